@@ -1,0 +1,62 @@
+"""Time as something that is handed over.
+
+Nobody else in the package reads a clock. Wall time is an epoch fixed when the clock is made plus the monotonic time since then, so a step of the
+system's clock can not make stored time jump, and under a virtual trio clock a delay of two hours passes as fast as the test does.
+"""
+
+import time
+from typing import Protocol
+
+import trio
+
+
+class Clock(Protocol):
+    """What the rest of the package knows of time."""
+
+    def now_ms(self) -> int:
+        """Wall time: epoch milliseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; only differences mean something."""
+        ...
+
+
+class SystemClock:
+    """Wall and monotonic time of the operating system, for code that runs outside trio."""
+
+    __slots__ = ("_epoch",)
+
+    def __init__(self) -> None:
+        self._epoch = time.time() - time.monotonic()
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        return int((self._epoch + time.monotonic()) * 1000)
+
+    def monotonic(self) -> float:
+        """Seconds of `time.monotonic`."""
+        return time.monotonic()
+
+
+class TrioClock:
+    """Time of the running trio loop, so a virtual clock moves it.
+
+    The wall epoch is fixed at the first look. Must be used inside `trio.run`.
+    """
+
+    __slots__ = ("_epoch",)
+
+    def __init__(self) -> None:
+        self._epoch: float | None = None
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        now = trio.current_time()
+        if self._epoch is None:
+            self._epoch = time.time() - now
+        return int((self._epoch + now) * 1000)
+
+    def monotonic(self) -> float:
+        """Seconds of the trio clock."""
+        return trio.current_time()

@@ -1,0 +1,45 @@
+"""Helpers for resources that own tasks: drain with a bound, and errors that reach the user as themselves.
+
+A resource of this package is an async context manager that owns a nursery. Two things would otherwise leak out of such a nursery into the caller's
+`except`: exception groups with one member, and cleanup that waits for ever because cancellation is a level in trio and every await of a cleanup
+block needs both a shield and a bound.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+import trio
+
+
+def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The only leaf of a group that has exactly one member at each level, else the group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
+    """Raise the only member of a group as itself, keeping its cause, or the group when it has several."""
+    error = unwrap_single(group)
+    if error is group:
+        raise group
+    raise error from error.__cause__
+
+
+@asynccontextmanager
+async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose single failure is raised as itself instead of as a group of one."""
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        raise_unwrapped(group)
+
+
+@asynccontextmanager
+async def bounded_cleanup(seconds: float) -> AsyncIterator[trio.CancelScope]:
+    """Shield the block from outer cancellation, for at most `seconds`; the scope tells whether the time ran out."""
+    with trio.move_on_after(seconds, shield=True) as scope:
+        yield scope

@@ -1,0 +1,134 @@
+"""Names of topics and groups: what is legal, what is reserved, how the derived names look, and Java's string hash.
+
+Both sides need these rules. They follow `TopicValidator`, `Validators`, `MixAll` and `KeyBuilder` of Apache RocketMQ 5.4.0.
+"""
+
+from typing import Final
+
+from rocketmq_sdk.errors import ConfigurationError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+DEFAULT_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TRANSACTION_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANSACTION_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANSACTION_CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+NOT_SENDABLE_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANSACTION_HALF_TOPIC,
+        TRANSACTION_OP_TOPIC,
+        TRANSACTION_CHECK_MAX_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    }
+)
+SYSTEM_TOPICS: Final = NOT_SENDABLE_TOPICS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+
+MAX_TOPIC_LENGTH: Final = 127
+MAX_DERIVED_TOPIC_LENGTH: Final = 255
+MAX_GROUP_LENGTH: Final = 120
+_LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|-_")
+_RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: 31-polynomial over UTF-16 units, wrapped to a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = value * 31 + unit & 0xFFFFFFFF
+    else:
+        raw = text.encode("utf-16-be", "surrogatepass")
+        for index in range(0, len(raw), 2):
+            value = value * 31 + (raw[index] << 8 | raw[index + 1]) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def illegal_characters(name: str) -> str:
+    """The characters of a topic or group name that are not allowed, each once, in order."""
+    return "".join(dict.fromkeys(character for character in name if character not in _LEGAL))
+
+
+def topic_problem(topic: str) -> str | None:
+    """Why a topic name is not acceptable, or None."""
+    if not topic or topic.isspace():
+        return "the topic is blank"
+    if illegal := illegal_characters(topic):
+        return f"the topic {topic!r} contains {illegal!r}; allowed are letters, digits and % | - _"
+    limit = MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
+    if len(topic) > limit:
+        return f"the topic has {len(topic)} characters, more than {limit}"
+    return None
+
+
+def group_problem(group: str) -> str | None:
+    """Why a group name is not acceptable, or None."""
+    if not group or group.isspace():
+        return "the group is blank"
+    if len(group) > MAX_GROUP_LENGTH:
+        return f"the group has {len(group)} characters, more than {MAX_GROUP_LENGTH}"
+    if illegal := illegal_characters(group):
+        return f"the group {group!r} contains {illegal!r}; allowed are letters, digits and % | - _"
+    return None
+
+
+def check_send_topic(topic: str) -> None:
+    """Refuse a topic that a producer can not send to.
+
+    Raises `ConfigurationError`.
+    """
+    if problem := topic_problem(topic):
+        raise ConfigurationError(problem)
+    if topic in NOT_SENDABLE_TOPICS:
+        raise ConfigurationError(f"the topic {topic!r} belongs to the broker; nobody may send to it")
+
+
+def check_group(group: str) -> None:
+    """Refuse a producer or consumer group name that Apache's clients refuse.
+
+    Raises `ConfigurationError`.
+    """
+    if problem := group_problem(group):
+        raise ConfigurationError(problem)
+    if group in _RESERVED_GROUPS:
+        raise ConfigurationError(f"the group {group!r} is a placeholder of Apache's clients; choose a name of your own")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether users can neither create nor delete the topic."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether the group belongs to the broker itself."""
+    return group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """The topic that holds a group's messages until they are delivered again."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """The topic that holds a group's messages that were given up."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """The topic that carries replies of a cluster."""
+    return f"{cluster}_REPLY_TOPIC"

@@ -1,0 +1,68 @@
+"""One idea for flush, replicas and dispatch: wait until a position is reached, or a deadline passes."""
+
+import heapq
+from itertools import count
+
+import trio
+
+
+class Watermark:
+    """A number that only grows, and tasks that wait for it to reach theirs.
+
+    Advancing costs nothing while nobody waits, and wakes exactly the waiters whose position is reached.
+    """
+
+    __slots__ = ("_failure", "_order", "_value", "_waiters")
+
+    def __init__(self, value: int = 0) -> None:
+        self._value = value
+        self._waiters: list[tuple[int, int, trio.Event]] = []
+        self._order = count()
+        self._failure: BaseException | None = None
+
+    @property
+    def value(self) -> int:
+        """The position reached so far."""
+        return self._value
+
+    def advance(self, value: int) -> None:
+        """Raise the position; a smaller one is ignored."""
+        if value <= self._value:
+            return
+        self._value = value
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= value:
+            heapq.heappop(waiters)[2].set()
+
+    def fail(self, error: BaseException) -> None:
+        """Wake every present and future waiter of a position not reached with `error`."""
+        self._failure = error
+        for _position, _order, event in self._waiters:
+            event.set()
+        self._waiters.clear()
+
+    async def wait_reached(self, position: int, timeout: float | None = None) -> bool:
+        """Wait until `position` is reached; False when `timeout` seconds passed first.
+
+        Raises the error given to `fail`. Cancellation leaves the watermark as it was.
+        """
+        if self._value >= position:
+            await trio.lowlevel.checkpoint()
+            return True
+        if self._failure is not None:
+            raise self._failure
+        event = trio.Event()
+        entry = (position, next(self._order), event)
+        heapq.heappush(self._waiters, entry)
+        with trio.move_on_after(timeout if timeout is not None else float("inf")):
+            try:
+                await event.wait()
+            finally:
+                if not event.is_set():
+                    self._waiters.remove(entry)
+                    heapq.heapify(self._waiters)
+        if self._value >= position:
+            return True
+        if self._failure is not None:
+            raise self._failure
+        return False
