@@ -1,0 +1,42 @@
+"""Fixtures of the tests against Apache RocketMQ's Java client and servers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import java
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = java.why_not()
+    for item in items:
+        if "interop" in item.path.parts:
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.real_time)
+            item.add_marker(pytest.mark.timeout(300))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def json_driver() -> Iterator[java.Driver]:
+    """Apache's Java client speaking JSON headers."""
+    driver = java.Driver("JSON")
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="session")
+def binary_driver() -> Iterator[java.Driver]:
+    """Apache's Java client speaking ROCKETMQ headers."""
+    driver = java.Driver("ROCKETMQ")
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="session")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
+    """One Apache name server and broker for the session, with short delay levels."""
+    settings: dict[str, Any] = {"messageDelayLevel": "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"}
+    with java.apache_cluster(tmp_path_factory.mktemp("apache"), **settings) as cluster:
+        yield cluster

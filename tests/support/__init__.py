@@ -1,0 +1,1 @@
+"""What several tests share: processes, Apache's Java side, recorded vectors."""

@@ -1,0 +1,257 @@
+"""Apache RocketMQ's own Java client and servers as test peers.
+
+The jars come from Maven once per machine (a directory under the system's temporary one, so that a second run starts at once). Everything that
+waits here waits for a line of output or for the end of a process, with a watchdog that kills the process; nothing sleeps.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+VERSION = "5.4.0"
+SOURCES = Path(__file__).parent.parent / "interop" / "java"
+_OPENS = [
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+]
+
+
+def why_not() -> str | None:
+    """Why Java tests can not run here, or None."""
+    missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    return f"no {' and no '.join(missing)} on this machine" if missing else None
+
+
+def jars() -> Path:
+    """The directory with Apache's jars and the compiled driver; made by Maven on first use."""
+    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{VERSION}"
+    driver = SOURCES / "Driver.java"
+    stamp = home / "complete"
+    if not stamp.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        _run("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={home / 'lib'}")
+        stamp.touch()
+    compiled = home / "classes" / "Driver.class"
+    if not compiled.exists() or compiled.stat().st_mtime < driver.stat().st_mtime:
+        _run("javac", "-cp", f"{home}/lib/*", "-d", str(home / "classes"), str(driver))
+    return home
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def classpath() -> str:
+    home = jars()
+    return f"{home}/classes:{home}/lib/*"
+
+
+def free_port(*neighbours: int) -> int:
+    """A port that is free together with its neighbours (offsets), as Apache's broker also takes listenPort - 2 and + 1."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            try:
+                for offset in neighbours:
+                    with socket.socket() as other:
+                        other.bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port with free neighbours")
+
+
+class DriverError(Exception):
+    """The Java client threw; the text is its class and message."""
+
+
+class Driver:
+    """One Java process that performs JSON commands with Apache's client."""
+
+    def __init__(self, encoding: str = "JSON", memory: str = "256m") -> None:
+        self._home = tempfile.mkdtemp(prefix="rocketmq-driver-")
+        self._process = subprocess.Popen(
+            [
+                "java",
+                f"-Xms{memory}",
+                f"-Xmx{memory}",
+                "-XX:+UseSerialGC",
+                f"-Duser.home={self._home}",
+                f"-Drocketmq.serialize.type={encoding}",
+                "-Drocketmq.client.logUseSlf4j=false",
+                *_OPENS,
+                "-cp",
+                classpath(),
+                "Driver",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        self._lock = trio.Lock()
+        self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise DriverError(f"the Java driver ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def perform(self, command: dict[str, Any]) -> Any:
+        """Blocking form of `do`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        if "error" in answer:
+            raise DriverError(f"{answer['error']}: {answer['message']}")
+        return answer.get("ok")
+
+    async def do(self, action: str, **command: Any) -> Any:
+        """Perform one command and return its answer; raises `DriverError` with what Java threw."""
+        async with self._lock:
+            return await trio.to_thread.run_sync(self.perform, {"do": action, **command}, abandon_on_cancel=True)
+
+    def kill(self) -> None:
+        """SIGKILL: the client says goodbye to nobody."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            try:
+                self._process.communicate('{"do":"exit"}\n', timeout=20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+@attrs.define
+class ApacheCluster:
+    """A running Apache name server and broker."""
+
+    directory: Path
+    namesrv: str
+    broker: str
+    processes: dict[str, subprocess.Popen[str]]
+
+    def stop(self, name: str, how: int = signal.SIGTERM) -> None:
+        process = self.processes.pop(name)
+        process.send_signal(how)
+        process.wait(timeout=60)
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def close(self) -> None:
+        for name in list(self.processes):
+            self.stop(name, signal.SIGKILL)
+
+
+def _start(main: str, configuration: Path, directory: Path, memory: str, settings: dict[str, Any], options: list[str]) -> subprocess.Popen[str]:
+    configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    process = subprocess.Popen(
+        ["java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m", *options, *_OPENS, f"-Duser.home={directory}"]
+        + ["-cp", classpath(), main, "-c", str(configuration)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "ROCKETMQ_HOME": str(directory)},
+    )
+    watchdog = threading.Timer(90, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        seen: list[str] = []
+        for line in process.stdout:
+            seen.append(line)
+            if "boot success" in line:
+                threading.Thread(target=_swallow, args=(process.stdout,), daemon=True).start()
+                return process
+        raise RuntimeError(f"{main} ended with {process.wait()}: {''.join(seen)[-2000:]}")
+    finally:
+        watchdog.cancel()
+
+
+def _swallow(stream: Any) -> None:
+    try:
+        for _ in stream:
+            pass
+    except ValueError:
+        return  # closed while reading: the process is gone
+
+
+def start_namesrv(cluster: ApacheCluster) -> None:
+    port = cluster.namesrv.rpartition(":")[2]
+    cluster.processes["namesrv"] = _start(
+        "org.apache.rocketmq.namesrv.NamesrvStartup",
+        cluster.directory / "namesrv.conf",
+        cluster.directory,
+        "128m",
+        {"listenPort": port},
+        ["-XX:+UseSerialGC"],
+    )
+
+
+def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "JSON", **settings: Any) -> None:
+    port = cluster.broker.rpartition(":")[2]
+    defaults: dict[str, Any] = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": 0,
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "namesrvAddr": cluster.namesrv,
+        "storePathRootDir": cluster.directory / "store",
+        "autoCreateTopicEnable": "true",
+        "enablePropertyFilter": "true",
+        "mappedFileSizeCommitLog": 16 * 1024 * 1024,
+        "mappedFileSizeConsumeQueue": 20 * 10000,
+        "maxHashSlotNum": 10000,
+        "maxIndexNum": 40000,
+        "diskMaxUsedSpaceRatio": 99,
+    }
+    options = ["-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99", f"-Drocketmq.serialize.type={encoding}"]
+    cluster.processes["broker"] = _start(
+        "org.apache.rocketmq.broker.BrokerStartup",
+        cluster.directory / "broker.conf",
+        cluster.directory,
+        memory,
+        defaults | settings,
+        options,
+    )
+
+
+@contextmanager
+def apache_cluster(directory: Path, memory: str = "512m", encoding: str = "JSON", **settings: Any) -> Iterator[ApacheCluster]:
+    """Start a name server and a broker of Apache's; kill both at the end."""
+    cluster = ApacheCluster(directory, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port(-2, 1)}", {})
+    try:
+        start_namesrv(cluster)
+        start_broker(cluster, memory, encoding, **settings)
+        yield cluster
+    finally:
+        cluster.close()
