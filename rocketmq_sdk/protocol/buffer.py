@@ -1,0 +1,40 @@
+"""Bytes of a frame that is not complete yet."""
+
+
+class ReceiveBuffer:
+    """Keeps the beginning of one frame until the rest is there.
+
+    `needed` is the number of bytes that make looking again worth while. Appending costs the length of what is appended and nothing else: the frame is
+    copied once when it is complete, however small the pieces are.
+    """
+
+    __slots__ = ("_kept", "needed")
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self.needed = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, data: bytes | memoryview, needed: int) -> None:
+        """Keep the beginning of a frame until `needed` bytes are there."""
+        self._kept += data
+        self.needed = needed
+
+    def take_with(self, data: bytes) -> bytes | None:
+        """All that is kept followed by `data`, or None (and `data` kept) while less than `needed` bytes are there."""
+        kept = self._kept
+        if not kept:
+            return data
+        kept += data
+        if len(kept) < self.needed:
+            return None
+        complete = bytes(kept)
+        self._kept = bytearray()
+        return complete
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept = bytearray()
+        self.needed = 0
