@@ -1,0 +1,300 @@
+"""Message records: the bytes that the commit log holds and that answers to pulls carry.
+
+The layout is that of `MessageExtEncoder` and `MessageDecoder` of Apache RocketMQ 5.4.0: a head of fixed size (88 bytes with two IPv4 hosts, 12 more
+for each IPv6 host), body, topic, properties. The head is read and written with one precompiled struct for each of the four host combinations, picked
+by two bits of the system flag; decoding fills the slots of a message straight from the struct's tuple and leaves the properties as bytes.
+
+Unlike Apache's client, which keeps what it read before the first record that it can not read, a broken record fails the whole batch: dropping the
+rest in silence would let a consumer's offset pass messages that nobody saw.
+"""
+
+import struct
+import zlib
+from struct import Struct
+from typing import Final
+
+from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.compression import DEFAULT_LIMIT, decompress
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+
+# Positions inside a record, for the store, which reads and patches single fields.
+POSITION_TOTAL_SIZE: Final = 0
+POSITION_MAGIC: Final = 4
+POSITION_BODY_CRC: Final = 8
+POSITION_QUEUE_ID: Final = 12
+POSITION_FLAG: Final = 16
+POSITION_QUEUE_OFFSET: Final = 20
+POSITION_PHYSICAL_OFFSET: Final = 28
+POSITION_SYS_FLAG: Final = 36
+POSITION_BORN_TIMESTAMP: Final = 40
+POSITION_BORN_HOST: Final = 48
+POSITION_STORE_TIMESTAMP_V4: Final = 56
+"""With an IPv4 born host; 12 more with an IPv6 one."""
+IPV6_HOST_EXTRA: Final = 12
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+HOST_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
+HEAD_SIZE_V4: Final = 88
+"""Bytes in front of the body with two IPv4 hosts, the body's length included."""
+RECORD_OVERHEAD_V1: Final = 91
+"""Bytes of a V1 record with two IPv4 hosts without body, topic and properties."""
+MAX_TOPIC_BYTES_V1: Final = 127
+MAX_PROPERTIES: Final = 32767
+BODY_CRC_MASK: Final = 0x7FFFFFFF
+INFLATED_TOTAL_LIMIT: Final = 1 << 30
+"""How many bytes the bodies of one batch may inflate to together."""
+
+_COMPRESSED: Final = 1
+_NEED_UNWRAP: Final = 0x40
+_INNER_BATCH: Final = 0x80
+
+# total, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time, born host, store time, store host, reconsume times, prepared
+# transaction offset, body length; index = the two host bits of the sys flag.
+_HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
+_HEAD_V4: Final = _HEADS[0]
+_SHORT: Final = Struct(">h")
+_TOTAL_AND_MAGIC: Final = Struct(">iI")
+
+
+def head_size(sys_flag: int) -> int:
+    """Bytes of a record in front of its body."""
+    return _HEADS[sys_flag >> 4 & 3].size
+
+
+def body_crc(body: bytes) -> int:
+    """The CRC that a record holds for its body as stored: CRC-32 without the highest bit, 0 for an empty body."""
+    return zlib.crc32(body) & BODY_CRC_MASK
+
+
+def record_size(topic_length: int, body_length: int, properties_length: int, *, host_bytes: int = 16) -> int:
+    """Bytes of the record for parts of these sizes; `host_bytes` is the size of both packed hosts together."""
+    extra = 1 if topic_length > MAX_TOPIC_BYTES_V1 else 0
+    return RECORD_OVERHEAD_V1 - 16 + host_bytes + extra + body_length + topic_length + properties_length
+
+
+def encode_record(
+    topic: bytes,
+    body: bytes,
+    properties: bytes,
+    *,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_offset: int,
+    body_crc: int | None = None,
+) -> bytes:
+    """The record of one message.
+
+    Hosts are packed IP and port (8 or 20 bytes); the two host bits of `sys_flag` are set from them. `body_crc` saves computing the CRC again. A topic
+    of more than 127 bytes makes a V2 record. Raises `LocalProtocolError` when a part does not fit its field.
+    """
+    if len(born_host) == 8 and len(store_host) == 8:
+        head = _HEAD_V4
+        sys_flag &= ~HOST_BITS
+    else:
+        sys_flag = sys_flag & ~HOST_BITS | (BORN_HOST_V6 if len(born_host) == 20 else 0) | (STORE_HOST_V6 if len(store_host) == 20 else 0)
+        head = _HEADS[sys_flag >> 4 & 3]
+    body_length = len(body)
+    topic_length = len(topic)
+    properties_length = len(properties)
+    if properties_length > MAX_PROPERTIES:
+        raise LocalProtocolError(f"the properties take {properties_length} bytes, more than {MAX_PROPERTIES}")
+    if topic_length <= MAX_TOPIC_BYTES_V1:
+        magic = MAGIC_V1
+        topic_size = topic_length.to_bytes(1, "big")
+        total = head.size + 3 + body_length + topic_length + properties_length
+    else:
+        magic = MAGIC_V2
+        topic_size = topic_length.to_bytes(2, "big")
+        total = head.size + 4 + body_length + topic_length + properties_length
+    try:
+        packed = head.pack(
+            total,
+            magic,
+            zlib.crc32(body) & 0x7FFFFFFF if body_crc is None else body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_offset,
+            body_length,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"a field of a record for topic {topic!r} does not fit: {error}") from error
+    return b"".join((packed, body, topic_size, topic, properties_length.to_bytes(2, "big"), properties))
+
+
+def decode_messages(
+    data: bytes | bytearray | memoryview, *, broker_name: str = "", inflate: bool = True, unwrap: bool = True
+) -> list[ReceivedMessage]:
+    """All messages of a body of records.
+
+    With `inflate` compressed bodies are inflated and lose their compressed flag; with `unwrap` inner batches are taken apart, else they stay one
+    message each. Raises `RemoteProtocolError` naming position and reason for a broken record, `CodecMissingError` when a body needs a library that is
+    not installed; either way no message is given out.
+    """
+    if type(data) is not bytes:
+        data = bytes(data)
+    size = len(data)
+    position = 0
+    budget = INFLATED_TOTAL_LIMIT
+    special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
+    messages: list[ReceivedMessage] = []
+    append = messages.append
+    kind = ReceivedMessage
+    new = object.__new__
+    unpack_v4 = _HEAD_V4.unpack_from
+    unpack_short = _SHORT.unpack_from
+    topic = ""
+    topic_raw = b""
+    try:
+        while position < size:
+            message = new(kind)
+            (
+                total, magic, message.body_crc, message.queue_id, message.flag, message.offset, message.commit_log_offset, sys_flag,
+                message.born_timestamp, message.born_host, message.store_timestamp, message.store_host, message.reconsume_times,
+                message.prepared_transaction_offset, body_length,
+            ) = unpack_v4(data, position)  # fmt: skip
+            body_start = position + 88
+            if sys_flag & 48:
+                body_start, body_length = _read_wide_head(message, data, position, sys_flag)
+            body_end = body_start + body_length
+            if magic == MAGIC_V1:
+                topic_start = body_end + 1
+                topic_end = topic_start + data[body_end]
+            else:
+                topic_start = body_end + 2
+                topic_end = topic_start + unpack_short(data, body_end)[0]
+            properties_start = topic_end + 2
+            end = properties_start + unpack_short(data, topic_end)[0]
+            if end != position + total or end > size or body_length < 0 or topic_end < topic_start or end < properties_start:
+                raise _broken(data, position)
+            raw = data[topic_start:topic_end]
+            if raw != topic_raw:
+                topic = _topic(data, position, raw, magic)
+                topic_raw = raw
+            message.topic = topic
+            message.broker_name = broker_name
+            message.body = data[body_start:body_end]
+            message.sys_flag = sys_flag
+            message.store_size = total
+            message._properties_raw = data[properties_start:end]
+            message._properties = None
+            if sys_flag & special:
+                budget = _append_special(messages, message, sys_flag & special, budget, position)
+            else:
+                append(message)
+            position = end
+    except (struct.error, IndexError):
+        raise _broken(data, position) from None
+    return messages
+
+
+def decode_message(data: bytes | bytearray | memoryview, offset: int = 0, *, broker_name: str = "", inflate: bool = True) -> ReceivedMessage:
+    """The message of the record that starts at `offset`; what follows the record is not looked at, an inner batch stays one message.
+
+    Raises like `decode_messages`.
+    """
+    available = len(data) - offset
+    if offset < 0 or available < _TOTAL_AND_MAGIC.size:
+        raise RemoteProtocolError(f"no record starts at {offset}: {max(available, 0)} bytes are left")
+    total, _magic = _TOTAL_AND_MAGIC.unpack_from(data, offset)
+    if not 0 < total <= available:
+        raise RemoteProtocolError(f"the record at {offset} claims {total} bytes; {available} are left")
+    return decode_messages(data[offset : offset + total], broker_name=broker_name, inflate=inflate, unwrap=False)[0]
+
+
+def _read_wide_head(message: ReceivedMessage, data: bytes, position: int, sys_flag: int) -> tuple[int, int]:
+    """Read the head of a record with an IPv6 host again; gives start and length of the body."""
+    head = _HEADS[sys_flag >> 4 & 3]
+    fields = head.unpack_from(data, position)
+    message.born_host, message.store_timestamp, message.store_host, message.reconsume_times, message.prepared_transaction_offset = fields[9:14]
+    return position + head.size, fields[14]
+
+
+def _topic(data: bytes, position: int, raw: bytes, magic: int) -> str:
+    # Java reads the one length byte of V1 as a signed number, so 128 and more can not be read there; V2 exists for them.
+    if (magic == MAGIC_V1 and len(raw) > MAX_TOPIC_BYTES_V1) or magic not in (MAGIC_V1, MAGIC_V2):
+        raise _broken(data, position)
+    return raw.decode("utf-8", "replace")
+
+
+def _append_special(messages: list[ReceivedMessage], message: ReceivedMessage, bits: int, budget: int, position: int) -> int:
+    """Inflate a body or take an inner batch apart; gives what is left of the inflated bytes that the call may make."""
+    if bits & _COMPRESSED:
+        try:
+            message.body = decompress(message.body, message.sys_flag, limit=min(budget, DEFAULT_LIMIT))
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"the body of the record at {position} can not be inflated: {error}") from error
+        message.sys_flag &= ~_COMPRESSED
+        budget -= len(message.body)
+    if bits & _NEED_UNWRAP and message.sys_flag & _INNER_BATCH:
+        try:
+            messages.extend(unwrap_inner_batch(message))
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"the record at {position} holds a broken inner batch: {error}") from error
+    else:
+        messages.append(message)
+    return budget
+
+
+def unwrap_inner_batch(container: ReceivedMessage) -> list[ReceivedMessage]:
+    """The messages inside an inner batch: element k has the container's queue offset plus k and its own flag, body and properties.
+
+    All else is the container's, save the flag that asks for unwrapping. Raises `RemoteProtocolError` when the body is no batch.
+    """
+    messages: list[ReceivedMessage] = []
+    for index, (flag, body, properties) in enumerate(decode_batch(container.body)):
+        message = object.__new__(ReceivedMessage)
+        message.topic = container.topic
+        message.broker_name = container.broker_name
+        message.queue_id = container.queue_id
+        message.offset = container.offset + index
+        message.commit_log_offset = container.commit_log_offset
+        message.body = body
+        message.body_crc = body_crc(body)
+        message.flag = flag
+        message.sys_flag = container.sys_flag & ~_NEED_UNWRAP
+        message.born_timestamp = container.born_timestamp
+        message.born_host = container.born_host
+        message.store_timestamp = container.store_timestamp
+        message.store_host = container.store_host
+        message.reconsume_times = container.reconsume_times
+        message.prepared_transaction_offset = container.prepared_transaction_offset
+        message.store_size = container.store_size
+        message._properties_raw = properties
+        message._properties = None
+        messages.append(message)
+    return messages
+
+
+def _broken(data: bytes, position: int) -> RemoteProtocolError:
+    """Why the record at a position can not be read."""
+    left = len(data) - position
+    where = f"the record at {position}"
+    if left < RECORD_OVERHEAD_V1:
+        return RemoteProtocolError(f"{where} is cut off: {left} bytes are left, a record takes at least {RECORD_OVERHEAD_V1}")
+    total, magic = _TOTAL_AND_MAGIC.unpack_from(data, position)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return RemoteProtocolError(f"{where} has the magic {magic:08x}, which no message has")
+    if not RECORD_OVERHEAD_V1 <= total <= left:
+        return RemoteProtocolError(f"{where} claims {total} bytes; {left} are left")
+    return RemoteProtocolError(f"{where} claims {total} bytes, but the lengths of its body, topic and properties do not add up to them")

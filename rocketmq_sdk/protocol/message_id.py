@@ -1,0 +1,164 @@
+"""The two kinds of message ids.
+
+An offset id names the broker and the physical offset of a record (`MessageDecoder.createMessageId` of Apache RocketMQ 5.4.0); a unique id is made by
+the producer (`MessageClientIDSetter`). Both are upper-case hex of 16 or, with an IPv6 address, 28 bytes, so their form does not tell them apart.
+"""
+
+import os
+import secrets
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import unpack_host
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.clock import Clock
+
+_SIZES: Final = (16, 28)
+_COUNTERS: Final = 0x10000
+
+
+def create_offset_id(packed_host: bytes, physical_offset: int) -> str:
+    """The offset id for a store host (IP and port, packed) and a physical offset."""
+    return (packed_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def _bytes_of(message_id: str) -> bytes:
+    try:
+        raw = bytes.fromhex(message_id)
+    except ValueError:
+        raw = b""
+    if len(raw) * 2 != len(message_id) or not raw:
+        raise ConfigurationError(f"{message_id!r} is not a message id; ids are hexadecimal")
+    return raw
+
+
+def parse_offset_id(message_id: str) -> tuple[str, int, int]:
+    """IP text, port and physical offset of an offset id.
+
+    A unique id parses too, into numbers without meaning. Raises `ConfigurationError` when the text is not 32 or 56 hexadecimal digits.
+    """
+    raw = _bytes_of(message_id)
+    if len(raw) not in _SIZES:
+        raise ConfigurationError(f"{message_id!r} has {len(message_id)} digits; message ids have 32 or 56")
+    host, port = unpack_host(raw[:-8])
+    return host, port, int.from_bytes(raw[-8:], "big", signed=True)
+
+
+def _month_start(now_ms: int, zone: tzinfo | None, *, months_back: int = 0) -> int:
+    """Epoch milliseconds of the first instant of the month of `now_ms`, or of an earlier month, in a zone (None = the local one)."""
+    moment = datetime.fromtimestamp(now_ms / 1000, zone)
+    months = moment.year * 12 + moment.month - 1 - months_back
+    return round(datetime(months // 12, months % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
+
+
+def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) -> int:
+    """About when a unique id was made, in epoch milliseconds: the id holds only the time since a month began, taken to be the latest that fits.
+
+    `zone` is the maker's time zone, None the local one. Raises `ConfigurationError` when the text is no id.
+    """
+    raw = _bytes_of(message_id)
+    start = (16 if len(raw) == 28 else 4) + 6
+    if len(raw) < start + 4:
+        raise ConfigurationError(f"{message_id!r} is too short for a unique id")
+    passed = int.from_bytes(raw[start : start + 4], "big")
+    found = _month_start(now_ms, zone) + passed
+    return found if found < now_ms else _month_start(now_ms, zone, months_back=1) + passed
+
+
+def unique_id_ip(message_id: str) -> bytes:
+    """The packed IP address of a unique id. Raises `ConfigurationError` when the text is no id."""
+    raw = _bytes_of(message_id)
+    return raw[: 16 if len(raw) == 28 else 4]
+
+
+def unique_id_pid(message_id: str) -> int:
+    """The low 16 bits of the maker's process id. Raises `ConfigurationError` when the text is no id."""
+    raw = _bytes_of(message_id)
+    return int.from_bytes(raw[-12:-10], "big")
+
+
+class _Incarnations:
+    """Numbers for the field that Java fills with the hash of a class loader: different for each maker of ids in this process, else random."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = secrets.randbits(32)
+
+    def take(self) -> int:
+        self._next = self._next + 1 & 0xFFFFFFFF
+        return self._next
+
+    def reseed(self) -> None:
+        self._next = secrets.randbits(32)
+
+
+_incarnations: Final = _Incarnations()
+
+
+# An id is: IP, low 16 bits of the pid, an incarnation number, milliseconds since the month began, a counter. No id may come twice:
+# - within a millisecond the counter has 65536 values; when they are used up, the next millisecond is borrowed, and real time catches up later;
+# - a clock that goes back is ignored until it passes the highest millisecond used;
+# - a new month starts the milliseconds again, so it takes a new incarnation number;
+# - so do a second maker in the process and a forked child, which would otherwise continue with the parent's counter.
+class UniqueIdGenerator:
+    """Makes the unique ids of one client. `ip` is its packed address (4 or 16 bytes). Not for use by several threads at once."""
+
+    __slots__ = ("__weakref__", "_counter", "_end", "_incarnation", "_ip", "_millisecond", "_month", "_next_month", "_now_ms", "_pid", "_stem")
+
+    def __init__(self, ip: bytes, pid: int, clock: "Clock", *, incarnation: int | None = None) -> None:
+        if len(ip) not in (4, 16):
+            raise ConfigurationError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
+        self._ip = ip
+        self._pid = pid
+        self._incarnation = _incarnations.take() if incarnation is None else incarnation
+        self._now_ms = clock.now_ms
+        self._counter = 0
+        self._end = 0
+        self._millisecond = -1
+        self._month = 0
+        self._next_month = 0
+        self._stem = ""
+        _generators.add(self)
+
+    def next_id(self) -> str:
+        """A new id; never the same twice."""
+        now = self._now_ms()
+        counter = self._counter
+        if now > self._millisecond:
+            self._enter(now)
+        elif counter == self._end:
+            self._enter(self._millisecond + 1)
+        self._counter = counter + 1
+        return f"{self._stem}{counter & 0xFFFF:04X}"
+
+    def _enter(self, millisecond: int) -> None:
+        if millisecond >= self._next_month:
+            if self._next_month:
+                self._incarnation = _incarnations.take()
+            self._month = _month_start(millisecond, None)
+            self._next_month = _month_start(millisecond, None, months_back=-1)
+        self._millisecond = millisecond
+        self._end = self._counter + _COUNTERS
+        prefix = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + self._incarnation.to_bytes(4, "big")
+        self._stem = f"{prefix.hex().upper()}{millisecond - self._month:08X}"
+
+    def _renew_after_fork(self) -> None:
+        self._pid = os.getpid()
+        self._incarnation = _incarnations.take()
+        self._millisecond = -1
+
+
+_generators: "WeakSet[UniqueIdGenerator]" = WeakSet()
+
+
+def _after_fork() -> None:
+    _incarnations.reseed()
+    for generator in _generators:
+        generator._renew_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
