@@ -1,6 +1,6 @@
 """What users send and what they receive."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
@@ -10,28 +10,43 @@ from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.model.properties import decode_properties
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
-_FORBIDDEN_IN_PROPERTY: Final = ("\x01", "\x02")
+_MAX_FLAG: Final = 2**31 - 1
+_Setter = Callable[["Message", object], None]
+
+
+def _check_separators(what: str, text: str) -> None:
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{what} {text!r} is not a text")
+    if "\x01" in text or "\x02" in text:
+        raise ConfigurationError(f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties")
 
 
 def _check_property(name: str, value: str) -> None:
+    _check_separators("the property", name)
+    _check_separators(f"the value of the property {name!r},", value)
     if not name or name.isspace() or not value or value.isspace():
         raise ConfigurationError(f"the property {name!r}={value!r} has a blank name or value")
     if name in names.RESERVED_NAMES:
         raise ConfigurationError(f"the property {name!r} is reserved; it is set through an argument of its own or by the broker")
-    for separator in _FORBIDDEN_IN_PROPERTY:
-        if separator in name or separator in value:
-            raise ConfigurationError(f"the property {name!r} contains {separator!r}, which separates properties")
+
+
+def _as_bytes(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise ConfigurationError(f"the body is {type(body).__name__}, not bytes; encode it first")
 
 
 def epoch_milliseconds(moment: datetime | int) -> int:
-    """Epoch milliseconds of an aware `datetime` or of a number that already is.
+    """Epoch milliseconds of an aware `datetime` or of a whole number that already is.
 
-    Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess.
+    Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess, and for anything else.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise ConfigurationError(f"{moment!r} has no time zone; give an aware datetime or epoch milliseconds")
         return round(moment.timestamp() * 1000)
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        raise ConfigurationError(f"{moment!r} is no point in time; give an aware datetime or epoch milliseconds as a whole number")
     return moment
 
 
@@ -86,25 +101,39 @@ class Message:
         flag: int = 0,
         wait_store_ok: bool = True,
     ) -> None:
-        put = object.__setattr__
-        put(self, "topic", topic)
-        put(self, "body", body if type(body) is bytes else bytes(body))
-        put(self, "tags", tags)
-        put(self, "keys", (keys,) if isinstance(keys, str) else tuple(keys))
-        put(self, "properties", MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES)
-        put(self, "sharding_key", sharding_key)
-        put(self, "delay_level", delay_level)
-        put(self, "deliver_at_ms", None if deliver_at is None else epoch_milliseconds(deliver_at))
-        put(self, "flag", flag)
-        put(self, "wait_store_ok", wait_store_ok)
-        put(self, "_text", None)
-        if delay_level is not None and deliver_at is not None:
-            raise ConfigurationError("delay_level and deliver_at exclude each other; give one of them")
+        key_tuple = (keys,) if isinstance(keys, str) else tuple(keys)
+        _set_topic(self, topic)
+        _set_body(self, body if type(body) is bytes else _as_bytes(body))
+        _set_tags(self, tags)
+        _set_keys(self, key_tuple)
+        _set_properties(self, MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES)
+        _set_sharding_key(self, sharding_key)
+        _set_delay_level(self, delay_level)
+        _set_deliver_at_ms(self, None if deliver_at is None else epoch_milliseconds(deliver_at))
+        _set_flag(self, flag)
+        _set_wait_store_ok(self, wait_store_ok)
+        _set_text(self, None)
+        if tags:
+            _check_separators("the tag", tags)
+        for key in key_tuple:
+            _check_separators("the key", key)
+        if sharding_key:
+            _check_separators("the sharding key", sharding_key)
+        if delay_level is not None:
+            if deliver_at is not None:
+                raise ConfigurationError("delay_level and deliver_at exclude each other; give one of them")
+            if delay_level < 0:
+                raise ConfigurationError(f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay")
+        if flag and not -_MAX_FLAG - 1 <= flag <= _MAX_FLAG:
+            raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
         if properties:
             for name, value in properties.items():
                 _check_property(name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a message can not be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a message can not be changed: {name}")
 
     def __repr__(self) -> str:
@@ -117,23 +146,42 @@ class Message:
         text = self._text
         if text is None:
             text = self._encode_properties()
-            object.__setattr__(self, "_text", text)
+            _set_text(self, text)
         return text
 
     def _encode_properties(self) -> str:
-        parts = [f"{name}\x01{value}\x02" for name, value in self.properties.items()]
+        text = "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()]) if self.properties else ""
         if self.keys:
-            parts.append(f"KEYS\x01{' '.join(self.keys)}\x02")
-        parts.append("WAIT\x01true\x02" if self.wait_store_ok else "WAIT\x01false\x02")
+            text += f"KEYS\x01{' '.join(self.keys)}\x02"
+        text += "WAIT\x01true\x02" if self.wait_store_ok else "WAIT\x01false\x02"
         if self.tags:
-            parts.append(f"TAGS\x01{self.tags}\x02")
+            text += f"TAGS\x01{self.tags}\x02"
         if self.sharding_key:
-            parts.append(f"__SHARDINGKEY\x01{self.sharding_key}\x02")
+            text += f"__SHARDINGKEY\x01{self.sharding_key}\x02"
         if self.delay_level:
-            parts.append(f"DELAY\x01{self.delay_level}\x02")
+            text += f"DELAY\x01{self.delay_level}\x02"
         if self.deliver_at_ms is not None:
-            parts.append(f"TIMER_DELIVER_MS\x01{self.deliver_at_ms}\x02")
-        return "".join(parts)
+            text += f"TIMER_DELIVER_MS\x01{self.deliver_at_ms}\x02"
+        return text
+
+
+# The setters of the slots, taken past the `__setattr__` that refuses changes: half the cost of `object.__setattr__` by name.
+def _setter(slot: str) -> _Setter:
+    setter: _Setter = Message.__dict__[slot].__set__
+    return setter
+
+
+_set_topic: Final = _setter("topic")
+_set_body: Final = _setter("body")
+_set_tags: Final = _setter("tags")
+_set_keys: Final = _setter("keys")
+_set_properties: Final = _setter("properties")
+_set_sharding_key: Final = _setter("sharding_key")
+_set_delay_level: Final = _setter("delay_level")
+_set_deliver_at_ms: Final = _setter("deliver_at_ms")
+_set_flag: Final = _setter("flag")
+_set_wait_store_ok: Final = _setter("wait_store_ok")
+_set_text: Final = _setter("_text")
 
 
 class ReceivedMessage:

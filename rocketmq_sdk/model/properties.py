@@ -39,6 +39,23 @@ MSG_TYPE: Final = "MSG_TYPE"
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 INNER_NUM: Final = "INNER_NUM"
 INNER_BASE: Final = "INNER_BASE"
+CRC32: Final = "__CRC32#"
+ORIGIN_GROUP: Final = "ORIGIN_GROUP"
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+TRAN_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+POP_CK_OFFSET: Final = "POP_CK_OFFSET"
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+BORN_HOST: Final = "__BORNHOST"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 
 RESERVED_NAMES: Final = frozenset(
     {
@@ -103,9 +120,9 @@ _SEPARATOR: Final = "\x01"
 _END: Final = "\x02"
 
 
-def encode_properties(properties: Mapping[str, str]) -> str:
-    """The text form, with the 0x02 behind the last entry."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+def encode_properties(properties: Mapping[str, str | None]) -> str:
+    """The text form in the mapping's order, with the 0x02 behind the last entry; entries whose value is None are left out."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None])
 
 
 def decode_properties(text: str) -> dict[str, str]:
@@ -118,8 +135,16 @@ def decode_properties(text: str) -> dict[str, str]:
     return result
 
 
+def without_property(text: str, name: str) -> str:
+    """The text form with all entries of one name taken out (`MessageUtils.deleteProperty`)."""
+    marker = f"{name}\x01"
+    if marker not in text:
+        return text
+    return _END.join([entry for entry in text.split(_END) if not entry.startswith(marker)])
+
+
 def property_in_text(text: str, name: str) -> str | None:
-    """The last value of one property, without decoding the others; None when it is missing or empty."""
+    """The value of one property, as `decode_properties` would give it, without decoding the others; None when it is missing."""
     marker = f"{name}\x01"
     position = len(text)
     while (position := text.rfind(marker, 0, position)) >= 0:

@@ -89,8 +89,8 @@ def compress(body: bytes, compression_type: CompressionType = CompressionType.ZL
 def decompress(body: bytes, sys_flag: int, *, limit: int = DEFAULT_LIMIT) -> bytes:
     """The inflated body, by the method that the system flag names. The flag's compressed bit is not looked at.
 
-    Raises `RemoteProtocolError` when the body is damaged, cut off, or would grow above `limit` bytes, `CodecMissingError` when the method's library is
-    not installed.
+    Raises `RemoteProtocolError` when the body is damaged, cut off, or would grow above `limit` bytes, `CodecMissingError` when the library of the
+    method is not installed.
     """
     compression_type = CompressionType.from_sys_flag(sys_flag)
     if compression_type == CompressionType.ZLIB:

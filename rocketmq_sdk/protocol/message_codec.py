@@ -17,6 +17,7 @@ from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.compression import DEFAULT_LIMIT, decompress
+from rocketmq_sdk.protocol.flags import SysFlag
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -36,9 +37,7 @@ POSITION_BORN_HOST: Final = 48
 POSITION_STORE_TIMESTAMP_V4: Final = 56
 """With an IPv4 born host; 12 more with an IPv6 one."""
 IPV6_HOST_EXTRA: Final = 12
-BORN_HOST_V6: Final = 0x10
-STORE_HOST_V6: Final = 0x20
-HOST_BITS: Final = BORN_HOST_V6 | STORE_HOST_V6
+HOST_BITS: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 HEAD_SIZE_V4: Final = 88
 """Bytes in front of the body with two IPv4 hosts, the body's length included."""
 RECORD_OVERHEAD_V1: Final = 91
@@ -49,9 +48,8 @@ BODY_CRC_MASK: Final = 0x7FFFFFFF
 INFLATED_TOTAL_LIMIT: Final = 1 << 30
 """How many bytes the bodies of one batch may inflate to together."""
 
-_COMPRESSED: Final = 1
-_NEED_UNWRAP: Final = 0x40
-_INNER_BATCH: Final = 0x80
+_COMPRESSED: Final = SysFlag.COMPRESSED
+_NEED_UNWRAP: Final = SysFlag.NEED_UNWRAP
 
 # total, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time, born host, store time, store host, reconsume times, prepared
 # transaction offset, body length; index = the two host bits of the sys flag.
@@ -75,6 +73,16 @@ def record_size(topic_length: int, body_length: int, properties_length: int, *, 
     """Bytes of the record for parts of these sizes; `host_bytes` is the size of both packed hosts together."""
     extra = 1 if topic_length > MAX_TOPIC_BYTES_V1 else 0
     return RECORD_OVERHEAD_V1 - 16 + host_bytes + extra + body_length + topic_length + properties_length
+
+
+def _host_bits(born_host: bytes, store_host: bytes) -> int:
+    bits = 0
+    for host, bit in ((born_host, SysFlag.BORN_HOST_V6), (store_host, SysFlag.STORE_HOST_V6)):
+        if len(host) == 20:
+            bits |= bit
+        elif len(host) != 8:
+            raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {len(host)}")
+    return bits
 
 
 def encode_record(
@@ -104,7 +112,7 @@ def encode_record(
         head = _HEAD_V4
         sys_flag &= ~HOST_BITS
     else:
-        sys_flag = sys_flag & ~HOST_BITS | (BORN_HOST_V6 if len(born_host) == 20 else 0) | (STORE_HOST_V6 if len(store_host) == 20 else 0)
+        sys_flag = sys_flag & ~HOST_BITS | _host_bits(born_host, store_host)
         head = _HEADS[sys_flag >> 4 & 3]
     body_length = len(body)
     topic_length = len(topic)
@@ -173,8 +181,8 @@ def decode_messages(
                 message.born_timestamp, message.born_host, message.store_timestamp, message.store_host, message.reconsume_times,
                 message.prepared_transaction_offset, body_length,
             ) = unpack_v4(data, position)  # fmt: skip
-            body_start = position + 88
-            if sys_flag & 48:
+            body_start = position + HEAD_SIZE_V4
+            if sys_flag & HOST_BITS:
                 body_start, body_length = _read_wide_head(message, data, position, sys_flag)
             body_end = body_start + body_length
             if magic == MAGIC_V1:
@@ -246,7 +254,7 @@ def _append_special(messages: list[ReceivedMessage], message: ReceivedMessage, b
             raise RemoteProtocolError(f"the body of the record at {position} can not be inflated: {error}") from error
         message.sys_flag &= ~_COMPRESSED
         budget -= len(message.body)
-    if bits & _NEED_UNWRAP and message.sys_flag & _INNER_BATCH:
+    if bits & _NEED_UNWRAP and message.sys_flag & SysFlag.INNER_BATCH:
         try:
             messages.extend(unwrap_inner_batch(message))
         except RemoteProtocolError as error:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
+_BLOCK: Final = 256
+_LOW_BYTES: Final = tuple(f"{number:02X}" for number in range(_BLOCK))
 
 
 def create_offset_id(packed_host: bytes, physical_offset: int) -> str:
@@ -107,7 +109,20 @@ _incarnations: Final = _Incarnations()
 class UniqueIdGenerator:
     """Makes the unique ids of one client. `ip` is its packed address (4 or 16 bytes). Not for use by several threads at once."""
 
-    __slots__ = ("__weakref__", "_counter", "_end", "_incarnation", "_ip", "_millisecond", "_month", "_next_month", "_now_ms", "_pid", "_stem")
+    __slots__ = (
+        "__weakref__",
+        "_block_end",
+        "_counter",
+        "_incarnation",
+        "_ip",
+        "_millisecond",
+        "_millisecond_end",
+        "_month",
+        "_next_month",
+        "_now_ms",
+        "_pid",
+        "_stem",
+    )
 
     def __init__(self, ip: bytes, pid: int, clock: "Clock", *, incarnation: int | None = None) -> None:
         if len(ip) not in (4, 16):
@@ -117,7 +132,8 @@ class UniqueIdGenerator:
         self._incarnation = _incarnations.take() if incarnation is None else incarnation
         self._now_ms = clock.now_ms
         self._counter = 0
-        self._end = 0
+        self._block_end = 0
+        self._millisecond_end = 0
         self._millisecond = -1
         self._month = 0
         self._next_month = 0
@@ -128,23 +144,29 @@ class UniqueIdGenerator:
         """A new id; never the same twice."""
         now = self._now_ms()
         counter = self._counter
-        if now > self._millisecond:
+        if now > self._millisecond or counter == self._block_end:
             self._enter(now)
-        elif counter == self._end:
-            self._enter(self._millisecond + 1)
         self._counter = counter + 1
-        return f"{self._stem}{counter & 0xFFFF:04X}"
+        return self._stem + _LOW_BYTES[counter & 0xFF]
 
-    def _enter(self, millisecond: int) -> None:
+    def _enter(self, now: int) -> None:
+        """Fix all but the last byte of the coming ids, for one millisecond and at most 256 values of the counter."""
+        if now > self._millisecond:
+            self._enter_millisecond(now)
+        elif self._counter == self._millisecond_end:
+            self._enter_millisecond(self._millisecond + 1)
+        self._block_end = min((self._counter | 0xFF) + 1, self._millisecond_end)
+        prefix = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + self._incarnation.to_bytes(4, "big")
+        self._stem = f"{prefix.hex().upper()}{self._millisecond - self._month:08X}{self._counter >> 8 & 0xFF:02X}"
+
+    def _enter_millisecond(self, millisecond: int) -> None:
         if millisecond >= self._next_month:
             if self._next_month:
                 self._incarnation = _incarnations.take()
             self._month = _month_start(millisecond, None)
             self._next_month = _month_start(millisecond, None, months_back=-1)
         self._millisecond = millisecond
-        self._end = self._counter + _COUNTERS
-        prefix = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + self._incarnation.to_bytes(4, "big")
-        self._stem = f"{prefix.hex().upper()}{millisecond - self._month:08X}"
+        self._millisecond_end = self._counter + _COUNTERS
 
     def _renew_after_fork(self) -> None:
         self._pid = os.getpid()
