@@ -1,1 +1,53 @@
+"""The command line: `rocketmq demo` and `rocketmq broker`.
 
+Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not acceptable.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client.")
+    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="least level to log (default: warning)")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="publish and consume 27,004 real flights through an embedded broker and check the sums")
+    demo.add_argument("--data", metavar="FILE", help="another CSV file of flights (.csv or .csv.gz) with columns carrier, tailnum and arr_delay")
+    demo.add_argument("--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker")
+
+    broker = commands.add_parser("broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM")
+    broker.add_argument("--namesrv-listen", metavar="HOST:PORT", default="0.0.0.0:9876", help="address of the name server (default: 0.0.0.0:9876)")
+    broker.add_argument("--listen", metavar="HOST:PORT", default="0.0.0.0:10911", help="address of the broker (default: 0.0.0.0:10911)")
+    broker.add_argument("--store", metavar="DIR", default=":memory:", help="store directory (default: in memory, gone at the end)")
+    broker.add_argument("--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)")
+    broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting by Apache's name; may be repeated, wins over --config")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        if options.command == "demo":
+            from rocketmq_sdk.cli.demo import run_demo
+
+            return run_demo(options.data, options.namesrv)
+        from rocketmq_sdk.cli.broker import run_broker
+
+        return run_broker(options)
+    except ConfigurationError as error:
+        print(f"rocketmq: {error}", file=sys.stderr)
+        return 2
+    except RocketMQError as error:
+        print(f"rocketmq: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,39 @@
+"""`python -m benchmarks`."""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from benchmarks.harness import Report
+
+NAMES = ("append", "in_process", "loopback", "consume", "latency", "stages", "startup")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"some of: {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each benchmark; the median counts (default: 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of messages (default: 1)")
+    parser.add_argument("--apache", action="store_true", help="also run Apache's Java client on Apache's broker (needs Java and Maven)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    options = parser.parse_args()
+    report = Report()
+    names = options.names or NAMES
+    for round_number in range(1, options.rounds + 1):
+        for name in names:
+            print(f"{name}, round {round_number} of {options.rounds}", file=sys.stderr, flush=True)
+            importlib.import_module(f"benchmarks.{name}").run(report, options.scale)
+        if options.apache:
+            print(f"apache, round {round_number} of {options.rounds}", file=sys.stderr, flush=True)
+            importlib.import_module("benchmarks.apache").run(report, options.scale, names)
+    if options.apache:
+        importlib.import_module("benchmarks.apache").close()
+    print(report.table())
+    if options.json:
+        Path(options.json).write_text(report.as_json() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

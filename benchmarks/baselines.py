@@ -1,0 +1,85 @@
+"""What bare Python can do: the ceilings that the SDK is compared with."""
+
+import multiprocessing
+import struct
+import time
+import zlib
+from multiprocessing.connection import Connection
+
+import trio
+
+RECORD = struct.Struct(">iiiiiqqiqQqQiqi")
+BODY = b"x" * 100
+FRAME_BYTES = 420
+"""A send request with a JSON header and a 100-byte body is about this long."""
+
+
+def bare_append(count: int) -> float:
+    """Messages per second of a loop that packs, sums and copies the same bytes as a record into a buffer."""
+    buffer = bytearray(64 * 1024 * 1024)
+    pack, crc32 = RECORD.pack, zlib.crc32
+    topic, properties = b"\x09benchmark", b"\x00\x40" + b"p" * 64
+    position = 0
+    begin = time.perf_counter()
+    for number in range(count):
+        record = b"".join(
+            (
+                pack(271, -626843481, crc32(BODY), 0, 0, number, position, 0, 1, 2, 3, 4, 0, 0, len(BODY)),
+                BODY,
+                topic,
+                properties,
+            )
+        )
+        end = position + len(record)
+        if end > len(buffer):
+            position, end = 0, len(record)
+        buffer[position:end] = record
+        position = end
+    return count / (time.perf_counter() - begin)
+
+
+def _echo_server(pipe: Connection) -> None:
+    async def serve() -> None:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        pipe.send(listeners[0].socket.getsockname()[1])
+
+        async def handle(stream: trio.SocketStream) -> None:
+            while data := await stream.receive_some(65536):
+                await stream.send_all(data)
+
+        await trio.serve_listeners(handle, listeners)
+
+    trio.run(serve)
+
+
+def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
+    """Frames per second, and median microseconds of one at a time, of a trio echo between two processes."""
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_echo_server, args=(theirs,), daemon=True)
+    process.start()
+    port = ours.recv()
+    try:
+        return trio.run(_echo_client, port, count, in_flight)
+    finally:
+        process.kill()
+        process.join()
+
+
+async def _echo_client(port: int, count: int, in_flight: int) -> tuple[float, float]:
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    stream.setsockopt(6, 1, 1)
+    frame = b"f" * FRAME_BYTES
+    sent = received = 0
+    times: list[float] = []
+    begin = time.perf_counter()
+    while received < count * FRAME_BYTES:
+        allowed = min(count - sent, in_flight - (sent - received // FRAME_BYTES))
+        start = time.perf_counter()
+        if allowed > 0:
+            await stream.send_all(frame * allowed)
+            sent += allowed
+        received += len(await stream.receive_some(65536))
+        times.append(time.perf_counter() - start)
+    seconds = time.perf_counter() - begin
+    times.sort()
+    return count / seconds, times[len(times) // 2] * 1e6

@@ -1,0 +1,74 @@
+"""Rounds, medians, ratios, tables."""
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+
+import attrs
+
+
+@attrs.define
+class Figure:
+    """One measured quantity over all rounds."""
+
+    name: str
+    unit: str
+    rounds: list[float] = attrs.field(factory=list)
+    baseline: str | None = None
+    """Name of the figure that this one is divided by in the ratio column."""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+
+class Report:
+    """Collects figures; prints them with their ratios."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, Figure] = {}
+
+    def add(self, name: str, unit: str, value: float, baseline: str | None = None) -> None:
+        """Add one round's value of a figure."""
+        figure = self.figures.get(name)
+        if figure is None:
+            figure = self.figures[name] = Figure(name, unit, baseline=baseline)
+        figure.rounds.append(value)
+        print(f"  {name}: {_number(value)} {unit}", file=sys.stderr, flush=True)
+
+    def ratio(self, figure: Figure) -> float | None:
+        """Median over the baseline's median, or None without one."""
+        base = self.figures.get(figure.baseline or "")
+        return figure.median / base.median if base is not None and base.median else None
+
+    def table(self) -> str:
+        lines = [f"{'figure':<52} {'median':>12} {'min':>12} {'max':>12} {'unit':<8} ratio to baseline"]
+        for figure in self.figures.values():
+            ratio = self.ratio(figure)
+            versus = "" if ratio is None else f"{ratio:.2f} x {figure.baseline}"
+            numbers = " ".join(f"{_number(value):>12}" for value in (figure.median, min(figure.rounds), max(figure.rounds)))
+            lines.append(f"{figure.name:<52} {numbers} {figure.unit:<8} {versus}")
+        return "\n".join(lines)
+
+    def as_json(self) -> str:
+        return json.dumps(
+            [
+                {**attrs.asdict(figure), "median": figure.median, "ratio": self.ratio(figure)}
+                for figure in self.figures.values()
+            ],
+            indent=2,
+        )
+
+
+Benchmark = Callable[[Report], None]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def percentile(values: list[float], fraction: float) -> float:
+    """The value below which `fraction` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))]

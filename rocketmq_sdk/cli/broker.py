@@ -1,0 +1,51 @@
+"""`rocketmq broker`: name server and broker on TCP until a signal says stop.
+
+The signal receiver is opened before anything else, so that an early SIGTERM is not lost and Ctrl-C never arrives in the middle of an append.
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.config import BrokerConfig
+from rocketmq_sdk.errors import ConfigurationError
+
+
+def _properties(options: argparse.Namespace) -> str:
+    """The properties file followed by the single settings, which win because they come last."""
+    text = ""
+    if options.config:
+        try:
+            text = Path(options.config).read_text("utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"can not read {options.config}: {error.strerror}") from error
+    for setting in options.set:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise ConfigurationError(f"--set {setting!r} is not of the form name=value")
+        text += f"\n{name.strip()}={value.strip()}"
+    return text
+
+
+async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with EmbeddedBroker(
+            options.store, listen=options.listen, namesrv_listen=options.namesrv_listen, config=config
+        ) as broker:
+            print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
+            async for number in signals:
+                print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                break
+
+
+def run_broker(options: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM; 0 after a clean end."""
+    config, warnings = BrokerConfig.from_properties(_properties(options))
+    for warning in warnings:
+        print(f"rocketmq: warning: {warning}", file=sys.stderr)
+    trio.run(_serve, options, config)
+    return 0

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Sets up a virtual environment beside this file and passes the tests in it. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")"
+python="${PYTHON:-python3}"
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+exec .venv/bin/python -m pytest "$@"
