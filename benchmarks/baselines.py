@@ -38,18 +38,36 @@ def bare_append(count: int) -> float:
     return count / (time.perf_counter() - begin)
 
 
+def _complete_frames(buffer: bytearray) -> list[bytes]:
+    """Take every complete length-prefixed frame out of a buffer."""
+    frames: list[bytes] = []
+    position, available = 0, len(buffer)
+    while available - position >= 4:
+        end = position + 4 + int.from_bytes(buffer[position : position + 4], "big")
+        if end > available:
+            break
+        frames.append(bytes(buffer[position:end]))
+        position = end
+    del buffer[:position]
+    return frames
+
+
+async def _serve_echo(pipe: Connection) -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    pipe.send(listeners[0].socket.getsockname()[1])
+
+    async def handle(stream: trio.SocketStream) -> None:
+        buffer = bytearray()
+        while data := await stream.receive_some(65536):
+            buffer += data
+            if frames := _complete_frames(buffer):
+                await stream.send_all(b"".join(frames))
+
+    await trio.serve_listeners(handle, listeners)
+
+
 def _echo_server(pipe: Connection) -> None:
-    async def serve() -> None:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        pipe.send(listeners[0].socket.getsockname()[1])
-
-        async def handle(stream: trio.SocketStream) -> None:
-            while data := await stream.receive_some(65536):
-                await stream.send_all(data)
-
-        await trio.serve_listeners(handle, listeners)
-
-    trio.run(serve)
+    trio.run(_serve_echo, pipe)
 
 
 def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
@@ -67,18 +85,19 @@ def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
 
 async def _echo_client(port: int, count: int, in_flight: int) -> tuple[float, float]:
     stream = await trio.open_tcp_stream("127.0.0.1", port)
-    stream.setsockopt(6, 1, 1)
-    frame = b"f" * FRAME_BYTES
+    frame = (FRAME_BYTES - 4).to_bytes(4, "big") + b"f" * (FRAME_BYTES - 4)
+    buffer = bytearray()
     sent = received = 0
     times: list[float] = []
     begin = time.perf_counter()
-    while received < count * FRAME_BYTES:
-        allowed = min(count - sent, in_flight - (sent - received // FRAME_BYTES))
+    while received < count:
         start = time.perf_counter()
+        allowed = min(count - sent, in_flight - (sent - received))
         if allowed > 0:
-            await stream.send_all(frame * allowed)
+            await stream.send_all(b"".join([frame] * allowed))
             sent += allowed
-        received += len(await stream.receive_some(65536))
+        buffer += await stream.receive_some(65536)
+        received += len(_complete_frames(buffer))
         times.append(time.perf_counter() - start)
     seconds = time.perf_counter() - begin
     times.sort()
