@@ -1,8 +1,8 @@
 """How headers of commands are declared: typed classes whose fields travel as texts in the ext fields (`CommandCustomHeader`).
 
-The annotations of a header say how each field is written and read, its attribute names follow from Apache's field names (`producerGroup` is
-`producer_group`; where the rule does not fit, the metadata `wire` names the field). A field without a default is required. The tables that do the work
-are made from the declaration at first use. The hottest headers replace `to_ext` and `from_ext` by straight code.
+The annotations of a header say how each field is written and read, its attribute names follow from Apache's field names: `producerGroup` is
+`producer_group`; where the rule does not fit, the metadata `wire` names the field. A field without a default is required. The tables that do the
+work are made from the declaration at first use. The hottest headers replace `to_ext` and `from_ext` by straight code.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,6 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.text import encode_text
 
 _FIXED = Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
-_SHORT = Struct(">h")
 _INT = Struct(">i")
 _KEY_MAX: Final = 0x7FFF
 _LANGUAGES: Final = {int(language): language for language in LanguageCode}
@@ -31,7 +30,7 @@ def encode_binary_header(command: Command) -> bytes:
         key, data = encode_text(name), encode_text(value)
         if len(key) > _KEY_MAX:
             raise LocalProtocolError(f"the name of an ext field has {len(key)} bytes, more than {_KEY_MAX}")
-        parts += (_SHORT.pack(len(key)), key, _INT.pack(len(data)), data)
+        parts += (len(key).to_bytes(2, "big"), key, len(data).to_bytes(4, "big"), data)
     fields = b"".join(parts)
     language = _OTHER if command.language is None else command.language
     try:
@@ -58,7 +57,7 @@ def decode_binary_header(header: bytes, body: bytes) -> Command:
         if end > len(header):
             raise RemoteProtocolError(f"the fields of a binary header have {fields_length} bytes, more than are left of {len(header)}")
         ext_fields = _decode_fields(header, position, end)
-    except error:
+    except (error, IndexError):
         raise RemoteProtocolError(f"a binary header of {len(header)} bytes ends too early") from None
     if end != len(header):
         # Apache takes the body from where the header stopped being read, not from behind its announced length.
@@ -78,18 +77,17 @@ def decode_binary_header(header: bytes, body: bytes) -> Command:
 
 def _decode_fields(header: bytes, position: int, end: int) -> dict[str, str]:
     fields: dict[str, str] = {}
+    unpack_int = _INT.unpack_from
     while position < end:
-        (key_length,) = _SHORT.unpack_from(header, position)
-        position += 2
-        value_at = position + key_length
-        if key_length <= 0 or value_at > end:
+        key_length = header[position] << 8 | header[position + 1]
+        value_at = position + key_length + 6
+        if not 0 < key_length <= _KEY_MAX or value_at > end:
             raise RemoteProtocolError(f"a field name of a binary header has the length {key_length}")
-        name = str(header[position:value_at], "utf-8", "replace")
-        (value_length,) = _INT.unpack_from(header, value_at)
-        value_at += 4
+        name = header[position + 2 : value_at - 4].decode("utf-8", "replace")
+        (value_length,) = unpack_int(header, value_at - 4)
         position = value_at + value_length
         if value_length < 0 or position > end:
             raise RemoteProtocolError(f"the field {name[:40]!r} of a binary header has the length {value_length}")
         if value_length:
-            fields[name] = str(header[value_at:position], "utf-8", "replace")
+            fields[name] = header[value_at:position].decode("utf-8", "replace")
     return fields

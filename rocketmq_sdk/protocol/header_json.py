@@ -4,7 +4,8 @@ Reading follows what Apache RocketMQ 5.4.0 accepts: numbers in quotes, booleans 
 field value. The straight path is for headers as all known peers write them; whatever differs goes through the careful one.
 """
 
-from typing import Final
+from json.encoder import encode_basestring
+from typing import Any, Final
 
 from rocketmq_sdk.codes import LanguageCode
 from rocketmq_sdk.errors import RemoteProtocolError
@@ -12,8 +13,11 @@ from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.text import encode_text
 
 _JSON = HeaderEncoding.JSON
+_join = "".join
+_new = Command.__new__
 _JAVA = LanguageCode.JAVA
 _LANGUAGES: Final[dict[object, LanguageCode]] = {language.name: language for language in LanguageCode}
 _LANGUAGE_NAMES: Final[dict[LanguageCode | None, str]] = {language: language.name for language in LanguageCode}
@@ -22,6 +26,8 @@ _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 
 def encode_json_header(command: Command) -> bytes:
     """The header text of a command: compact UTF-8, ext field values always strings; a lone surrogate becomes `?` as Apache writes it."""
+    if json_backend.mode == "stdlib":
+        return _encode_by_template(command)
     fields: dict[str, object] = {
         "code": command.code,
         "extFields": command.ext_fields,
@@ -39,31 +45,49 @@ def encode_json_header(command: Command) -> bytes:
         return encode_json(fields)
 
 
+_TEMPLATE: Final = '{"code":%d,"extFields":{%s},"flag":%d,"language":"%s","opaque":%d,"serializeTypeCurrentRPC":"JSON",%s"version":%d}'
+
+
+# Without orjson a template with escaped texts is a third faster than the standard library's encoder.
+def _encode_by_template(command: Command) -> bytes:
+    fields = ",".join([f"{encode_basestring(name)}:{encode_basestring(value)}" for name, value in command.ext_fields.items()])
+    remark = "" if command.remark is None else f'"remark":{encode_basestring(command.remark)},'
+    language = _LANGUAGE_NAMES.get(command.language, "OTHER")
+    return encode_text(_TEMPLATE % (command.code, fields, command.flag, language, command.opaque, remark, command.version))
+
+
 def decode_json_header(text: bytes, body: bytes) -> Command:
     """A command out of its header text and its body.
 
     Raises `RemoteProtocolError` for a text that Apache refuses too.
     """
     try:
-        header = json_backend.loads(text)
-        code, flag, opaque, version = header["code"], header["flag"], header["opaque"], header["version"]  # type: ignore[index]
-        ext_fields = header["extFields"]  # type: ignore[index]
-        # One test for four ranges: a negative or too long number makes the combination negative or too long. Texts and floats raise TypeError.
+        header: Any = json_backend.loads(text)
+        code, flag, opaque, version = header["code"], header["flag"], header["opaque"], header["version"]
+        ext_fields = header["extFields"]
+        # One test for four ranges: a negative or too long number makes the combination negative or too long. Texts and floats raise TypeError,
+        # as does joining values that are not all texts.
         if (
-            code | flag | opaque | version <= _INT_MAX
+            0 <= code | flag | opaque | version <= _INT_MAX
             and type(code) is type(flag) is type(opaque) is type(version) is int
             and type(ext_fields) is dict
-            and "body" not in header  # type: ignore[operator]
+            and "body" not in header
         ):
-            language = _LANGUAGES.get(header["language"])  # type: ignore[index]
-            remark = header.get("remark")  # type: ignore[attr-defined]
-            "".join(ext_fields.values())  # raises TypeError when a value is not a text
-            if language is not None and (remark is None or type(remark) is str) and -1 < code | flag | opaque | version:
-                return Command(
-                    code, flag=flag, opaque=opaque, remark=remark, ext_fields=ext_fields, body=body, language=language, version=version, encoding=_JSON
-                )
+            _join(ext_fields.values())
+            command = _new(Command)
+            command.language = _LANGUAGES[header["language"]]
+            command.remark = remark = header.get("remark")
+            if remark is None or type(remark) is str:
+                command.code = code
+                command.flag = flag
+                command.opaque = opaque
+                command.ext_fields = ext_fields
+                command.body = body
+                command.version = version
+                command.encoding = _JSON
+                return command
     except (KeyError, TypeError, ValueError):
-        pass
+        pass  # whatever this was, the careful path tells what it means
     return _decode_carefully(text, body)
 
 

@@ -28,10 +28,10 @@ def _refuse_constant(name: str) -> object:
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-_scan = _decoder.scan_once
+_scan: Callable[[str, int], tuple[object, int]] = _decoder.scan_once  # type: ignore[attr-defined]
 _plain_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _make_encoder = getattr(json.encoder, "c_make_encoder", None)
-_escape = json.encoder.encode_basestring  # type: ignore[attr-defined]
+_escape = json.encoder.encode_basestring
 
 
 def _stdlib_loads(data: bytes) -> object:
@@ -39,10 +39,10 @@ def _stdlib_loads(data: bytes) -> object:
     try:
         value, end = _scan(text, 0)
         if end == len(text):
-            return value  # type: ignore[no-any-return]
-        return _decoder.decode(text)  # type: ignore[no-any-return]
+            return value
+        return _decoder.decode(text)
     except StopIteration:
-        return _decoder.decode(text)  # type: ignore[no-any-return]
+        return _decoder.decode(text)
     except RecursionError:
         raise ValueError("the text is nested too deeply") from None
 

@@ -1,16 +1,15 @@
 """JSON as Apache's brokers and clients write and read it (fastjson, `RemotingSerializable`).
 
-Bodies of RocketMQ are JSON with liberties: integer keys of maps stand without quotes, objects are used as keys, the same object twice in a text may be
-a `$ref` to its first place (releases up to 5.3), single quotes and a comma behind the last member are taken. Texts go through the strict parser
+Bodies of RocketMQ are JSON with liberties: integer keys of maps stand without quotes, objects are used as keys, the same object twice in a text may
+be a `$ref` to its first place (releases up to 5.3), single quotes and a comma behind the last member are taken. Texts go through the strict parser
 first; only what it refuses is read by the tolerant reader below. An object that is a key becomes a tuple of its (name, value) pairs sorted by name;
 integer keys become texts.
 """
 
 from collections.abc import Iterable
-from json.encoder import encode_basestring  # type: ignore[attr-defined]
+from json.encoder import encode_basestring
 from typing import Final, TypeAlias
 
-from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
 from rocketmq_sdk.protocol.json_references import resolve_references

@@ -1,0 +1,81 @@
+"""Operation of a broker: statistics, configuration, high availability, containers."""
+
+from rocketmq_sdk.protocol.header import Header, Long, header
+
+
+@header
+class ViewBrokerStatsDataRequestHeader(Header):
+    """VIEW_BROKER_STATS_DATA (315)."""
+
+    stats_name: str
+    stats_key: str
+
+
+@header
+class GetConsumeStatsInBrokerHeader(Header):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    is_order: bool = False
+
+
+@header
+class GetBrokerConfigResponseHeader(Header):
+    """Answer to GET_BROKER_CONFIG (26): `version` is a data version as JSON."""
+
+    version: str
+
+
+@header
+class ExchangeHAInfoRequestHeader(Header):
+    """EXCHANGE_BROKER_HA_INFO (906)."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
+@header
+class ExchangeHAInfoResponseHeader(Header):
+    """Answer to EXCHANGE_BROKER_HA_INFO."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
+@header
+class ResetMasterFlushOffsetHeader(Header):
+    """RESET_MASTER_FLUSH_OFFSET (908)."""
+
+    master_flush_offset: Long
+
+
+@header
+class AddBrokerRequestHeader(Header):
+    """ADD_BROKER (902), to a broker container."""
+
+    config_path: str | None = None
+
+
+@header
+class RemoveBrokerRequestHeader(Header):
+    """REMOVE_BROKER (903), to a broker container."""
+
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: Long
+
+
+@header
+class CheckRocksdbCqWriteProgressRequestHeader(Header):
+    """CHECK_ROCKSDB_CQ_WRITE_PROGRESS (354)."""
+
+    topic: str
+    check_store_time: Long = 0
+
+
+@header
+class ExportRocksDBConfigToJsonRequestHeader(Header):
+    """EXPORT_ROCKSDB_CONFIG_TO_JSON (355)."""
+
+    config_type: str

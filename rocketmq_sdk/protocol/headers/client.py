@@ -1,0 +1,75 @@
+"""Clients and their brokers: heartbeats, membership, queue locks, inspection of consumers."""
+
+import attrs
+
+from rocketmq_sdk.protocol.header import WIRE, Header, RpcRequestHeader, TopicRequestHeader, header
+
+
+@header
+class HeartbeatRequestHeader(RpcRequestHeader):
+    """HEART_BEAT (34): the body says it all."""
+
+
+@header
+class UnregisterClientRequestHeader(RpcRequestHeader):
+    """UNREGISTER_CLIENT (35): a client leaves a producer or a consumer group."""
+
+    client_id: str = attrs.field(metadata={WIRE: "clientID"})
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@header
+class UnregisterClientResponseHeader(Header):
+    """Answer to UNREGISTER_CLIENT, without fields."""
+
+
+@header
+class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
+    """GET_CONSUMER_LIST_BY_GROUP (38): client ids of the members."""
+
+    consumer_group: str
+
+
+@header
+class GetConsumerListByGroupResponseHeader(Header):
+    """Answer to GET_CONSUMER_LIST_BY_GROUP, without fields."""
+
+
+@header
+class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
+    """NOTIFY_CONSUMER_IDS_CHANGED (40), broker to consumer: rebalance now."""
+
+    consumer_group: str
+
+
+@header
+class LockBatchMqRequestHeader(RpcRequestHeader):
+    """LOCK_BATCH_MQ (41): the body names the queues."""
+
+
+@header
+class UnlockBatchMqRequestHeader(RpcRequestHeader):
+    """UNLOCK_BATCH_MQ (42): the body names the queues."""
+
+
+@header
+class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
+    """GET_CONSUMER_RUNNING_INFO (307), admin to broker to consumer."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@header
+class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
+    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message now."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None

@@ -1,0 +1,147 @@
+"""Offsets of queues and of consumer groups."""
+
+from rocketmq_sdk.model.enums import BoundaryType
+from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader, header
+
+
+@header
+class QueryConsumerOffsetRequestHeader(TopicQueueRequestHeader):
+    """QUERY_CONSUMER_OFFSET (14): the committed offset of a group in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+@header
+class QueryConsumerOffsetResponseHeader(Header):
+    """Answer to QUERY_CONSUMER_OFFSET."""
+
+    offset: Long
+
+
+@header
+class UpdateConsumerOffsetRequestHeader(TopicQueueRequestHeader):
+    """UPDATE_CONSUMER_OFFSET (15): commit an offset."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: Long
+
+
+@header
+class UpdateConsumerOffsetResponseHeader(Header):
+    """Answer to UPDATE_CONSUMER_OFFSET, without fields."""
+
+
+@header
+class SearchOffsetRequestHeader(TopicQueueRequestHeader):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29): `boundary_type` None means the lower one."""
+
+    topic: str
+    queue_id: int
+    timestamp: Long
+    boundary_type: BoundaryType | None = None
+
+
+@header
+class SearchOffsetResponseHeader(Header):
+    """Answer to SEARCH_OFFSET_BY_TIMESTAMP."""
+
+    offset: Long
+
+
+@header
+class GetMaxOffsetRequestHeader(TopicQueueRequestHeader):
+    """GET_MAX_OFFSET (30): the offset behind the last message."""
+
+    topic: str
+    queue_id: int
+    committed: bool = True
+
+
+@header
+class GetMaxOffsetResponseHeader(Header):
+    """Answer to GET_MAX_OFFSET."""
+
+    offset: Long
+
+
+@header
+class GetMinOffsetRequestHeader(TopicQueueRequestHeader):
+    """GET_MIN_OFFSET (31): the first offset that is still stored."""
+
+    topic: str
+    queue_id: int
+
+
+@header
+class GetMinOffsetResponseHeader(Header):
+    """Answer to GET_MIN_OFFSET."""
+
+    offset: Long
+
+
+@header
+class GetEarliestMsgStoretimeRequestHeader(TopicQueueRequestHeader):
+    """GET_EARLIEST_MSG_STORETIME (32)."""
+
+    topic: str
+    queue_id: int
+
+
+@header
+class GetEarliestMsgStoretimeResponseHeader(Header):
+    """Answer to GET_EARLIEST_MSG_STORETIME; -1 when the queue is empty."""
+
+    timestamp: Long
+
+
+@header
+class ResetOffsetRequestHeader(TopicQueueRequestHeader):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220): timestamp -1 means the end."""
+
+    group: str
+    topic: str
+    queue_id: int = -1
+    offset: Long | None = None
+    timestamp: Long = 0
+    is_force: bool = False
+
+
+@header
+class GetConsumerStatusRequestHeader(TopicRequestHeader):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@header
+class CloneGroupOffsetRequestHeader(RpcRequestHeader):
+    """CLONE_GROUP_OFFSET (314): copy the offsets of a group."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@header
+class QueryCorrectionOffsetHeader(TopicRequestHeader):
+    """QUERY_CORRECTION_OFFSET (308): `filter_groups` is a list with commas."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+@header
+class InitConsumerOffsetRequestHeader(TopicRequestHeader):
+    """Set the first offset of a group, used by proxies."""
+
+    topic: str | None = None
+    init_mode: int = 0

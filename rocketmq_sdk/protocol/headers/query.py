@@ -1,0 +1,56 @@
+"""Looking messages up."""
+
+from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, TopicRequestHeader, header
+
+
+@header
+class QueryMessageRequestHeader(TopicRequestHeader):
+    """QUERY_MESSAGE (12): by key or unique id, within store times in milliseconds."""
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: Long
+    end_timestamp: Long
+    index_type: str | None = None
+    last_key: str | None = None
+
+
+@header
+class QueryMessageResponseHeader(Header):
+    """Answer to QUERY_MESSAGE: how far the index reaches."""
+
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
+
+
+@header
+class ViewMessageRequestHeader(Header):
+    """VIEW_MESSAGE_BY_ID (33): `offset` is the commit-log offset."""
+
+    topic: str | None = None
+    offset: Long
+
+
+@header
+class ViewMessageResponseHeader(Header):
+    """Answer to VIEW_MESSAGE_BY_ID, without fields."""
+
+
+@header
+class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
+    """QUERY_CONSUME_QUEUE (321): units of a queue as stored."""
+
+    topic: str | None = None
+    queue_id: int = 0
+    index: Long = 0
+    count: int = 0
+    consumer_group: str | None = None
+
+
+@header
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """RESUME_CHECK_HALF_MESSAGE (323): `msg_id` is the offset id of a half message."""
+
+    topic: str | None = None
+    msg_id: str | None = None

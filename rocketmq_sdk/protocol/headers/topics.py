@@ -1,0 +1,74 @@
+"""Topics: creation, deletion, listing, statistics."""
+
+from rocketmq_sdk.errors import FieldError
+from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader, header
+
+
+@header
+class CreateTopicRequestHeader(TopicRequestHeader):
+    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    topic_sys_flag: int | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool = False
+
+    def check(self) -> None:
+        """Refuse a filter type that does not exist."""
+        if self.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+            raise FieldError(f"CreateTopicRequestHeader: the field topicFilterType is {self.topic_filter_type!r}, not SINGLE_TAG or MULTI_TAG")
+
+
+@header
+class CreateTopicListRequestHeader(RpcRequestHeader):
+    """UPDATE_AND_CREATE_TOPIC_LIST (18): the body names the topics."""
+
+
+@header
+class DeleteTopicRequestHeader(TopicRequestHeader):
+    """DELETE_TOPIC_IN_BROKER (215)."""
+
+    topic: str
+
+
+@header
+class GetAllTopicConfigRequestHeader(Header):
+    """GET_ALL_TOPIC_CONFIG (21), a page of the table; old peers send no header and want all of it."""
+
+    topic_seq: int | None = None
+    data_version: str | None = None
+    max_topic_num: int | None = None
+
+
+@header
+class GetAllTopicConfigResponseHeader(Header):
+    """Answer to a page of GET_ALL_TOPIC_CONFIG."""
+
+    total_topic_num: int
+
+
+@header
+class GetTopicConfigRequestHeader(TopicRequestHeader):
+    """GET_TOPIC_CONFIG (351)."""
+
+    topic: str
+
+
+@header
+class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
+    """GET_TOPIC_STATS_INFO (202)."""
+
+    topic: str
+
+
+@header
+class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): which groups consume a topic?"""
+
+    topic: str
