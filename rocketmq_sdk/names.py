@@ -3,6 +3,7 @@
 Both sides need these rules. They follow `TopicValidator`, `Validators`, `MixAll` and `KeyBuilder` of Apache RocketMQ 5.4.0.
 """
 
+from operator import mul
 from typing import Final
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -43,16 +44,19 @@ MAX_TOPIC_LENGTH: Final = 127
 MAX_DERIVED_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
 _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|-_")
+# Row n holds the weights of the characters of a text of n characters, for `java_hash`; index keys make it a per-message path.
+_POWERS_UP_TO: Final = 128
+_WEIGHTS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWERS_UP_TO))]
+_POWERS: Final = tuple(tuple(_WEIGHTS[_POWERS_UP_TO - length :]) for length in range(_POWERS_UP_TO))
 _RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`: 31-polynomial over UTF-16 units, wrapped to a signed 32-bit number."""
-    value = 0
-    if text.isascii():
-        for unit in text.encode("ascii"):
-            value = value * 31 + unit & 0xFFFFFFFF
+    if len(text) < _POWERS_UP_TO and text.isascii():
+        value: int = sum(map(mul, text.encode("ascii"), _POWERS[len(text)])) & 0xFFFFFFFF
     else:
+        value = 0
         raw = text.encode("utf-16-be", "surrogatepass")
         for index in range(0, len(raw), 2):
             value = value * 31 + (raw[index] << 8 | raw[index + 1]) & 0xFFFFFFFF
@@ -90,10 +94,13 @@ def group_problem(group: str) -> str | None:
 def check_send_topic(topic: str) -> None:
     """Refuse a topic that a producer can not send to.
 
-    Raises `ConfigurationError`.
+    Clients allow 127 characters for every topic; only brokers allow more, for the retry and dead letter topics that they make themselves. Raises
+    `ConfigurationError`.
     """
     if problem := topic_problem(topic):
         raise ConfigurationError(problem)
+    if len(topic) > MAX_TOPIC_LENGTH:
+        raise ConfigurationError(f"the topic has {len(topic)} characters, more than {MAX_TOPIC_LENGTH}")
     if topic in NOT_SENDABLE_TOPICS:
         raise ConfigurationError(f"the topic {topic!r} belongs to the broker; nobody may send to it")
 

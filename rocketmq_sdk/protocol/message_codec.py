@@ -129,22 +129,9 @@ def encode_record(
         total = head.size + 4 + body_length + topic_length + properties_length
     try:
         packed = head.pack(
-            total,
-            magic,
-            zlib.crc32(body) & 0x7FFFFFFF if body_crc is None else body_crc,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            store_timestamp,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body_length,
-        )
+            total, magic, zlib.crc32(body) & BODY_CRC_MASK if body_crc is None else body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times, prepared_offset, body_length,
+        )  # fmt: skip
     except struct.error as error:
         raise LocalProtocolError(f"a field of a record for topic {topic!r} does not fit: {error}") from error
     return b"".join((packed, body, topic_size, topic, properties_length.to_bytes(2, "big"), properties))
@@ -166,13 +153,9 @@ def decode_messages(
     budget = INFLATED_TOTAL_LIMIT
     special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
     messages: list[ReceivedMessage] = []
-    append = messages.append
-    kind = ReceivedMessage
-    new = object.__new__
-    unpack_v4 = _HEAD_V4.unpack_from
-    unpack_short = _SHORT.unpack_from
-    topic = ""
-    topic_raw = b""
+    append, new, kind = messages.append, object.__new__, ReceivedMessage
+    unpack_v4, unpack_short = _HEAD_V4.unpack_from, _SHORT.unpack_from
+    topic, topic_raw = "", b""
     try:
         while position < size:
             message = new(kind)

@@ -6,6 +6,7 @@ parts between bars are dropped silently.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, TypeVar
 
 import attrs
@@ -109,6 +110,7 @@ def _elements(members: Mapping[str, object], name: str, kind: type[_Element]) ->
     return elements
 
 
+@lru_cache(maxsize=1024)
 def tags_code(tags: str | None) -> int:
     """The tags code of a consume queue unit: Java's hash of the whole text, 0 without tags."""
     return java_hash(tags) if tags else 0
