@@ -1,0 +1,119 @@
+"""Apache's Java producer and push consumer 5.4.0 against our broker over TCP, in both header encodings."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+from support import java
+from support.processes import BrokerProcess, broker_process
+
+SHORT_LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with broker_process(messageDelayLevel=SHORT_LEVELS) as process:
+        yield process
+
+
+@pytest.fixture(params=["json", "binary"])
+def driver(request: pytest.FixtureRequest, json_driver: java.Driver, binary_driver: java.Driver) -> java.Driver:
+    return json_driver if request.param == "json" else binary_driver
+
+
+def unique(name: str) -> str:
+    return f"{name}_{uuid.uuid4().hex[:10]}"
+
+
+async def received(driver: java.Driver, consumer: str, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """Poll what a Java consumer has received until it is enough."""
+    messages: list[dict[str, Any]] = []
+    with trio.move_on_after(60):
+        while not enough(messages):
+            await trio.sleep(0.1)
+            messages = await driver.do("received", id=consumer)
+    return messages
+
+
+async def test_sends_of_every_kind_reach_a_java_consumer(driver: java.Driver, broker: BrokerProcess) -> None:
+    topic, producer, consumer = unique("kinds"), unique("p"), unique("c")
+    await driver.do("producer", id=producer, group=unique("pg"), namesrv=broker.namesrv)
+    sent = await driver.do("send", id=producer, topic=topic, body="sync ü€😀", tags="a", keys="k1 k2", properties={"color": "rød"}, flag=7)
+    assert sent["status"] == "SEND_OK"
+    assert sent["transactionId"] == sent["msgId"]
+    await driver.do("send", id=producer, topic=topic, body="async", how="async")
+    await driver.do("send", id=producer, topic=topic, body="oneway", how="oneway")
+    to_queue = await driver.do("send", id=producer, topic=topic, body="queue", how="queue", broker=sent["broker"], queue_id=2)
+    assert to_queue["queueId"] == 2
+    by_key = [await driver.do("send", id=producer, topic=topic, body=f"key{n}", how="selector", key="customer 9") for n in range(3)]
+    assert len({answer["queueId"] for answer in by_key}) == 1
+    offsets = [answer["queueOffset"] for answer in by_key]
+    assert offsets == list(range(offsets[0], offsets[0] + 3))
+    batch = await driver.do("send", id=producer, how="batch", messages=[{"topic": topic, "body": f"batch{n}", "tags": "b"} for n in range(5)])
+    assert len(batch["msgId"].split(",")) == 5
+    big = "compressed " * 2000
+    await driver.do("send", id=producer, topic=topic, body=big)
+    await driver.do("send", id=producer, topic=topic, body="delayed", delay_level=2)
+
+    await driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, namesrv=broker.namesrv)
+    expected = {"sync ü€😀", "async", "oneway", "queue", "key0", "key1", "key2", big, "delayed", *(f"batch{n}" for n in range(5))}
+    messages = await received(driver, consumer, lambda seen: len({m["body"] for m in seen}) >= len(expected))
+    await driver.do("stop", id=consumer)
+    await driver.do("stop", id=producer)
+    assert {m["body"] for m in messages} == expected
+    assert len(messages) == len(expected)
+    first = next(m for m in messages if m["body"] == "sync ü€😀")
+    assert first["tags"] == "a"
+    assert first["keys"] == "k1 k2"
+    assert first["flag"] == 7
+    assert first["properties"]["color"] == "rød"
+    assert first["msgId"] == sent["msgId"]
+    assert first["topic"] == topic
+    delayed = next(m for m in messages if m["body"] == "delayed")
+    assert 2000 <= delayed["storeTimestamp"] - delayed["bornTimestamp"] < 6000
+
+
+async def test_tags_select_at_the_broker(driver: java.Driver, broker: BrokerProcess) -> None:
+    topic, producer, consumer = unique("tags"), unique("p"), unique("c")
+    await driver.do("producer", id=producer, group=unique("pg"), namesrv=broker.namesrv)
+    for tag in ("red", "green", "blue", "red"):
+        await driver.do("send", id=producer, topic=topic, body=tag, tags=tag)
+    await driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, tags="red || blue", namesrv=broker.namesrv)
+    messages = await received(driver, consumer, lambda seen: len(seen) >= 3)
+    await driver.do("stop", id=consumer)
+    await driver.do("stop", id=producer)
+    assert sorted(m["body"] for m in messages) == ["blue", "red", "red"]
+
+
+async def test_failed_messages_are_retried_and_end_in_the_dead_letter_topic(driver: java.Driver, broker: BrokerProcess) -> None:
+    topic, producer, consumer, dead = unique("retry"), unique("p"), unique("c"), unique("d")
+    group = unique("cg")
+    await driver.do("producer", id=producer, group=unique("pg"), namesrv=broker.namesrv)
+    await driver.do("send", id=producer, topic=topic, body="bad 1")
+    await driver.do("send", id=producer, topic=topic, body="good")
+    await driver.do("consumer", id=consumer, group=group, topic=topic, namesrv=broker.namesrv, fail_prefix="bad", max_reconsume=2)
+    await received(driver, consumer, lambda seen: sum(m["body"] == "bad 1" for m in seen) >= 3)
+    await driver.do("consumer", id=dead, group=unique("dlq"), topic=f"%DLQ%{group}", namesrv=broker.namesrv)
+    letters = await received(driver, dead, lambda seen: len(seen) >= 1)
+    messages = await driver.do("received", id=consumer)
+    for name in (consumer, dead, producer):
+        await driver.do("stop", id=name)
+    bad = [m for m in messages if m["body"] == "bad 1"]
+    assert [m["reconsumeTimes"] for m in bad] == [0, 1, 2]
+    assert {m["topic"] for m in bad} == {topic}
+    assert [m["body"] for m in letters] == ["bad 1"]
+    assert letters[0]["properties"]["RETRY_TOPIC"] == topic
+
+
+async def test_many_messages_in_flight(driver: java.Driver, broker: BrokerProcess) -> None:
+    topic, producer, consumer = unique("many"), unique("p"), unique("c")
+    await driver.do("producer", id=producer, group=unique("pg"), namesrv=broker.namesrv)
+    await driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, namesrv=broker.namesrv)
+    outcome = await driver.do("send_many", id=producer, topic=topic, count=5000, in_flight=256, prefix="m")
+    assert outcome["failed"] == 0
+    messages = await received(driver, consumer, lambda seen: len(seen) >= 5000)
+    await driver.do("stop", id=consumer)
+    await driver.do("stop", id=producer)
+    assert sorted(m["body"] for m in messages) == sorted(f"m{n}" for n in range(5000))

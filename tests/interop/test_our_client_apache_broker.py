@@ -1,0 +1,164 @@
+"""Our producer and push consumer against Apache's name server and broker 5.4.0."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from support import java
+
+from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
+
+
+def unique(name: str) -> str:
+    return f"{name}_{uuid.uuid4().hex[:10]}"
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    with trio.fail_after(seconds):
+        while not condition():
+            await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])
+async def test_sends_of_every_kind_reach_our_consumer(apache: java.ApacheCluster, encoding: str) -> None:
+    topic = unique("kinds")
+    seen: list[ReceivedMessage] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message)
+
+    big = b"compressed " * 2000
+    async with Producer(unique("pg"), namesrv=apache.namesrv, header_encoding=encoding) as producer:
+        first = await producer.send(
+            Message(topic, "sync ü€😀".encode(), tags="a", keys=["k1", "k2"], properties={"color": "rød"}, flag=7)
+        )
+        assert first.status is SendStatus.SEND_OK
+        handle = producer.submit(Message(topic, b"pipelined"))
+        assert (await handle).status is SendStatus.SEND_OK
+        await producer.send_oneway(Message(topic, b"oneway"))
+        keyed = [await producer.send(Message(topic, b"key%d" % n), key="customer 9") for n in range(3)]
+        assert len({result.queue for result in keyed}) == 1
+        batch = await producer.send_batch([Message(topic, b"batch%d" % n, tags="b") for n in range(5)])
+        assert len(batch.message_id.split(",")) == 5
+        await producer.send(Message(topic, big))
+        await producer.send(Message(topic, b"delayed", delay_level=2))
+        expected = {"sync ü€😀".encode(), b"pipelined", b"oneway", b"key0", b"key1", b"key2", big, b"delayed", *(b"batch%d" % n for n in range(5))}
+        async with PushConsumer(
+            unique("cg"),
+            namesrv=apache.namesrv,
+            subscriptions={topic: "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            header_encoding=encoding,
+        ):
+            await until(lambda: {message.body for message in seen} >= expected)
+    assert sorted(message.body for message in seen) == sorted(expected)
+    found = next(message for message in seen if message.message_id == first.message_id)
+    assert found.body == "sync ü€😀".encode()
+    assert found.tags == "a"
+    assert found.keys == ("k1", "k2")
+    assert found.flag == 7
+    assert found.properties["color"] == "rød"
+    assert found.offset == first.queue_offset
+    assert found.offset_message_id == first.offset_message_id
+
+
+async def test_tags_are_filtered(apache: java.ApacheCluster) -> None:
+    topic = unique("tags")
+    seen: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    async with (
+        Producer(unique("pg"), namesrv=apache.namesrv) as producer,
+        PushConsumer(unique("cg"), namesrv=apache.namesrv, subscriptions={topic: "red || blue"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET),
+    ):
+        for tag in ("red", "green", "blue", "red", "last red"):
+            await producer.send(Message(topic, tag.encode(), tags=tag.removeprefix("last ")))
+        await until(lambda: b"last red" in seen and len(seen) >= 4)
+    assert sorted(seen) == [b"blue", b"last red", b"red", b"red"]
+
+
+async def test_failed_messages_are_retried_and_end_in_the_dead_letter_topic(apache: java.ApacheCluster) -> None:
+    topic, group = unique("retry"), unique("cg")
+    deliveries: list[tuple[bytes, int, str]] = []
+    letters: list[ReceivedMessage] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        deliveries.append((message.body, message.reconsume_times, message.topic))
+        if message.body.startswith(b"bad"):
+            raise RuntimeError("as the test wants it")
+
+    async def on_letter(message: ReceivedMessage) -> None:
+        letters.append(message)
+
+    async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
+        await producer.send(Message(topic, b"bad"))
+        await producer.send(Message(topic, b"good"))
+        async with PushConsumer(
+            group,
+            namesrv=apache.namesrv,
+            subscriptions={topic: "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            max_reconsume_times=2,
+        ):
+            await until(lambda: sum(body == b"bad" for body, _, _ in deliveries) >= 3)
+            async with PushConsumer(
+                unique("dlq"),
+                namesrv=apache.namesrv,
+                subscriptions={f"%DLQ%{group}": "*"},
+                listener=on_letter,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ):
+                await until(lambda: bool(letters))
+    assert sorted(times for body, times, _ in deliveries if body == b"bad") == [0, 1, 2]
+    assert {name for _, _, name in deliveries} == {topic}
+    assert [letter.body for letter in letters] == [b"bad"]
+
+
+@pytest.mark.parametrize("killed", ["java", "python"])
+async def test_two_languages_share_a_group_and_one_dies(apache: java.ApacheCluster, killed: str) -> None:
+    topic, group = unique("shared"), unique("cg")
+    ours: list[str] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        ours.append(message.body.decode())
+
+    peer = java.Driver()
+    try:
+        async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
+            await producer.send(Message(topic, b"begin"))
+            await peer.do("consumer", id="c", group=group, topic=topic, namesrv=apache.namesrv)
+            consumer = PushConsumer(group, namesrv=apache.namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET)
+            theirs: list[dict[str, Any]] = []
+            async with consumer:
+                await until(lambda: 0 < len([q for q in consumer.statistics().queues if q.topic == topic]) < 4)
+                for number in range(400):
+                    producer.submit(Message(topic, f"m{number}".encode()))
+                await producer.flush()
+                with trio.fail_after(60):
+                    while len({*ours, *(m["body"] for m in theirs)}) < 401 or not ours or not theirs:
+                        await trio.sleep(0.1)
+                        theirs = await peer.do("received", id="c")
+                if killed == "java":
+                    peer.kill()
+                    for number in range(400, 800):
+                        producer.submit(Message(topic, f"m{number}".encode()))
+                    await producer.flush()
+                    await until(lambda: {f"m{number}" for number in range(400, 800)} <= set(ours))
+            if killed == "python":
+                for number in range(400, 800):
+                    producer.submit(Message(topic, f"m{number}".encode()))
+                await producer.flush()
+                with trio.fail_after(60):
+                    while not {f"m{number}" for number in range(400, 800)} <= {m["body"] for m in theirs}:
+                        await trio.sleep(0.1)
+                        theirs = await peer.do("received", id="c")
+    finally:
+        peer.close() if killed == "python" else None
+    everything = set(ours) | {m["body"] for m in theirs}
+    assert everything >= {"begin", *(f"m{number}" for number in range(800))}

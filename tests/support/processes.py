@@ -1,0 +1,105 @@
+"""Processes of our own as test subjects: the broker of the command line, and scripts that are killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+READY = re.compile(r"ready: name server (\S+), broker (\S+)")
+
+
+class BrokerProcess:
+    """`rocketmq broker` in a process of its own; may be killed and started again on its directory and ports."""
+
+    def __init__(self, store: Path | str = ":memory:", *, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._store = store
+        self._settings = settings or {}
+        self._arguments = arguments
+        self.namesrv = "127.0.0.1:0"
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start and wait for the line that says it is ready; the ports stay those of the first start."""
+        command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", self.namesrv, "--listen", self.address]
+        command += ["--store", str(self._store), *self._arguments]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        watchdog = threading.Timer(60, self.process.kill)
+        watchdog.start()
+        try:
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            ready = READY.match(line)
+            if ready is None:
+                assert self.process.stderr is not None
+                raise RuntimeError(f"the broker did not become ready: {line!r} {self.process.stderr.read()[-3000:]}")
+            self.namesrv, self.address = ready.groups()
+        finally:
+            watchdog.cancel()
+        threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
+
+    def _drain(self, stream: Iterator[str]) -> None:
+        self.log: list[str] = []
+        try:
+            for line in stream:
+                self.log.append(line)
+        except ValueError:
+            return  # closed: the process is gone
+
+    def signal(self, number: int) -> int:
+        """Send a signal, wait for the end, return the exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=60)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.signal(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self.signal(signal.SIGTERM)
+
+
+@contextmanager
+def broker_process(store: Path | str = ":memory:", **settings: object) -> Iterator[BrokerProcess]:
+    """A broker process with settings by Apache's names; killed at the end if it still runs."""
+    broker = BrokerProcess(store, settings=settings)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.kill()
+
+
+@contextmanager
+def python_process(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python script given as text, with pipes; killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
