@@ -1,0 +1,56 @@
+"""Settings of the message store."""
+
+import attrs
+from attrs import validators
+
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+
+MEBIBYTE = 1024 * 1024
+QUEUE_UNIT_SIZE = 20
+
+
+
+def _whole_units(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if value < QUEUE_UNIT_SIZE or value % QUEUE_UNIT_SIZE:
+        raise ValueError(f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}")
+
+
+@attrs.frozen(kw_only=True)
+class StoreConfig:
+    """Names and defaults are those of Apache's `MessageStoreConfig` in snake case; sizes in bytes, times in milliseconds as there.
+
+    The last three are this store's own. Raises `ValueError` for a value out of range.
+    """
+
+    mapped_file_size_commit_log: int = attrs.field(default=1024 * MEBIBYTE, validator=validators.ge(1024))
+    """Size of one log file; a directory can only be opened with the size it was written with."""
+    mapped_file_size_consume_queue: int = attrs.field(default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units)
+    """Size of one queue file; a multiple of 20."""
+    flush_disk_type: FlushDiskType = attrs.field(default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType))
+    flush_interval_commit_log: int = attrs.field(default=500, validator=validators.ge(1))
+    flush_commit_log_least_pages: int = attrs.field(default=4, validator=validators.ge(0))
+    flush_commit_log_thorough_interval: int = attrs.field(default=10_000, validator=validators.ge(0))
+    flush_interval_consume_queue: int = attrs.field(default=1000, validator=validators.ge(1))
+    flush_consume_queue_least_pages: int = attrs.field(default=2, validator=validators.ge(0))
+    flush_consume_queue_thorough_interval: int = attrs.field(default=60_000, validator=validators.ge(0))
+    sync_flush_timeout: int = attrs.field(default=5000, validator=validators.ge(1))
+    """How long a put waits for its sync before it is answered FLUSH_DISK_TIMEOUT."""
+    max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=validators.ge(1))
+    """Largest body; a record may take 65,536 bytes more."""
+    check_crc_on_recover: bool = True
+    max_transfer_bytes_on_message_in_memory: int = attrs.field(default=262_144, validator=validators.ge(1))
+    max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=validators.ge(1))
+    max_transfer_bytes_on_message_in_disk: int = attrs.field(default=65_536, validator=validators.ge(1))
+    max_transfer_count_on_message_in_disk: int = attrs.field(default=8, validator=validators.ge(1))
+    access_message_in_memory_max_ratio: int = attrs.field(default=40, validator=[validators.ge(0), validators.le(100)])
+    """Percent of the machine's memory within which the end of the log is taken to be cached."""
+    max_filter_message_size: int = attrs.field(default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE))
+    """How many bytes of queue units (20 each) one read looks at."""
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    auto_message_version_on_topic_len: bool = True
+    memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
+    """Bytes that the files of an in-memory store may hold together."""
+    hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))
+    """Bytes at the end of the log that a store on disk also keeps in memory, so that reading them needs no system call."""
+    allocation_step: int = attrs.field(default=64 * MEBIBYTE, validator=validators.ge(4096))
+    """How much of a log file is given space on disk at once."""
