@@ -148,9 +148,7 @@ def decode_messages(
     """
     if type(data) is not bytes:
         data = bytes(data)
-    size = len(data)
-    position = 0
-    budget = INFLATED_TOTAL_LIMIT
+    size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
     special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
     messages: list[ReceivedMessage] = []
     append, new, kind = messages.append, object.__new__, ReceivedMessage
@@ -171,24 +169,24 @@ def decode_messages(
             if magic == MAGIC_V1:
                 topic_start = body_end + 1
                 topic_end = topic_start + data[body_end]
-            else:
+                if topic_end - topic_start > MAX_TOPIC_BYTES_V1:  # Java reads the byte as a signed number
+                    raise _broken(data, position)
+            elif magic == MAGIC_V2:
                 topic_start = body_end + 2
                 topic_end = topic_start + unpack_short(data, body_end)[0]
+            else:
+                raise _broken(data, position)
             properties_start = topic_end + 2
             end = properties_start + unpack_short(data, topic_end)[0]
             if end != position + total or end > size or body_length < 0 or topic_end < topic_start or end < properties_start:
                 raise _broken(data, position)
             raw = data[topic_start:topic_end]
             if raw != topic_raw:
-                topic = _topic(data, position, raw, magic)
+                topic = raw.decode("utf-8", "replace")
                 topic_raw = raw
-            message.topic = topic
-            message.broker_name = broker_name
-            message.body = data[body_start:body_end]
-            message.sys_flag = sys_flag
-            message.store_size = total
-            message._properties_raw = data[properties_start:end]
-            message._properties = None
+            message.topic, message.broker_name, message.sys_flag = topic, broker_name, sys_flag
+            message.body, message.store_size = data[body_start:body_end], total
+            message._properties_raw, message._properties = data[properties_start:end], None
             if sys_flag & special:
                 budget = _append_special(messages, message, sys_flag & special, budget, position)
             else:
@@ -219,13 +217,6 @@ def _read_wide_head(message: ReceivedMessage, data: bytes, position: int, sys_fl
     fields = head.unpack_from(data, position)
     message.born_host, message.store_timestamp, message.store_host, message.reconsume_times, message.prepared_transaction_offset = fields[9:14]
     return position + head.size, fields[14]
-
-
-def _topic(data: bytes, position: int, raw: bytes, magic: int) -> str:
-    # Java reads the one length byte of V1 as a signed number, so 128 and more can not be read there; V2 exists for them.
-    if (magic == MAGIC_V1 and len(raw) > MAX_TOPIC_BYTES_V1) or magic not in (MAGIC_V1, MAGIC_V2):
-        raise _broken(data, position)
-    return raw.decode("utf-8", "replace")
 
 
 def _append_special(messages: list[ReceivedMessage], message: ReceivedMessage, bits: int, budget: int, position: int) -> int:
