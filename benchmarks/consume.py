@@ -1,0 +1,59 @@
+"""How fast a push consumer takes a backlog over TCP, with a listener that only counts."""
+
+import time
+
+import trio
+
+from benchmarks.harness import Report
+from benchmarks.sending import batches
+from benchmarks.workers import broker_process
+from rocketmq_sdk import ConsumeFrom, Producer, PushConsumer, ReceivedMessage
+
+
+async def _consume(namesrv: str, group: str, count: int, batch: int) -> float:
+    consumed = 0
+    finished = trio.Event()
+    first = 0.0
+
+    async def one(_message: ReceivedMessage) -> None:
+        nonlocal consumed, first
+        if not consumed:
+            first = time.perf_counter()
+        consumed += 1
+        if consumed >= count:
+            finished.set()
+
+    async def many(messages: list[ReceivedMessage]) -> None:
+        nonlocal consumed, first
+        if not consumed:
+            first = time.perf_counter()
+        consumed += len(messages)
+        if consumed >= count:
+            finished.set()
+
+    async with PushConsumer(
+        group,
+        namesrv=namesrv,
+        subscriptions={"backlog": "*"},
+        listener=one if batch == 1 else many,
+        batch=batch,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        with trio.fail_after(120):
+            await finished.wait()
+        return count / (time.perf_counter() - first)
+
+
+async def _measure(namesrv: str, report: Report, scale: float) -> None:
+    count = int(200_000 * scale) // 100 * 100
+    async with Producer("bench", namesrv=namesrv) as producer:
+        await producer.create_topic("backlog", queues=4)
+        await batches(producer, "backlog", count, 100)
+    report.add("consume a backlog, one message at a time", "/s", await _consume(namesrv, "one", count, 1))
+    report.add("consume a backlog, batch listener of 32", "/s", await _consume(namesrv, "many", count, 32))
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    with broker_process() as namesrv:
+        trio.run(_measure, namesrv, report, scale)

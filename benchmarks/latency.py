@@ -1,0 +1,43 @@
+"""From the call of send to the listener's first line, at 1,000 messages per second over TCP."""
+
+import time
+
+import trio
+
+from benchmarks.harness import Report, percentile
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Message, Producer, PushConsumer, ReceivedMessage
+
+RATE = 1_000
+
+
+async def _measure(namesrv: str, report: Report, scale: float) -> None:
+    count = int(5_000 * scale)
+    times: list[float] = []
+    finished = trio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        times.append(time.perf_counter() - float(message.body))
+        if len(times) == count:
+            finished.set()
+
+    async with Producer("bench", namesrv=namesrv) as producer:
+        await producer.create_topic("latency", queues=4)
+        async with PushConsumer("bench", namesrv=namesrv, subscriptions={"latency": "*"}, listener=listener) as consumer:
+            while len([queue for queue in consumer.statistics().queues if queue.topic == "latency"]) < 4:
+                await trio.sleep(0.05)
+            begin = trio.current_time()
+            for number in range(count):
+                await trio.sleep_until(begin + number / RATE)
+                producer.submit(Message("latency", b"%.9f" % time.perf_counter()))
+            with trio.fail_after(60):
+                await finished.wait()
+    warm = times[len(times) // 5 :]
+    report.add("end to end at 1,000/s, p50", "us", percentile(warm, 0.5) * 1e6)
+    report.add("end to end at 1,000/s, p99", "us", percentile(warm, 0.99) * 1e6)
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    with broker_process() as namesrv:
+        trio.run(_measure, namesrv, report, scale)

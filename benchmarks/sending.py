@@ -1,0 +1,60 @@
+"""Ways to send many messages that several benchmarks share."""
+
+import time
+
+import trio
+
+from rocketmq_sdk import Message, Producer
+from rocketmq_sdk.producer.producer import SendHandle
+
+BODY = b"x" * 100
+
+
+async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[float]:
+    """Seconds of each of `count` sends."""
+    times: list[float] = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        await producer.send(Message(topic, BODY))
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+async def in_flight(producer: Producer, topic: str, count: int, depth: int) -> float:
+    """Messages per second with `depth` submitted sends under way."""
+    begin = time.perf_counter()
+    handles: list[SendHandle] = []
+    waiting = 0
+    for _ in range(count):
+        handles.append(producer.submit(Message(topic, BODY)))
+        if len(handles) - waiting >= depth:
+            await handles[waiting]
+            waiting += 1
+            # the answers of one chunk arrive together: do not ask for each
+            while waiting < len(handles) and handles[waiting].done:
+                waiting += 1
+    for handle in handles[waiting:]:
+        await handle
+    return count / (time.perf_counter() - begin)
+
+
+async def many_tasks(producer: Producer, topic: str, count: int, tasks: int) -> float:
+    """Messages per second of `tasks` tasks that each await `send`."""
+
+    async def sender() -> None:
+        for _ in range(count // tasks):
+            await producer.send(Message(topic, BODY))
+
+    begin = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(tasks):
+            nursery.start_soon(sender)
+    return count // tasks * tasks / (time.perf_counter() - begin)
+
+
+async def batches(producer: Producer, topic: str, count: int, size: int) -> float:
+    """Messages per second in batches of `size`, one batch under way."""
+    begin = time.perf_counter()
+    for _ in range(count // size):
+        await producer.send_batch([Message(topic, BODY) for _ in range(size)])
+    return count // size * size / (time.perf_counter() - begin)
