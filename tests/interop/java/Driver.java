@@ -84,8 +84,8 @@ public final class Driver {
                 return received(command);
             case "count":
                 return consumers.get(command.getString("id")).count.get();
-            case "latency":
-                return latency(consumers.get(command.getString("id")));
+            case "stamped":
+                return stamped(command);
             case "stop":
                 return stop(command.getString("id"));
             default:
@@ -275,9 +275,6 @@ public final class Driver {
         String failPrefix = command.getString("fail_prefix");
         boolean keep = !command.getBooleanValue("count_only");
         Consumer holder = new Consumer(consumer);
-        if (command.getIntValue("measure") > 0) {
-            holder.latencies = new long[command.getIntValue("measure")];
-        }
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             boolean fail = false;
             for (MessageExt message : messages) {
@@ -286,7 +283,7 @@ public final class Driver {
                     int slot = holder.measured.getAndIncrement();
                     if (slot < holder.latencies.length) {
                         String text = new String(message.getBody(), StandardCharsets.UTF_8).trim();
-                        holder.latencies[slot] = now() - Long.parseLong(text.split(" ")[0]);
+                        holder.latencies[slot] = System.nanoTime() - Long.parseLong(text);
                     }
                 }
                 if (keep) {
@@ -302,11 +299,6 @@ public final class Driver {
         consumer.start();
         consumers.put(command.getString("id"), holder);
         return true;
-    }
-
-    private static long now() {
-        java.time.Instant instant = java.time.Instant.now();
-        return instant.getEpochSecond() * 1_000_000L + instant.getNano() / 1000;
     }
 
     private static JSONObject seen(MessageExt message) {
@@ -334,16 +326,39 @@ public final class Driver {
         }
     }
 
-    private static Object latency(Consumer holder) {
-        int size = Math.min(holder.measured.get(), holder.latencies.length);
-        long[] sorted = Arrays.copyOf(holder.latencies, size);
+    /** Sends time stamps at a rate and answers how long they took to the listener of `consumer`, without the first fifth. */
+    private Object stamped(JSONObject command) throws Exception {
+        DefaultMQProducer producer = producers.get(command.getString("id"));
+        Consumer holder = consumers.get(command.getString("consumer"));
+        int count = command.getIntValue("count");
+        double rate = command.getDoubleValue("rate");
+        holder.measured.set(0);
+        holder.latencies = new long[count];
+        long begin = System.nanoTime();
+        for (int i = 0; i < count; i++) {
+            long wait = begin + (long) (i * 1e9 / rate) - System.nanoTime();
+            if (wait > 0) {
+                java.util.concurrent.locks.LockSupport.parkNanos(wait);
+            }
+            byte[] stamp = Long.toString(System.nanoTime()).getBytes(StandardCharsets.UTF_8);
+            producer.send(new Message(command.getString("topic"), stamp), new SendCallback() {
+                @Override public void onSuccess(SendResult sent) {
+                }
+
+                @Override public void onException(Throwable problem) {
+                    holder.measured.incrementAndGet();
+                }
+            });
+        }
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (holder.measured.get() < count && System.nanoTime() < deadline) {
+            Thread.sleep(5);
+        }
+        long[] sorted = Arrays.copyOfRange(holder.latencies, count / 5, count);
         Arrays.sort(sorted);
         JSONObject answer = new JSONObject();
-        answer.put("count", size);
-        if (size > 0) {
-            answer.put("p50_us", sorted[size / 2]);
-            answer.put("p99_us", sorted[(int) (size * 0.99)]);
-        }
+        answer.put("p50_us", sorted[sorted.length / 2] / 1000.0);
+        answer.put("p99_us", sorted[(int) (sorted.length * 0.99)] / 1000.0);
         return answer;
     }
 

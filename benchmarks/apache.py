@@ -1,0 +1,107 @@
+"""The same work by Apache's Java client on Apache's broker, in the same run.
+
+One cluster and one client process serve all rounds, so that the second and third round meet warm code on both sides.
+"""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Report
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support import java
+
+_stack = ExitStack()
+_running: list[tuple[java.ApacheCluster, java.Driver]] = []
+
+
+def _peers() -> tuple[java.ApacheCluster, java.Driver]:
+    if not _running:
+        if reason := java.why_not():
+            raise SystemExit(f"--apache needs Java: {reason}")
+        home = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)))
+        sizes = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000, "maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
+        cluster = _stack.enter_context(java.apache_cluster(home, "1g", **sizes))
+        driver = java.Driver(memory="512m")
+        _stack.callback(driver.close)
+        driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
+        for mode in ("sync", "async", "batch"):
+            _send(driver, "warm", mode, 20_000 if mode != "sync" else 3_000)
+        _running.append((cluster, driver))
+    return _running[0]
+
+
+def _send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = driver.perform({"do": "send_many", "id": "p", "topic": topic, "mode": mode, "count": count, "size": 100, **more})
+    return answer
+
+
+def _loopback(report: Report, scale: float) -> None:
+    _, driver = _peers()
+    one = _send(driver, "java_loopback", "sync", int(3_000 * scale))
+    report.add("java, one at a time, p50", "us", one["p50_us"])
+    report.add("java, one at a time, p99", "us", one["p99_us"])
+    for depth in (16, 256):
+        report.add(f"java, {depth} in flight", "/s", _send(driver, "java_loopback", "async", int(100_000 * scale), in_flight=depth)["rate"])
+    report.add("java, batches of 100", "/s", _send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"])
+
+
+def _wait_count(driver: java.Driver, consumer: str, count: int) -> None:
+    while driver.perform({"do": "count", "id": consumer}) < count:
+        pass
+
+
+def _consume(report: Report, scale: float) -> None:
+    import time
+
+    cluster, driver = _peers()
+    count = int(200_000 * scale) // 100 * 100
+    topic = f"java_backlog_{len(report.figures)}_{time.time_ns()}"
+    _send(driver, topic, "batch", count, batch=100)
+    for batch, name in ((1, "one message at a time"), (32, "batch listener of 32")):
+        consumer = f"{topic}_{batch}"
+        command = {"do": "consumer", "id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv, "batch": batch, "count_only": True}
+        driver.perform(command)
+        while driver.perform({"do": "count", "id": consumer}) == 0:
+            pass
+        begin = time.perf_counter()
+        already = driver.perform({"do": "count", "id": consumer})
+        _wait_count(driver, consumer, count)
+        report.add(f"java, consume a backlog, {name}", "/s", (count - already) / (time.perf_counter() - begin))
+        driver.perform({"do": "stop", "id": consumer})
+
+
+def _latency(report: Report, scale: float) -> None:
+    import time
+
+    cluster, driver = _peers()
+    count = int(5_000 * scale)
+    topic = f"java_latency_{time.time_ns()}"
+    _send(driver, topic, "sync", 10)
+    driver.perform({"do": "consumer", "id": topic, "group": topic, "topic": topic, "namesrv": cluster.namesrv, "count_only": True})
+    while driver.perform({"do": "count", "id": topic}) < 10:
+        pass
+    answer = driver.perform({"do": "stamped", "id": "p", "consumer": topic, "topic": topic, "count": count, "rate": 1_000})
+    report.add("java, end to end at 1,000/s, p50", "us", answer["p50_us"])
+    report.add("java, end to end at 1,000/s, p99", "us", answer["p99_us"])
+    driver.perform({"do": "stop", "id": topic})
+
+
+_WORK = {"loopback": _loopback, "consume": _consume, "latency": _latency}
+
+
+def run(report: Report, scale: float, names: Sequence[str]) -> None:
+    """One round of what has a Java side."""
+    for name in names:
+        if work := _WORK.get(name):
+            work(report, scale)
+
+
+def close() -> None:
+    """End the Java processes."""
+    _stack.close()
