@@ -5,6 +5,7 @@ One cluster and one client process serve all rounds, so that the second and thir
 
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,14 +52,14 @@ def _loopback(report: Report, scale: float) -> None:
     report.add("java, batches of 100", "/s", _send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"])
 
 
-def _wait_count(driver: java.Driver, consumer: str, count: int) -> None:
-    while driver.perform({"do": "count", "id": consumer}) < count:
-        pass
+def _wait_count(driver: java.Driver, consumer: str, count: int) -> int:
+    """Poll until the consumer has seen `count` messages; answers how many it has."""
+    while (seen := int(driver.perform({"do": "count", "id": consumer}))) < count:
+        time.sleep(0.002)
+    return seen
 
 
 def _consume(report: Report, scale: float) -> None:
-    import time
-
     cluster, driver = _peers()
     count = int(200_000 * scale) // 100 * 100
     topic = f"java_backlog_{len(report.figures)}_{time.time_ns()}"
@@ -67,25 +68,20 @@ def _consume(report: Report, scale: float) -> None:
         consumer = f"{topic}_{batch}"
         command = {"do": "consumer", "id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv, "batch": batch, "count_only": True}
         driver.perform(command)
-        while driver.perform({"do": "count", "id": consumer}) == 0:
-            pass
+        already = _wait_count(driver, consumer, 1)
         begin = time.perf_counter()
-        already = driver.perform({"do": "count", "id": consumer})
         _wait_count(driver, consumer, count)
         report.add(f"java, consume a backlog, {name}", "/s", (count - already) / (time.perf_counter() - begin))
         driver.perform({"do": "stop", "id": consumer})
 
 
 def _latency(report: Report, scale: float) -> None:
-    import time
-
     cluster, driver = _peers()
     count = int(5_000 * scale)
     topic = f"java_latency_{time.time_ns()}"
     _send(driver, topic, "sync", 10)
     driver.perform({"do": "consumer", "id": topic, "group": topic, "topic": topic, "namesrv": cluster.namesrv, "count_only": True})
-    while driver.perform({"do": "count", "id": topic}) < 10:
-        pass
+    _wait_count(driver, topic, 10)
     answer = driver.perform({"do": "stamped", "id": "p", "consumer": topic, "topic": topic, "count": count, "rate": 1_000})
     report.add("java, end to end at 1,000/s, p50", "us", answer["p50_us"])
     report.add("java, end to end at 1,000/s, p99", "us", answer["p99_us"])
