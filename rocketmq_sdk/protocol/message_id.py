@@ -67,7 +67,7 @@ def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) 
         raise ConfigurationError(f"{message_id!r} is too short for a unique id")
     passed = int.from_bytes(raw[start : start + 4], "big")
     found = _month_start(now_ms, zone) + passed
-    return found if found < now_ms else _month_start(now_ms, zone, months_back=1) + passed
+    return found if found <= now_ms else _month_start(now_ms, zone, months_back=1) + passed
 
 
 def unique_id_ip(message_id: str) -> bytes:

@@ -9,6 +9,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final
 
+from rocketmq_sdk.errors import ConfigurationError
+
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
@@ -26,7 +28,12 @@ def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
 
 
 def sign(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
-    """The signature of a request: base64 of HMAC-SHA1. A field named `Signature` is left out."""
+    """The signature of a request: base64 of HMAC-SHA1. A field named `Signature` is left out.
+
+    Raises `ConfigurationError` for an empty secret key.
+    """
+    if not secret_key:
+        raise ConfigurationError("the secret key is empty; a request can not be signed with it")
     return b64encode(hmac.digest(secret_key.encode(), content_to_sign(ext_fields, body), "sha1")).decode("ascii")
 
 
