@@ -1,12 +1,13 @@
 """How headers of commands are declared: typed classes whose fields travel as texts in the ext fields (`CommandCustomHeader`).
 
-The annotations of a header say how each field is written and read, its attribute names follow from Apache's field names: `producerGroup` is
-`producer_group`; where the rule does not fit, the metadata `wire` names the field. A field without a default is required. The tables that do the
-work are made from the declaration at first use. The hottest headers replace `to_ext` and `from_ext` by straight code.
+A header is an attrs class with keyword-only arguments. Its annotations say how each field is written and read, its attribute names follow from
+Apache's field names: `producerGroup` is `producer_group`; where the rule does not fit, the metadata `wire` names the field. A field without a default
+is required. The tables that do the work are made from the declaration at first use. The hottest headers replace `to_ext` and `from_ext` by straight
+code.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Self, get_args, get_type_hints
 
 import attrs
 
@@ -19,14 +20,6 @@ Long = Annotated[int, "long"]
 WIRE: Final = "wire"
 INT_MIN, INT_MAX = -0x80000000, 0x7FFFFFFF
 LONG_MIN, LONG_MAX = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
-
-_HeaderType = TypeVar("_HeaderType")
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(attrs.field,))
-def header(cls: type[_HeaderType]) -> type[_HeaderType]:
-    """Declare a header: keyword-only arguments, slots, equality by fields."""
-    return attrs.define(kw_only=True, slots=True)(cls)
 
 
 class HeaderField(NamedTuple):
@@ -81,7 +74,7 @@ class Header:
         """
 
 
-@header
+@attrs.define(kw_only=True)
 class RpcRequestHeader(Header):
     """What every routed request may carry: namespace, whether names carry it already, the broker's name, a one-way hint."""
 
@@ -91,14 +84,14 @@ class RpcRequestHeader(Header):
     oway: bool | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class TopicRequestHeader(RpcRequestHeader):
     """A request about a topic; `lo` tells logical from physical queues of static topics."""
 
     lo: bool | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class TopicQueueRequestHeader(TopicRequestHeader):
     """A request about one queue of a topic."""
 

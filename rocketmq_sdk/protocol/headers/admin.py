@@ -1,9 +1,11 @@
 """Operation of a broker: statistics, configuration, high availability, containers."""
 
-from rocketmq_sdk.protocol.header import Header, Long, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ViewBrokerStatsDataRequestHeader(Header):
     """VIEW_BROKER_STATS_DATA (315)."""
 
@@ -11,21 +13,21 @@ class ViewBrokerStatsDataRequestHeader(Header):
     stats_key: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumeStatsInBrokerHeader(Header):
     """GET_BROKER_CONSUME_STATS (317)."""
 
     is_order: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class GetBrokerConfigResponseHeader(Header):
     """Answer to GET_BROKER_CONFIG (26): `version` is a data version as JSON."""
 
     version: str
 
 
-@header
+@attrs.define(kw_only=True)
 class ExchangeHAInfoRequestHeader(Header):
     """EXCHANGE_BROKER_HA_INFO (906)."""
 
@@ -34,7 +36,7 @@ class ExchangeHAInfoRequestHeader(Header):
     master_address: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class ExchangeHAInfoResponseHeader(Header):
     """Answer to EXCHANGE_BROKER_HA_INFO."""
 
@@ -43,21 +45,21 @@ class ExchangeHAInfoResponseHeader(Header):
     master_address: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class ResetMasterFlushOffsetHeader(Header):
     """RESET_MASTER_FLUSH_OFFSET (908)."""
 
     master_flush_offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class AddBrokerRequestHeader(Header):
     """ADD_BROKER (902), to a broker container."""
 
     config_path: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class RemoveBrokerRequestHeader(Header):
     """REMOVE_BROKER (903), to a broker container."""
 
@@ -66,7 +68,7 @@ class RemoveBrokerRequestHeader(Header):
     broker_id: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class CheckRocksdbCqWriteProgressRequestHeader(Header):
     """CHECK_ROCKSDB_CQ_WRITE_PROGRESS (354)."""
 
@@ -74,7 +76,7 @@ class CheckRocksdbCqWriteProgressRequestHeader(Header):
     check_store_time: Long = 0
 
 
-@header
+@attrs.define(kw_only=True)
 class ExportRocksDBConfigToJsonRequestHeader(Header):
     """EXPORT_ROCKSDB_CONFIG_TO_JSON (355)."""
 

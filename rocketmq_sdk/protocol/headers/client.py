@@ -2,15 +2,15 @@
 
 import attrs
 
-from rocketmq_sdk.protocol.header import WIRE, Header, RpcRequestHeader, TopicRequestHeader, header
+from rocketmq_sdk.protocol.header import WIRE, Header, RpcRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class HeartbeatRequestHeader(RpcRequestHeader):
     """HEART_BEAT (34): the body says it all."""
 
 
-@header
+@attrs.define(kw_only=True)
 class UnregisterClientRequestHeader(RpcRequestHeader):
     """UNREGISTER_CLIENT (35): a client leaves a producer or a consumer group."""
 
@@ -19,41 +19,41 @@ class UnregisterClientRequestHeader(RpcRequestHeader):
     consumer_group: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class UnregisterClientResponseHeader(Header):
     """Answer to UNREGISTER_CLIENT, without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
     """GET_CONSUMER_LIST_BY_GROUP (38): client ids of the members."""
 
     consumer_group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumerListByGroupResponseHeader(Header):
     """Answer to GET_CONSUMER_LIST_BY_GROUP, without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
     """NOTIFY_CONSUMER_IDS_CHANGED (40), broker to consumer: rebalance now."""
 
     consumer_group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class LockBatchMqRequestHeader(RpcRequestHeader):
     """LOCK_BATCH_MQ (41): the body names the queues."""
 
 
-@header
+@attrs.define(kw_only=True)
 class UnlockBatchMqRequestHeader(RpcRequestHeader):
     """UNLOCK_BATCH_MQ (42): the body names the queues."""
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
     """GET_CONSUMER_RUNNING_INFO (307), admin to broker to consumer."""
 
@@ -62,7 +62,7 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
     jstack_enable: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
     """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message now."""
 

@@ -1,9 +1,11 @@
 """Consumer and producer groups: configuration, connections, statistics."""
 
-from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
     """DELETE_SUBSCRIPTIONGROUP (207)."""
 
@@ -11,7 +13,7 @@ class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
     clean_offset: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), a page of the table; old peers send no header and want all of it."""
 
@@ -20,21 +22,21 @@ class GetAllSubscriptionGroupRequestHeader(Header):
     max_group_num: int | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class GetAllSubscriptionGroupResponseHeader(Header):
     """Answer to a page of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     total_group_num: int
 
 
-@header
+@attrs.define(kw_only=True)
 class GetSubscriptionGroupConfigRequestHeader(RpcRequestHeader):
     """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
 
     group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
     """UPDATE_AND_GET_GROUP_FORBIDDEN (353): `readable` None only asks."""
 
@@ -43,7 +45,7 @@ class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
     readable: bool | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumeStatsRequestHeader(TopicRequestHeader):
     """GET_CONSUME_STATS (208): `topic_list` is a list with semicolons."""
 
@@ -52,33 +54,33 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader):
     topic_list: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumerConnectionListRequestHeader(RpcRequestHeader):
     """GET_CONSUMER_CONNECTION_LIST (203)."""
 
     consumer_group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetProducerConnectionListRequestHeader(RpcRequestHeader):
     """GET_PRODUCER_CONNECTION_LIST (204)."""
 
     producer_group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetAllProducerInfoRequestHeader(Header):
     """GET_ALL_PRODUCER_INFO (328), without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryTopicsByConsumerRequestHeader(RpcRequestHeader):
     """QUERY_TOPICS_BY_CONSUMER (343)."""
 
     group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
 
@@ -86,7 +88,7 @@ class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
     topic: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader):
     """QUERY_CONSUME_TIME_SPAN (303)."""
 

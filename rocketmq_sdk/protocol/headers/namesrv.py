@@ -1,17 +1,19 @@
 """Requests of the name server: routes, registration, key-value configuration, write permissions."""
 
-from rocketmq_sdk.protocol.header import Header, Long, TopicRequestHeader, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, Long, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class GetRouteInfoRequestHeader(TopicRequestHeader):
-    """GET_ROUTEINFO_BY_TOPIC (105)."""
+    """GET_ROUTEINFO_BY_TOPIC (105). A missing topic is answered like a blank one."""
 
-    topic: str
+    topic: str = ""
     accept_standard_json_only: bool | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class RegisterBrokerRequestHeader(Header):
     """REGISTER_BROKER (103): a body CRC of 0 is not checked."""
 
@@ -26,7 +28,7 @@ class RegisterBrokerRequestHeader(Header):
     body_crc32: int = 0
 
 
-@header
+@attrs.define(kw_only=True)
 class RegisterBrokerResponseHeader(Header):
     """Answer to REGISTER_BROKER: addresses of the master, for slaves."""
 
@@ -34,7 +36,7 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class UnRegisterBrokerRequestHeader(Header):
     """UNREGISTER_BROKER (104)."""
 
@@ -44,7 +46,7 @@ class UnRegisterBrokerRequestHeader(Header):
     broker_id: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class BrokerHeartbeatRequestHeader(Header):
     """BROKER_HEARTBEAT (904): the broker is alive."""
 
@@ -59,7 +61,7 @@ class BrokerHeartbeatRequestHeader(Header):
     election_priority: int | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryDataVersionRequestHeader(Header):
     """QUERY_DATA_VERSION (322): has the topic table of the body's version changed?"""
 
@@ -69,21 +71,21 @@ class QueryDataVersionRequestHeader(Header):
     broker_id: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryDataVersionResponseHeader(Header):
     """Answer to QUERY_DATA_VERSION."""
 
     changed: bool
 
 
-@header
+@attrs.define(kw_only=True)
 class RegisterTopicRequestHeader(TopicRequestHeader):
     """REGISTER_TOPIC_IN_NAMESRV (217)."""
 
     topic: str
 
 
-@header
+@attrs.define(kw_only=True)
 class RegisterOrderTopicRequestHeader(Header):
     """Legacy registration of an order topic."""
 
@@ -91,7 +93,7 @@ class RegisterOrderTopicRequestHeader(Header):
     order_topic_string: str
 
 
-@header
+@attrs.define(kw_only=True)
 class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
     """DELETE_TOPIC_IN_NAMESRV (216): of one cluster, or everywhere."""
 
@@ -99,14 +101,14 @@ class DeleteTopicFromNamesrvRequestHeader(TopicRequestHeader):
     cluster_name: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class GetTopicsByClusterRequestHeader(Header):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
     cluster: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetBrokerMemberGroupRequestHeader(Header):
     """GET_BROKER_MEMBER_GROUP (901)."""
 
@@ -114,35 +116,35 @@ class GetBrokerMemberGroupRequestHeader(Header):
     broker_name: str
 
 
-@header
+@attrs.define(kw_only=True)
 class WipeWritePermOfBrokerRequestHeader(Header):
     """WIPE_WRITE_PERM_OF_BROKER (205): nobody sends to this broker any more."""
 
     broker_name: str
 
 
-@header
+@attrs.define(kw_only=True)
 class WipeWritePermOfBrokerResponseHeader(Header):
     """Answer to WIPE_WRITE_PERM_OF_BROKER."""
 
     wipe_topic_count: int
 
 
-@header
+@attrs.define(kw_only=True)
 class AddWritePermOfBrokerRequestHeader(Header):
     """ADD_WRITE_PERM_OF_BROKER (327)."""
 
     broker_name: str
 
 
-@header
+@attrs.define(kw_only=True)
 class AddWritePermOfBrokerResponseHeader(Header):
     """Answer to ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: int
 
 
-@header
+@attrs.define(kw_only=True)
 class PutKVConfigRequestHeader(Header):
     """PUT_KV_CONFIG (100)."""
 
@@ -151,7 +153,7 @@ class PutKVConfigRequestHeader(Header):
     value: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetKVConfigRequestHeader(Header):
     """GET_KV_CONFIG (101)."""
 
@@ -159,14 +161,14 @@ class GetKVConfigRequestHeader(Header):
     key: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetKVConfigResponseHeader(Header):
     """Answer to GET_KV_CONFIG."""
 
     value: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class DeleteKVConfigRequestHeader(Header):
     """DELETE_KV_CONFIG (102)."""
 
@@ -174,14 +176,14 @@ class DeleteKVConfigRequestHeader(Header):
     key: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetKVListByNamespaceRequestHeader(Header):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 
     namespace: str
 
 
-@header
+@attrs.define(kw_only=True)
 class NotifyMinBrokerIdChangeRequestHeader(Header):
     """NOTIFY_MIN_BROKER_ID_CHANGE (905), name server to broker."""
 

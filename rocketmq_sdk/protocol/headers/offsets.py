@@ -1,10 +1,12 @@
 """Offsets of queues and of consumer groups."""
 
+import attrs
+
 from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader, header
+from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryConsumerOffsetRequestHeader(TopicQueueRequestHeader):
     """QUERY_CONSUMER_OFFSET (14): the committed offset of a group in a queue."""
 
@@ -14,14 +16,14 @@ class QueryConsumerOffsetRequestHeader(TopicQueueRequestHeader):
     set_zero_if_not_found: bool | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryConsumerOffsetResponseHeader(Header):
     """Answer to QUERY_CONSUMER_OFFSET."""
 
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class UpdateConsumerOffsetRequestHeader(TopicQueueRequestHeader):
     """UPDATE_CONSUMER_OFFSET (15): commit an offset."""
 
@@ -31,12 +33,12 @@ class UpdateConsumerOffsetRequestHeader(TopicQueueRequestHeader):
     commit_offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class UpdateConsumerOffsetResponseHeader(Header):
     """Answer to UPDATE_CONSUMER_OFFSET, without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class SearchOffsetRequestHeader(TopicQueueRequestHeader):
     """SEARCH_OFFSET_BY_TIMESTAMP (29): `boundary_type` None means the lower one."""
 
@@ -46,14 +48,14 @@ class SearchOffsetRequestHeader(TopicQueueRequestHeader):
     boundary_type: BoundaryType | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class SearchOffsetResponseHeader(Header):
     """Answer to SEARCH_OFFSET_BY_TIMESTAMP."""
 
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class GetMaxOffsetRequestHeader(TopicQueueRequestHeader):
     """GET_MAX_OFFSET (30): the offset behind the last message."""
 
@@ -62,14 +64,14 @@ class GetMaxOffsetRequestHeader(TopicQueueRequestHeader):
     committed: bool = True
 
 
-@header
+@attrs.define(kw_only=True)
 class GetMaxOffsetResponseHeader(Header):
     """Answer to GET_MAX_OFFSET."""
 
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class GetMinOffsetRequestHeader(TopicQueueRequestHeader):
     """GET_MIN_OFFSET (31): the first offset that is still stored."""
 
@@ -77,14 +79,14 @@ class GetMinOffsetRequestHeader(TopicQueueRequestHeader):
     queue_id: int
 
 
-@header
+@attrs.define(kw_only=True)
 class GetMinOffsetResponseHeader(Header):
     """Answer to GET_MIN_OFFSET."""
 
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class GetEarliestMsgStoretimeRequestHeader(TopicQueueRequestHeader):
     """GET_EARLIEST_MSG_STORETIME (32)."""
 
@@ -92,14 +94,14 @@ class GetEarliestMsgStoretimeRequestHeader(TopicQueueRequestHeader):
     queue_id: int
 
 
-@header
+@attrs.define(kw_only=True)
 class GetEarliestMsgStoretimeResponseHeader(Header):
     """Answer to GET_EARLIEST_MSG_STORETIME; -1 when the queue is empty."""
 
     timestamp: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ResetOffsetRequestHeader(TopicQueueRequestHeader):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220): timestamp -1 means the end."""
 
@@ -111,7 +113,7 @@ class ResetOffsetRequestHeader(TopicQueueRequestHeader):
     is_force: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class GetConsumerStatusRequestHeader(TopicRequestHeader):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
 
@@ -120,7 +122,7 @@ class GetConsumerStatusRequestHeader(TopicRequestHeader):
     client_addr: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class CloneGroupOffsetRequestHeader(RpcRequestHeader):
     """CLONE_GROUP_OFFSET (314): copy the offsets of a group."""
 
@@ -130,7 +132,7 @@ class CloneGroupOffsetRequestHeader(RpcRequestHeader):
     offline: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryCorrectionOffsetHeader(TopicRequestHeader):
     """QUERY_CORRECTION_OFFSET (308): `filter_groups` is a list with commas."""
 
@@ -139,7 +141,7 @@ class QueryCorrectionOffsetHeader(TopicRequestHeader):
     topic: str
 
 
-@header
+@attrs.define(kw_only=True)
 class InitConsumerOffsetRequestHeader(TopicRequestHeader):
     """Set the first offset of a group, used by proxies."""
 

@@ -1,9 +1,11 @@
 """Pop consumption: codes above 32767, so JSON headers only."""
 
-from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class PopMessageRequestHeader(TopicQueueRequestHeader):
     """POP_MESSAGE (200050): queue id -1 means any queue, times in milliseconds."""
 
@@ -21,7 +23,7 @@ class PopMessageRequestHeader(TopicQueueRequestHeader):
     attempt_id: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class PopMessageResponseHeader(Header):
     """Answer to POP_MESSAGE: times and the offset texts from which receipt handles are made."""
 
@@ -34,7 +36,7 @@ class PopMessageResponseHeader(Header):
     order_count_info: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class AckMessageRequestHeader(TopicQueueRequestHeader):
     """ACK_MESSAGE (200051): `extra_info` is the whole receipt handle."""
 
@@ -45,7 +47,7 @@ class AckMessageRequestHeader(TopicQueueRequestHeader):
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
     """CHANGE_MESSAGE_INVISIBLETIME (200053): new invisible duration in milliseconds from now."""
 
@@ -57,7 +59,7 @@ class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
     invisible_time: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ChangeInvisibleTimeResponseHeader(Header):
     """Answer to CHANGE_MESSAGE_INVISIBLETIME: what the new receipt handle is made of."""
 
@@ -66,7 +68,7 @@ class ChangeInvisibleTimeResponseHeader(Header):
     revive_qid: int = 0
 
 
-@header
+@attrs.define(kw_only=True)
 class NotificationRequestHeader(TopicQueueRequestHeader):
     """NOTIFICATION (200054): tell when a queue has messages to pop."""
 
@@ -79,7 +81,7 @@ class NotificationRequestHeader(TopicQueueRequestHeader):
     attempt_id: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class NotificationResponseHeader(Header):
     """Answer to NOTIFICATION."""
 
@@ -87,7 +89,7 @@ class NotificationResponseHeader(Header):
     polling_full: bool = False
 
 
-@header
+@attrs.define(kw_only=True)
 class PollingInfoRequestHeader(TopicQueueRequestHeader):
     """POLLING_INFO (200055): how many requests are held for a queue."""
 
@@ -96,14 +98,14 @@ class PollingInfoRequestHeader(TopicQueueRequestHeader):
     queue_id: int = 0
 
 
-@header
+@attrs.define(kw_only=True)
 class PollingInfoResponseHeader(Header):
     """Answer to POLLING_INFO."""
 
     polling_num: int = 0
 
 
-@header
+@attrs.define(kw_only=True)
 class PeekMessageRequestHeader(TopicQueueRequestHeader):
     """PEEK_MESSAGE (200052): read from the pop position without moving it."""
 
@@ -113,7 +115,7 @@ class PeekMessageRequestHeader(TopicQueueRequestHeader):
     consumer_group: str
 
 
-@header
+@attrs.define(kw_only=True)
 class StatisticsMessagesRequestHeader(TopicQueueRequestHeader):
     """Count of messages between two times, used by proxies."""
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Self
 
-from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, Header, Long, TopicQueueRequestHeader, header, write_bool
+import attrs
+
+from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, Header, Long, TopicQueueRequestHeader, write_bool
 
 
-@header
+@attrs.define(kw_only=True)
 class PullMessageRequestHeader(TopicQueueRequestHeader):
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
@@ -99,7 +101,7 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
         return new
 
 
-@header
+@attrs.define(kw_only=True)
 class PullMessageResponseHeader(Header):
     """Answer to pulls: which broker id to ask next, where to go on, the ends of the queue.
 

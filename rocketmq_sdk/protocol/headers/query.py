@@ -1,9 +1,11 @@
 """Looking messages up."""
 
-from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, TopicRequestHeader, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryMessageRequestHeader(TopicRequestHeader):
     """QUERY_MESSAGE (12): by key or unique id, within store times in milliseconds."""
 
@@ -16,7 +18,7 @@ class QueryMessageRequestHeader(TopicRequestHeader):
     last_key: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryMessageResponseHeader(Header):
     """Answer to QUERY_MESSAGE: how far the index reaches."""
 
@@ -24,7 +26,7 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ViewMessageRequestHeader(Header):
     """VIEW_MESSAGE_BY_ID (33): `offset` is the commit-log offset."""
 
@@ -32,12 +34,12 @@ class ViewMessageRequestHeader(Header):
     offset: Long
 
 
-@header
+@attrs.define(kw_only=True)
 class ViewMessageResponseHeader(Header):
     """Answer to VIEW_MESSAGE_BY_ID, without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
     """QUERY_CONSUME_QUEUE (321): units of a queue as stored."""
 
@@ -48,7 +50,7 @@ class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
     consumer_group: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class ResumeCheckHalfMessageRequestHeader(Header):
     """RESUME_CHECK_HALF_MESSAGE (323): `msg_id` is the offset id of a half message."""
 

@@ -10,10 +10,10 @@ from typing import Self
 import attrs
 
 from rocketmq_sdk.errors import FieldError
-from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE, Header, Long, RpcRequestHeader, TopicQueueRequestHeader, header, write_bool
+from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE, Header, Long, RpcRequestHeader, TopicQueueRequestHeader, write_bool
 
 
-@header
+@attrs.define(kw_only=True)
 class SendMessageRequestHeader(TopicQueueRequestHeader):
     """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324), with long field names.
 
@@ -35,7 +35,7 @@ class SendMessageRequestHeader(TopicQueueRequestHeader):
     max_reconsume_times: int | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
     """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and SEND_REPLY_MESSAGE_V2 (325): the fields of V1 under one-letter names.
 
@@ -130,7 +130,7 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
         return new
 
 
-@header
+@attrs.define(kw_only=True)
 class SendMessageResponseHeader(Header):
     """Answer to all sends: offset message id (for a batch a list with commas), queue, logical offset of the first message.
 
@@ -180,7 +180,7 @@ class SendMessageResponseHeader(Header):
         return new
 
 
-@header
+@attrs.define(kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
     """CONSUMER_SEND_MSG_BACK (36): deliver the message at a commit-log offset again later.
 
@@ -196,7 +196,7 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
     max_reconsume_times: int | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
     """END_TRANSACTION (37): commit (8), roll back (12) or leave open (0) a half message."""
 

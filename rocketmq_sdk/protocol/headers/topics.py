@@ -1,14 +1,16 @@
 """Topics: creation, deletion, listing, statistics."""
 
+import attrs
+
 from rocketmq_sdk.errors import FieldError
-from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader, header
+from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class CreateTopicRequestHeader(TopicRequestHeader):
-    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`."""
+    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`. A missing topic is answered like a blank one."""
 
-    topic: str
+    topic: str = ""
     default_topic: str
     read_queue_nums: int
     write_queue_nums: int
@@ -25,19 +27,19 @@ class CreateTopicRequestHeader(TopicRequestHeader):
             raise FieldError(f"CreateTopicRequestHeader: the field topicFilterType is {self.topic_filter_type!r}, not SINGLE_TAG or MULTI_TAG")
 
 
-@header
+@attrs.define(kw_only=True)
 class CreateTopicListRequestHeader(RpcRequestHeader):
     """UPDATE_AND_CREATE_TOPIC_LIST (18): the body names the topics."""
 
 
-@header
+@attrs.define(kw_only=True)
 class DeleteTopicRequestHeader(TopicRequestHeader):
-    """DELETE_TOPIC_IN_BROKER (215)."""
+    """DELETE_TOPIC_IN_BROKER (215). A missing topic is answered like a blank one."""
 
-    topic: str
+    topic: str = ""
 
 
-@header
+@attrs.define(kw_only=True)
 class GetAllTopicConfigRequestHeader(Header):
     """GET_ALL_TOPIC_CONFIG (21), a page of the table; old peers send no header and want all of it."""
 
@@ -46,28 +48,28 @@ class GetAllTopicConfigRequestHeader(Header):
     max_topic_num: int | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class GetAllTopicConfigResponseHeader(Header):
     """Answer to a page of GET_ALL_TOPIC_CONFIG."""
 
     total_topic_num: int
 
 
-@header
+@attrs.define(kw_only=True)
 class GetTopicConfigRequestHeader(TopicRequestHeader):
     """GET_TOPIC_CONFIG (351)."""
 
     topic: str
 
 
-@header
+@attrs.define(kw_only=True)
 class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
     """GET_TOPIC_STATS_INFO (202)."""
 
     topic: str
 
 
-@header
+@attrs.define(kw_only=True)
 class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
     """QUERY_TOPIC_CONSUME_BY_WHO (300): which groups consume a topic?"""
 

@@ -1,14 +1,16 @@
 """Checking transactions, recalling delayed messages, pushed replies."""
 
-from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader, header
+import attrs
+
+from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
 
 
-@header
+@attrs.define(kw_only=True)
 class EndTransactionResponseHeader(Header):
     """Answer to END_TRANSACTION, without fields."""
 
 
-@header
+@attrs.define(kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
     """CHECK_TRANSACTION_STATE (39), broker to producer: what became of a half message? `topic` is the half topic."""
 
@@ -20,7 +22,7 @@ class CheckTransactionStateRequestHeader(RpcRequestHeader):
     offset_msg_id: str | None = None
 
 
-@header
+@attrs.define(kw_only=True)
 class CheckTransactionStateResponseHeader(Header):
     """Legacy answer to CHECK_TRANSACTION_STATE."""
 
@@ -30,7 +32,7 @@ class CheckTransactionStateResponseHeader(Header):
     commit_or_rollback: int
 
 
-@header
+@attrs.define(kw_only=True)
 class RecallMessageRequestHeader(TopicRequestHeader):
     """RECALL_MESSAGE (370): take back a delayed message."""
 
@@ -39,14 +41,14 @@ class RecallMessageRequestHeader(TopicRequestHeader):
     recall_handle: str
 
 
-@header
+@attrs.define(kw_only=True)
 class RecallMessageResponseHeader(Header):
     """Answer to RECALL_MESSAGE: the unique id of the recalled message."""
 
     msg_id: str
 
 
-@header
+@attrs.define(kw_only=True)
 class ReplyMessageRequestHeader(TopicQueueRequestHeader):
     """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply; hosts are `ip:port`."""
 
