@@ -54,7 +54,7 @@ class Watermark:
         event = trio.Event()
         entry = (position, next(self._order), event)
         heapq.heappush(self._waiters, entry)
-        with trio.move_on_after(timeout if timeout is not None else float("inf")):
+        with trio.move_on_after(max(0.0, timeout) if timeout is not None else float("inf")):
             try:
                 await event.wait()
             finally:

@@ -1,0 +1,179 @@
+"""What users send and receive."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import Message, ReceivedMessage, epoch_milliseconds
+from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
+from rocketmq_sdk.model.route import pack_host
+
+
+def test_all_arguments_are_kept_and_written() -> None:
+    message = Message(
+        "T", b"body", tags="tag", keys=("k1", "k2"), properties={"a": "b"}, sharding_key="s", delay_level=3, flag=-5, wait_store_ok=False
+    )
+    assert (message.topic, message.body, message.tags, message.keys, message.sharding_key) == ("T", b"body", "tag", ("k1", "k2"), "s")
+    assert (message.delay_level, message.deliver_at_ms, message.flag, message.wait_store_ok) == (3, None, -5, False)
+    assert message.properties == {"a": "b"}
+    assert decode_properties(message.property_text()) == {
+        "a": "b",
+        "KEYS": "k1 k2",
+        "WAIT": "false",
+        "TAGS": "tag",
+        "__SHARDINGKEY": "s",
+        "DELAY": "3",
+    }
+    assert message.property_text() is message.property_text()
+    assert repr(message) == "Message(topic='T', body=4 bytes, tags='tag', keys=('k1', 'k2'))"
+
+
+def test_defaults() -> None:
+    message = Message("T", b"")
+    assert message.property_text() == "WAIT\x01true\x02"
+    assert message.properties == {}
+    assert message.keys == ()
+    assert repr(message) == "Message(topic='T', body=0 bytes)"
+
+
+def test_one_key_as_text() -> None:
+    assert Message("T", b"x", keys="k").keys == ("k",)
+    assert Message("T", b"x", keys=(name for name in "ab")).keys == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["topic", "body", "properties", "other", "_text"])
+def test_messages_do_not_change(name: str) -> None:
+    message = Message("T", b"x", properties={"a": "b"})
+    with pytest.raises(AttributeError, match=f"can not be changed: {name}"):
+        setattr(message, name, "y")
+    with pytest.raises(AttributeError, match="can not be changed"):
+        delattr(message, name)
+
+
+def test_properties_are_a_copy_that_does_not_change() -> None:
+    given = {"a": "b"}
+    message = Message("T", b"x", properties=given)
+    given["c"] = "d"
+    assert message.properties == {"a": "b"}
+    with pytest.raises(TypeError):
+        message.properties["e"] = "f"  # type: ignore[index]
+
+
+def test_bodies_are_copied_bytes() -> None:
+    body = bytearray(b"abc")
+    message = Message("T", body)  # type: ignore[arg-type]
+    body[0] = 0
+    assert message.body == b"abc"
+    assert Message("T", memoryview(b"abc")[1:]).body == b"bc"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"body": "text"}, "the body is str, not bytes"),
+        ({"body": 5}, "the body is int, not bytes"),
+        ({"properties": {"": "v"}}, "blank name or value"),
+        ({"properties": {" ": "v"}}, "blank name or value"),
+        ({"properties": {"n": ""}}, "blank name or value"),
+        ({"properties": {"n": "\t"}}, "blank name or value"),
+        ({"properties": {"n": "a\x01b"}}, "separate properties"),
+        ({"properties": {"n\x02": "b"}}, "separate properties"),
+        ({"properties": {"n": 5}}, "'n', 5 is not a text"),
+        ({"tags": "a\x02b"}, "the tag 'a"),
+        ({"keys": ["a", "b\x01"]}, "the key 'b"),
+        ({"keys": [1]}, "the key 1 is not a text"),
+        ({"sharding_key": "\x02"}, "the sharding key"),
+        ({"delay_level": 1, "deliver_at": 1}, "exclude each other"),
+        ({"delay_level": -1}, "delay_level is -1"),
+        ({"flag": 2**31}, "does not fit 32 bits"),
+        ({"flag": -(2**31) - 1}, "does not fit 32 bits"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+        ({"deliver_at": 1.5}, "no point in time"),
+        ({"deliver_at": True}, "no point in time"),
+    ],
+)
+def test_what_is_not_acceptable_is_named(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        Message("T", **({"body": b"x"} | arguments))
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
+def test_reserved_properties(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is reserved"):
+        Message("T", b"x", properties={name: "v"})
+
+
+def test_delivery_time() -> None:
+    moment = datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    message = Message("T", b"x", deliver_at=moment)
+    assert message.deliver_at_ms == 1893492000000
+    assert "TIMER_DELIVER_MS\x011893492000000\x02" in message.property_text()
+    assert epoch_milliseconds(5) == 5
+    assert epoch_milliseconds(datetime(1970, 1, 1, 0, 0, 0, 1500, tzinfo=UTC)) == 2
+
+
+def test_delay_level_0_is_no_delay() -> None:
+    assert "DELAY" not in Message("T", b"x", delay_level=0).property_text()
+
+
+def test_subclasses_work() -> None:
+    class Order(Message):
+        pass
+
+    assert Order("T", b"x", tags="t").tags == "t"
+
+
+def received(properties: bytes = b"", **changes: Any) -> ReceivedMessage:
+    message = object.__new__(ReceivedMessage)
+    fields: dict[str, Any] = {
+        "topic": "T",
+        "broker_name": "broker-a",
+        "queue_id": 1,
+        "offset": 2,
+        "commit_log_offset": 0x1234,
+        "body": b"x",
+        "body_crc": 0,
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp": 1700000000000,
+        "born_host": pack_host("10.0.0.1", 1),
+        "store_timestamp": 1700000000123,
+        "store_host": pack_host("127.0.0.1", 10911),
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "store_size": 100,
+        "_properties_raw": properties,
+        "_properties": None,
+    }
+    for name, value in (fields | changes).items():
+        setattr(message, name, value)
+    return message
+
+
+def test_received_properties_are_decoded_once() -> None:
+    message = received(encode_properties({"TAGS": "t", "KEYS": "k1 k2  k3", "UNIQ_KEY": "U", "__SHARDINGKEY": "s", "own": "é"}).encode())
+    assert (message.tags, message.keys, message.message_id, message.sharding_key) == ("t", ("k1", "k2", "k3"), "U", "s")
+    assert message.properties["own"] == "é"
+    assert message.properties is message.properties
+
+
+def test_received_without_properties() -> None:
+    message = received()
+    assert (message.tags, message.keys, message.sharding_key) == (None, (), None)
+    assert message.message_id == message.offset_message_id == "7F00000100002A9F0000000000001234"
+
+
+def test_received_properties_that_are_not_utf8() -> None:
+    assert received(b"a\x01\xff\x02").properties == {"a": "\ufffd"}
+
+
+def test_received_times_and_text() -> None:
+    message = received()
+    assert message.born_time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert message.store_time == datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
+    assert repr(message) == (
+        "ReceivedMessage(topic='T', broker_name='broker-a', queue_id=1, offset=2, body=1 bytes, "
+        "message_id='7F00000100002A9F0000000000001234', reconsume_times=0)"
+    )

@@ -1,0 +1,37 @@
+"""Clocks: wall time near the system's, moved by trio's virtual clock, never going back."""
+
+import time
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.clock import Clock, SystemClock, TrioClock
+
+
+@pytest.mark.real_time
+def test_system_clock_is_near_the_system() -> None:
+    clock: Clock = SystemClock()
+    assert abs(clock.now_ms() - time.time() * 1000) < 1000
+    assert abs(clock.monotonic() - time.monotonic()) < 1
+
+
+async def test_trio_clock_moves_with_virtual_time(autojump_clock: MockClock) -> None:
+    clock: Clock = TrioClock()
+    wall, monotonic = clock.now_ms(), clock.monotonic()
+    with trio.fail_after(10_000):
+        await trio.sleep(7200)
+    assert abs(clock.now_ms() - wall - 7_200_000) <= 1
+    assert clock.monotonic() - monotonic == 7200
+
+
+def test_a_step_of_the_system_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SystemClock()
+    before = clock.now_ms()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= clock.now_ms() - before < 10_000
+
+
+async def test_two_trio_clocks_start_from_the_wall(autojump_clock: MockClock) -> None:
+    now = time.time() * 1000
+    assert abs(TrioClock().now_ms() - now) < 10_000

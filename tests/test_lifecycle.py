@@ -1,0 +1,80 @@
+"""Errors come out of a nursery as themselves; cleanup is shielded and bounded."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.errors import ClosedError, ConnectError
+from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery, raise_unwrapped, unwrap_single
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def test_a_single_failure_is_raised_as_itself() -> None:
+    error = ConnectError("refused")
+    cause = OSError("reason")
+    error.__cause__ = cause
+    with pytest.raises(ConnectError, match="refused") as caught:
+        async with open_quiet_nursery() as nursery:
+            nursery.start_soon(_raise, error)
+    assert caught.value is error
+    assert caught.value.__cause__ is cause
+
+
+async def test_nested_nurseries_unwrap_to_the_leaf() -> None:
+    with pytest.raises(ConnectError):
+        async with open_quiet_nursery(), open_quiet_nursery() as inner:
+            inner.start_soon(_raise, ConnectError("refused"))
+
+
+async def test_several_failures_stay_a_group() -> None:
+    async def both() -> None:
+        async with open_quiet_nursery() as nursery:
+            nursery.start_soon(_raise, ConnectError("a"))
+            nursery.start_soon(_raise, ClosedError("b"))
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await both()
+    assert {type(error) for error in caught.value.exceptions} == {ConnectError, ClosedError}
+
+
+async def test_cancellation_passes(autojump_clock: MockClock) -> None:
+    with trio.fail_after(10):
+        with trio.move_on_after(1) as scope:
+            async with open_quiet_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+
+
+def test_unwrapping() -> None:
+    leaf = ValueError("leaf")
+    two = ExceptionGroup("two", [ValueError("a"), ValueError("b")])
+    assert unwrap_single(ExceptionGroup("outer", [ExceptionGroup("inner", [leaf])])) is leaf
+    assert unwrap_single(two) is two
+    assert unwrap_single(ExceptionGroup("outer", [two])) is two
+    with pytest.raises(ExceptionGroup) as caught:
+        raise_unwrapped(two)
+    assert caught.value is two
+
+
+async def test_cleanup_survives_cancellation(autojump_clock: MockClock) -> None:
+    done = False
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        scope.cancel()
+        async with bounded_cleanup(5) as cleanup:
+            await trio.sleep(2)
+            done = True
+        assert not cleanup.cancelled_caught
+    assert done
+
+
+async def test_cleanup_ends_at_its_bound(autojump_clock: MockClock) -> None:
+    with trio.fail_after(10):
+        started = trio.current_time()
+        async with bounded_cleanup(3) as cleanup:
+            await trio.sleep_forever()
+        assert cleanup.cancelled_caught
+        assert trio.current_time() - started == 3
