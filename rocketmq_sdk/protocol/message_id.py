@@ -7,14 +7,11 @@ the producer (`MessageClientIDSetter`). Both are upper-case hex of 16 or, with a
 import os
 import secrets
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import WeakSet
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import unpack_host
-
-if TYPE_CHECKING:
-    from rocketmq_sdk.clock import Clock
 
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
@@ -101,6 +98,14 @@ class _Incarnations:
 _incarnations: Final = _Incarnations()
 
 
+class WallClock(Protocol):
+    """What a maker of ids needs of a clock; `rocketmq_sdk.clock` has two."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        ...
+
+
 # An id is: IP, low 16 bits of the pid, an incarnation number, milliseconds since the month began, a counter. No id may come twice:
 # - within a millisecond the counter has 65536 values; when they are used up, the next millisecond is borrowed, and real time catches up later;
 # - a clock that goes back is ignored until it passes the highest millisecond used;
@@ -124,7 +129,7 @@ class UniqueIdGenerator:
         "_stem",
     )
 
-    def __init__(self, ip: bytes, pid: int, clock: "Clock", *, incarnation: int | None = None) -> None:
+    def __init__(self, ip: bytes, pid: int, clock: WallClock, *, incarnation: int | None = None) -> None:
         if len(ip) not in (4, 16):
             raise ConfigurationError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
         self._ip = ip
