@@ -1,19 +1,7 @@
-"""The file system as the store sees it."""
+"""The file systems that a store can be opened on."""
 
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
+from rocketmq_sdk.broker_embedded.store.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.os_files import OsFileSystem
 
-class FileSystem:
-    """Base."""
-
-
-class MemoryFileSystem(FileSystem):
-    """Files in memory, bounded in bytes."""
-
-    def __init__(self, limit_bytes: int = 256 * 1024 * 1024) -> None:
-        self.limit_bytes = limit_bytes
-
-
-class OsFileSystem(FileSystem):
-    """Files under one directory."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
+__all__ = ["FileSystem", "MemoryFileSystem", "OsFileSystem", "StoreFile"]

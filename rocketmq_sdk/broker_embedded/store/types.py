@@ -157,7 +157,8 @@ class GetResult:
         self.suggest_slave = suggest_slave
 
     def __repr__(self) -> str:
-        return f"<GetResult {self.status.name} count={self.count} size={self.size} next={self.next_begin_offset} range=[{self.min_offset}, {self.max_offset})>"
+        bounds = f"[{self.min_offset}, {self.max_offset})"
+        return f"<GetResult {self.status.name} count={self.count} size={self.size} next={self.next_begin_offset} range={bounds}>"
 
 
 class Arrival:

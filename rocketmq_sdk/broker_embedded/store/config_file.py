@@ -1,0 +1,74 @@
+"""One JSON file below `config/`, kept so that a crash never leaves nothing to read.
+
+The protocol is that of `ConfigManager` of Apache RocketMQ 5.4.0: the file becomes `<name>.bak` by an atomic rename, then it is written anew; the
+directory is synced behind each step. A reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means defaults, a
+broken one is an error.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
+from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+
+_log = logging.getLogger(__name__)
+DIRECTORY: Final = "config"
+
+
+class ConfigFile:
+    """A JSON value under a name such as `topics.json`."""
+
+    __slots__ = ("_files", "_lock", "_path", "name")
+
+    def __init__(self, files: FileSystem, name: str) -> None:
+        self.name = name
+        self._files = files
+        self._lock = trio.Lock()
+        self._path = f"{DIRECTORY}/{name}"
+
+    def load(self) -> object | None:
+        """The value last stored; None when there is none. Raises `StoreCorruptError` when neither the file nor its `.bak` can be read."""
+        found, value = self._read(self._path)
+        if found:
+            return value
+        backup = f"{self._path}.bak"
+        found, value = self._read(backup)
+        if not found and self._files.read(backup):
+            raise StoreCorruptError(f"{self._files.description}: {self._path} and its .bak hold no JSON; restore one of them or remove both")
+        return value
+
+    def _read(self, path: str) -> tuple[bool, object | None]:
+        data = self._files.read(path)
+        if not data:
+            return False, None
+        try:
+            return True, decode_json(data)
+        except RemoteProtocolError as error:
+            _log.warning("%s: %s can not be read: %s", self._files.description, path, error)
+            return False, None
+
+    def store(self, value: object) -> None:
+        """Write the value durably. Raises `StoreError`; what was stored before is then still there under one of the two names."""
+        self._replace(encode_pretty(value).encode())
+
+    async def save(self, value: object) -> None:
+        """Like `store`, with the waiting for the disk in a thread where there is a disk.
+
+        The value is encoded before the first checkpoint. Concurrent calls write in the order in which they were made. A call that is cancelled while
+        it waits for its turn writes nothing.
+        """
+        data = encode_pretty(value).encode()
+        async with self._lock:
+            await self._files.run(lambda: self._replace(data))
+
+    def _replace(self, data: bytes) -> None:
+        files = self._files
+        current = files.read(self._path)
+        if current and self._read(self._path)[0]:
+            files.rename(self._path, f"{self._path}.bak")
+            files.sync_directory(DIRECTORY)
+        files.write(self._path, data)
+        files.sync_directory(DIRECTORY)

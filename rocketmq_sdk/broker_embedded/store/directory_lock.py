@@ -1,0 +1,74 @@
+"""One opener for each store directory.
+
+Apache locks byte 0 of the file `lock` (`DefaultMessageStore`, `java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers exclude
+each other. Such locks belong to the process: they do not exclude a second opener in the same process, and closing any descriptor of the file gives
+them up. Hence a registry of real paths first, and one descriptor for as long as the lock is held.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from rocketmq_sdk.errors import StoreError, StoreLockedError
+
+_held: Final[set[str]] = set()
+_CONTENT: Final = b"lock"
+
+
+class DirectoryLock:
+    """The right to use a directory."""
+
+    __slots__ = ("_descriptor", "_directory", "_key")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._descriptor = -1
+        self._key: str | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises `StoreLockedError` naming the directory and the other opener."""
+        key = os.path.realpath(self._directory)
+        if key in _held:
+            raise StoreLockedError(f"the store {key} is open in this process already; close it first or choose another directory")
+        descriptor = -1
+        try:
+            descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            _lock_first_byte(descriptor)
+            os.pwrite(descriptor, _CONTENT, 0)
+            os.fsync(descriptor)
+        except (BlockingIOError, PermissionError) as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+                other = self._other(key)
+                raise StoreLockedError(f"the store {key} is open in another process{other}; stop it or choose another directory") from error
+            raise StoreError(f"the store {key} can not be opened: {error.strerror}") from error
+        except OSError as error:
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise StoreError(f"the store {key} can not be locked: {error.strerror}") from error
+        _held.add(key)
+        self._key = key
+        self._descriptor = descriptor
+
+    def _other(self, key: str) -> str:
+        try:
+            text = (Path(key) / "abort").read_text("ascii", "replace").strip()
+        except OSError:
+            return ""
+        return f" (process {text})" if text.isdecimal() else ""
+
+    def release(self) -> None:
+        """Give the lock up; nothing when it is not held."""
+        if self._key is not None:
+            os.close(self._descriptor)
+            _held.discard(self._key)
+            self._key = None
+            self._descriptor = -1
+
+
+def _lock_first_byte(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError as error:
+        raise StoreError("a store on disk needs POSIX record locks, which this platform lacks; use a store in memory") from error
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)

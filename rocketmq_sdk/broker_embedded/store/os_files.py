@@ -1,0 +1,350 @@
+"""Files on a disk, by descriptor.
+
+Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring (CPython 3.11, ext4, records of 300 bytes, allocated space). A copy
+into a mapping: 0.5 µs, but the whole process stalls for up to 18 ms where pages are touched for the first time (73 ms of 110 ms in all), because a page
+fault holds the interpreter. `pwrite`: 1.2 µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs each. A full disk is
+an error of `pwrite` and the death of a process that writes into a mapping. The commit log keeps its end in memory, so most reads need no call at all.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.directory_lock import DirectoryLock
+from rocketmq_sdk.broker_embedded.store.file_system import Bytes, Result
+from rocketmq_sdk.errors import StoreError, StoreFullError
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_MODE: Final = 0o644
+
+
+def translate(error: OSError, path: str, doing: str) -> StoreError:
+    """The store's error for one of the operating system's, with the remedy."""
+    if error.errno in _NO_SPACE:
+        return StoreFullError(f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota")
+    return StoreError(f"{path}: can not {doing} ({error.strerror})")
+
+
+class OsFile:
+    """One file; its descriptor comes from a pool that closes the ones used least recently."""
+
+    __slots__ = ("_files", "_full_path", "_held", "descriptor", "path", "pins", "removed")
+
+    def __init__(self, files: "OsFileSystem", path: str) -> None:
+        self.path = path
+        self._files = files
+        self._full_path = files.full_path(path)
+        self._held = -1
+        self.descriptor = -1
+        self.pins = 0
+        self.removed = False
+
+    def open_descriptor(self, create: bool) -> int:
+        """Open the file; with `create` it and its directories are made when missing."""
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+        try:
+            return os.open(self._full_path, flags)
+        except FileNotFoundError:
+            if not create:
+                raise
+            Path(self._full_path).parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._full_path, flags | os.O_CREAT, _MODE)
+
+    @contextlib.contextmanager
+    def _use(self, doing: str, create: bool = False) -> Iterator[int]:
+        if self.removed:
+            raise StoreError(f"{self.path}: can not {doing}, the file was removed")
+        try:
+            descriptor = self._files.pin(self, create)
+            try:
+                yield descriptor
+            finally:
+                self._files.unpin(self)
+        except OSError as error:
+            raise translate(error, self.path, doing) from error
+
+    def size(self) -> int:
+        """Length in bytes."""
+        with self._use("read the size") as descriptor:
+            return os.fstat(descriptor).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes."""
+        with self._use("read") as descriptor:
+            data = os.pread(descriptor, size, offset)
+            while len(data) < size:
+                more = os.pread(descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        """What the page cache holds, by `RWF_NOWAIT` where the system has it."""
+        if not _NOWAIT:
+            return None
+        buffer = bytearray(size)
+        with self._use("read") as descriptor:
+            try:
+                found = os.preadv(descriptor, [buffer], offset, _NOWAIT)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
+                    return None
+                raise
+        return bytes(buffer) if found == size else None
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        """Write all of `data`."""
+        if self._held >= 0:
+            try:
+                if os.pwrite(self._held, data, offset) == len(data):
+                    return
+            except OSError as error:
+                raise translate(error, self.path, "write") from error
+        with self._use("write", create=True) as descriptor:
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(descriptor, view, offset)
+                view = view[written:]
+                offset += written
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Give a range space on the disk, where the file system can do that."""
+        with self._use("allocate") as descriptor:
+            try:
+                os.posix_fallocate(descriptor, offset, length)
+            except AttributeError:
+                return
+            except OSError as error:
+                if error.errno not in _CANNOT_ALLOCATE:
+                    raise
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend."""
+        with self._use("set the length", create=True) as descriptor:
+            os.ftruncate(descriptor, size)
+
+    def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
+        """By `SEEK_DATA` where the system has it, else the whole range."""
+        seek_data = getattr(os, "SEEK_DATA", None)
+        if seek_data is None:
+            yield offset, end
+            return
+        with self._use("look for data") as descriptor:
+            while offset < end:
+                try:
+                    low = os.lseek(descriptor, offset, seek_data)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return
+                    raise
+                high = min(os.lseek(descriptor, low, os.SEEK_HOLE), end)
+                if low < high:
+                    yield low, high
+                offset = high if high > low else end
+
+    def sync(self) -> None:
+        """By `fdatasync`; nothing when the file was removed meanwhile."""
+        if not self.removed:
+            with self._use("sync") as descriptor:
+                self._files.sync_descriptor(descriptor)
+
+    def hold(self) -> None:
+        """Keep the descriptor."""
+        if self._held < 0:
+            try:
+                self._held = self._files.pin(self, True)
+            except OSError as error:
+                raise translate(error, self.path, "open") from error
+
+    def close(self) -> None:
+        """Let the descriptor go."""
+        if self._held >= 0:
+            self._held = -1
+            self._files.unpin(self)
+        self._files.forget(self)
+
+
+class OsFileSystem:
+    """The files below one directory, which is made when it is missing.
+
+    At most `max_descriptors` files are open at a time beside those in use.
+    """
+
+    blocking = True
+    write_through = True
+    allocation_limit = 1 << 62
+
+    def __init__(self, root: str | os.PathLike[str], *, max_descriptors: int = 256) -> None:
+        self.root = Path(root)
+        self.description = str(self.root)
+        self._prefix = str(self.root) + "/"
+        self._max_descriptors = max_descriptors
+        self._open: OrderedDict[OsFile, None] = OrderedDict()
+        self._mutex = threading.Lock()
+        self._lock = DirectoryLock(self.root)
+        self._limiter: trio.CapacityLimiter | None = None
+
+    def full_path(self, path: str) -> str:
+        """The path that the operating system knows."""
+        return self._prefix + path
+
+    def pin(self, file: OsFile, create: bool = False) -> int:
+        """An open descriptor that stays open until `unpin`; from any thread."""
+        with self._mutex:
+            if file.descriptor < 0:
+                self._evict()
+                file.descriptor = file.open_descriptor(create)
+                self._open[file] = None
+            else:
+                self._open.move_to_end(file)
+            file.pins += 1
+            return file.descriptor
+
+    def unpin(self, file: OsFile) -> None:
+        """Counterpart of `pin`."""
+        with self._mutex:
+            file.pins -= 1
+
+    def forget(self, file: OsFile) -> None:
+        """Close the descriptor unless another thread uses it; eviction closes it then."""
+        with self._mutex:
+            if file.descriptor >= 0 and file.pins == 0:
+                self._close(file)
+
+    def _evict(self) -> None:
+        if len(self._open) >= self._max_descriptors:
+            idle = [file for file in self._open if file.pins == 0]
+            for file in idle[: max(1, self._max_descriptors // 8)]:
+                self._close(file)
+
+    def _close(self, file: OsFile) -> None:
+        descriptor, file.descriptor = file.descriptor, -1
+        self._open.pop(file, None)
+        os.close(descriptor)
+
+    def sync_descriptor(self, descriptor: int) -> None:
+        """Make the data of one descriptor durable."""
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+
+    def lock(self) -> None:
+        """Take the lock of the directory."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise translate(error, self.description, "make the directory") from error
+        self._lock.acquire()
+
+    def unlock(self) -> None:
+        """Close every descriptor and give up the lock."""
+        with self._mutex:
+            for file in list(self._open):
+                self._close(file)
+        self._lock.release()
+
+    def open(self, path: str) -> OsFile:
+        """A handle; the file is opened by the first use."""
+        return OsFile(self, path)
+
+    def create(self, path: str, size: int) -> OsFile:
+        """A sparse file."""
+        file = OsFile(self, path)
+        file.truncate(0)
+        file.truncate(size)
+        return file
+
+    def exists(self, path: str) -> bool:
+        """Whether there is something of that name."""
+        return os.path.lexists(self.full_path(path))
+
+    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.full_path(directory)) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise translate(error, directory, "list the directory") from error
+
+    def file_sizes(self, directory: str) -> list[tuple[str, int]]:
+        """Names and sizes, sorted."""
+        return [(entry.name, entry.stat().st_size) for entry in self._entries(directory) if entry.is_file()]
+
+    def directory_names(self, directory: str) -> list[str]:
+        """Names, sorted."""
+        return [entry.name for entry in self._entries(directory) if entry.is_dir()]
+
+    def read(self, path: str) -> bytes | None:
+        """The whole content."""
+        try:
+            return Path(self.full_path(path)).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise translate(error, path, "read") from error
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace the content and sync it."""
+        full_path = Path(self.full_path(path))
+        try:
+            full_path.parent.mkdir(parents=True, exist_ok=True)
+            with full_path.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise translate(error, path, "write") from error
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, replacing what has the new name."""
+        try:
+            Path(self.full_path(old)).replace(self.full_path(new))
+        except OSError as error:
+            raise translate(error, old, f"rename to {new}") from error
+
+    def remove(self, path: str) -> None:
+        """Remove a file; an open handle to it must be marked by its owner."""
+        try:
+            Path(self.full_path(path)).unlink(missing_ok=True)
+        except OSError as error:
+            raise translate(error, path, "remove") from error
+
+    def remove_tree(self, directory: str) -> None:
+        """Remove a directory and all below it."""
+        try:
+            shutil.rmtree(self.full_path(directory))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translate(error, directory, "remove") from error
+
+    def sync_directory(self, directory: str) -> None:
+        """Sync the directory itself; nothing when it is missing."""
+        try:
+            descriptor = os.open(self.full_path(directory), os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translate(error, directory, "open") from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise translate(error, directory, "sync") from error
+        finally:
+            os.close(descriptor)
+
+    async def run(self, operation: Callable[[], Result]) -> Result:
+        """Run it in a thread, at most four at a time for one store."""
+        if self._limiter is None:
+            self._limiter = trio.CapacityLimiter(4)
+        return await trio.to_thread.run_sync(operation, limiter=self._limiter)
