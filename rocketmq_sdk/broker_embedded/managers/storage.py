@@ -1,0 +1,15 @@
+"""Where a manager keeps its table."""
+
+from typing import Protocol
+
+
+class TableFile(Protocol):
+    """A configuration file: `store.config_file.ConfigFile` is one."""
+
+    def load(self) -> object | None:
+        """The decoded content, or None when there is no file yet."""
+        ...
+
+    def store(self, value: object) -> None:
+        """Write the content; it is on its way to the disk when this returns."""
+        ...

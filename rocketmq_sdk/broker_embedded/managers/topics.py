@@ -1,0 +1,216 @@
+"""The broker's table of topics (`TopicConfigManager`).
+
+System topics are made at each start and overlaid by what the file holds. Whatever creates or changes a topic writes the file before it returns, so a
+message can not be acknowledged into a topic that a restart has forgotten, and then tells `on_change`, which registers the topic at the name servers.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.managers.attributes import TOPIC_ATTRIBUTES, alter_attributes
+from rocketmq_sdk.broker_embedded.managers.storage import TableFile
+from rocketmq_sdk.clock import Clock
+from rocketmq_sdk.errors import StoreCorruptError
+from rocketmq_sdk.model.enums import Permission
+from rocketmq_sdk.names import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+    is_system_topic,
+    reply_topic,
+)
+from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketmq_sdk.protocol.body import body_table
+
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
+ALL: Final = int(Permission.READ | Permission.WRITE | Permission.INHERIT)
+_INHERIT: Final = int(Permission.INHERIT)
+_SCHEDULE_QUEUES: Final = 18
+_BENCHMARK_QUEUES: Final = 1024
+_CLUSTER_QUEUES: Final = 16
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics that a broker makes for itself at each start (`TopicConfigManager.init`)."""
+
+    def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(name, queues, queues, perm)
+
+    topics = [topic(SELF_TEST_TOPIC, 1)]
+    if config.auto_create_topic_enable:
+        topics.append(topic(DEFAULT_TOPIC, config.default_topic_queue_nums, ALL))
+    topics += [
+        topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+        topic(config.broker_cluster_name, _CLUSTER_QUEUES, ALL if config.cluster_topic_enable else _INHERIT),
+        topic(config.broker_name, 1, ALL if config.broker_topic_enable else _INHERIT),
+        topic(OFFSET_MOVED_TOPIC, 1),
+        topic(SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
+    ]
+    if config.trace_topic_enable:
+        topics.append(topic(config.msg_trace_topic_name, 1))
+    topics += [
+        topic(reply_topic(config.broker_cluster_name), 1),
+        topic(REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num),
+        topic(SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, _INHERIT),
+        topic(TRANSACTION_HALF_TOPIC, 1),
+        topic(TRANSACTION_OP_TOPIC, 1),
+    ]
+    if config.timer_wheel_enable:
+        topics.append(topic(TIMER_TOPIC, 1))
+    return topics
+
+
+class TopicManager:
+    """Topics by name, with the version that name servers compare. Not safe for use from several threads."""
+
+    def __init__(
+        self,
+        config_file: TableFile | None,
+        config: LiveConfig,
+        clock: Clock,
+        on_change: Callable[[TopicConfig], None] | None = None,
+    ) -> None:
+        """Make the system topics and read the file.
+
+        Raises `StoreCorruptError` when the file holds something that is no table of topics.
+        """
+        self._file = config_file
+        self._config = config
+        self._clock = clock
+        self.on_change = on_change
+        """Called with each topic that was created or changed, after the file was written."""
+        self.data_version = DataVersion(0, clock.now_ms(), 0)
+        current = config.current
+        self._table = {topic.topic_name: topic for topic in system_topics(current)}
+        self._system = SYSTEM_TOPICS | {
+            current.broker_cluster_name,
+            current.broker_name,
+            reply_topic(current.broker_cluster_name),
+            current.msg_trace_topic_name,
+        }
+        self._unknown: dict[str, dict[str, object]] = {}
+        self._load()
+
+    def _load(self) -> None:
+        content = self._file.load() if self._file is not None else None
+        if content is None:
+            return
+        try:
+            wrapper = TopicConfigSerializeWrapper.from_json(content)
+        except ValueError as error:
+            raise StoreCorruptError(f"topics.json can not be read: {error}; restore it from topics.json.bak") from error
+        self._table.update(wrapper.topic_config_table)
+        self.data_version = wrapper.data_version or self.data_version
+        known = body_table(TopicConfig).names
+        raw = content.get("topicConfigTable") if isinstance(content, dict) else None
+        for name, members in (raw or {}).items():
+            unknown = {member: value for member, value in members.items() if member not in known}
+            if unknown:
+                self._unknown[name] = unknown
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic, or None."""
+        return self._table.get(topic)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """The table itself, by name; not to be changed."""
+        return self._table
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the topic belongs to the broker: neither created, changed nor deleted by requests."""
+        return topic in self._system or is_system_topic(topic)
+
+    def system_names(self) -> list[str]:
+        """The names of the static system topics and of this broker's own ones, sorted."""
+        return sorted(self._system)
+
+    def create_on_send(self, topic: str, default_topic: str, default_queue_nums: int, sys_flag: int = 0) -> TopicConfig | None:
+        """The topic for a send: the existing one, or one made after a default topic that can be inherited from, or None."""
+        existing = self._table.get(topic)
+        if existing is not None:
+            return existing
+        default = self._table.get(default_topic)
+        if default is None:
+            return None
+        if default_topic == DEFAULT_TOPIC and not self._config.current.auto_create_topic_enable and default.perm != READ_WRITE:
+            # As Apache does it: the default topic loses what makes it inheritable, and keeps that when creation is switched on again.
+            default = self._table[default_topic] = attrs.evolve(default, perm=READ_WRITE)
+        if not default.perm & _INHERIT:
+            return None
+        queues = max(0, min(default_queue_nums, default.write_queue_nums))
+        created = TopicConfig(topic, queues, queues, default.perm & ~_INHERIT, default.topic_filter_type, sys_flag)
+        self.put(created)
+        return created
+
+    def create_retry(self, topic: str, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
+        """A topic that the broker needs for a group (retry, dead letter): the existing one, or a new one."""
+        existing = self._table.get(topic)
+        if existing is not None:
+            return existing
+        created = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag)
+        self.put(created)
+        return created
+
+    def update(self, requested: TopicConfig) -> bool:
+        """Create or change a topic; the attributes of `requested` are changes in request syntax. False when nothing was different.
+
+        Raises `ConfigurationError` for attributes that are not acceptable.
+        """
+        if requested == self._table.get(requested.topic_name):
+            return False
+        self.put(attrs.evolve(requested, attributes=self.altered_attributes(requested)))
+        return True
+
+    def altered_attributes(self, requested: TopicConfig) -> dict[str, str]:
+        """The attributes that a topic would have after a request. Raises `ConfigurationError` when they are not acceptable."""
+        existing = self._table.get(requested.topic_name)
+        current = existing.attributes if existing is not None else {}
+        return alter_attributes(TOPIC_ATTRIBUTES, current, requested.attributes, creating=existing is None)
+
+    def put(self, topic: TopicConfig) -> None:
+        """Keep a topic as it is, write the file, tell `on_change`."""
+        self._table[topic.topic_name] = topic
+        self._changed()
+        if self.on_change is not None:
+            self.on_change(topic)
+
+    def set_order(self, topic: str) -> None:
+        """Mark a topic as ordered, as a name server's order configuration asks for; never taken back."""
+        existing = self._table.get(topic)
+        if existing is not None and not existing.order:
+            self._table[topic] = attrs.evolve(existing, order=True)
+            self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic and write the file; False when there was none."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._unknown.pop(topic, None)
+        self._changed()
+        return True
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """The whole table with its version."""
+        return TopicConfigSerializeWrapper(dict(self._table), self.data_version)
+
+    def persist(self) -> None:
+        """Write the file."""
+        if self._file is None:
+            return
+        table = {name: {**self._unknown.get(name, {}), **topic.to_json()} for name, topic in self._table.items()}
+        self._file.store({"dataVersion": self.data_version.to_json(), "topicConfigTable": table})
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self.persist()
