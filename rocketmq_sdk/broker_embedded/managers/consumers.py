@@ -1,0 +1,201 @@
+"""Which clients consume in which groups (`ConsumerManager`, `ConsumerGroupInfo`, `DefaultConsumerIdsChangeListener`).
+
+A heartbeat registers a connection under its client id in each of its groups. What the last heartbeat says of type, model and starting point wins; a
+subscription is replaced only by one with a higher version, and a topic that a heartbeat leaves out is removed. When the members or the set of topics
+changed, all members are told at once by a one-way request, so that they share the queues anew.
+
+A connection that closes leaves its groups at once. One that stays silent for the expiry time is closed and forgotten; Apache tells nobody of that,
+here the others are told, since they would find out in at most 20 s anyway.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.managers.clients import ClientChannel
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.model.enums import MessageModel
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType
+    from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+    from rocketmq_sdk.remoting.channel import Channel
+
+
+class ConsumerGroup:
+    """One group and its members. `channels` is in order of arrival."""
+
+    __slots__ = ("channels", "consume_from", "consume_type", "fingerprint", "message_model", "name", "notifies", "subscriptions")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type: ConsumeType | None = None
+        self.message_model: MessageModel | None = None
+        self.consume_from: ConsumeFrom | None = None
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.channels: dict[Channel, ClientChannel] = {}
+        self.fingerprint = 0
+        self.notifies = True
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether each member reads all queues."""
+        return self.message_model is MessageModel.BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """One id for each connection, duplicates included as with Apache."""
+        return [client.client_id for client in self.channels.values()]
+
+    def find(self, client_id: str) -> ClientChannel | None:
+        """A member by its client id."""
+        return next((client for client in self.channels.values() if client.client_id == client_id), None)
+
+    def _merge(self, data: "ConsumerData") -> bool:
+        """Take over what a heartbeat says; whether the set of topics changed."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from = data.consume_from_where
+        changed = False
+        topics = set()
+        for subscription in data.subscription_data_set:
+            topics.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+                changed |= known is None
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class ConsumerManager:
+    """All consumer groups with at least one member."""
+
+    __slots__ = ("_clock", "_groups", "_memberships", "_notify", "_pullers")
+
+    def __init__(self, clock: "Clock", *, notify: "Callable[[], bool]" = lambda: True) -> None:
+        self._clock = clock
+        self._notify = notify
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._memberships: dict[Channel, set[str]] = {}
+        self._pullers: dict[str, tuple[ConsumeType, MessageModel]] = {}
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """A group that has members now."""
+        return self._groups.get(name)
+
+    def groups(self) -> Iterable[ConsumerGroup]:
+        """All groups that have members now."""
+        return list(self._groups.values())
+
+    def client_ids(self, name: str) -> list[str]:
+        """The ids of a group's members; empty when there are none."""
+        group = self._groups.get(name)
+        return [] if group is None else group.client_ids()
+
+    def subscription(self, name: str, topic: str) -> "SubscriptionData | None":
+        """What a group wants of a topic, if one of its members said so."""
+        group = self._groups.get(name)
+        return None if group is None else group.subscriptions.get(topic)
+
+    def find_client(self, name: str, client_id: str) -> ClientChannel | None:
+        """A member of a group."""
+        group = self._groups.get(name)
+        return None if group is None else group.find(client_id)
+
+    def topic_consumers(self, topic: str) -> set[str]:
+        """The groups whose members subscribe to a topic now."""
+        return {group.name for group in self._groups.values() if topic in group.subscriptions}
+
+    def note_puller(self, name: str, consume_type: "ConsumeType", message_model: MessageModel) -> None:
+        """Remember how a group pulls that may never send a heartbeat (the compensated group information of `ConsumerManager`)."""
+        self._pullers[name] = (consume_type, message_model)
+
+    def puller(self, name: str) -> "tuple[ConsumeType, MessageModel] | None":
+        """How a group pulled last."""
+        return self._pullers.get(name)
+
+    def register(self, channel: "Channel", client: ClientChannel, data: "ConsumerData", *, notifies: bool = True, fingerprint: int = 0) -> bool:
+        """Take one group of a heartbeat; whether members or topics changed, in which case the members were told."""
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        joined = self._join(group, channel, client)
+        changed = group._merge(data)
+        group.notifies = notifies
+        if fingerprint:
+            group.fingerprint = fingerprint
+        if joined or changed:
+            self._tell(group)
+        return joined or changed
+
+    def refresh(self, channel: "Channel", client: ClientChannel, name: str) -> bool:
+        """Take a heartbeat without subscriptions; whether the connection is new to the group."""
+        group = self._groups.get(name)
+        if group is None:
+            return False
+        joined = self._join(group, channel, client)
+        if joined:
+            self._tell(group)
+        return joined
+
+    def _join(self, group: ConsumerGroup, channel: "Channel", client: ClientChannel) -> bool:
+        known = group.channels.get(channel)
+        if known is not None:
+            known.client_id = client.client_id
+            known.renew(client.last_update, client.last_update_ms)
+            return False
+        group.channels[channel] = client
+        self._memberships.setdefault(channel, set()).add(group.name)
+        return True
+
+    def unregister(self, channel: "Channel", name: str) -> None:
+        """A client leaves a group; the others are told."""
+        self._leave(channel, name)
+
+    def channel_closed(self, channel: "Channel") -> None:
+        """A connection ended: it leaves all its groups at once."""
+        for name in self._memberships.pop(channel, set()):
+            self._leave(channel, name)
+
+    def _leave(self, channel: "Channel", name: str) -> None:
+        group = self._groups.get(name)
+        if group is None or group.channels.pop(channel, None) is None:
+            return
+        member_of = self._memberships.get(channel)
+        if member_of is not None:
+            member_of.discard(name)
+            if not member_of:
+                del self._memberships[channel]
+        if not group.channels:
+            del self._groups[name]
+        self._tell(group)
+
+    def _tell(self, group: ConsumerGroup) -> None:
+        if not group.notifies or group.broadcasting or not self._notify():
+            return
+        for channel in list(group.channels):
+            if not channel.closed:
+                header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+                channel.send_oneway(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+
+    def next_expiry(self, timeout: float) -> float | None:
+        """When (monotonic seconds) the first member expires if it stays silent; None without members."""
+        times = [client.last_update for group in self._groups.values() for client in group.channels.values()]
+        return min(times) + timeout if times else None
+
+    def expire(self, timeout: float) -> list["Channel"]:
+        """Forget members that were silent for `timeout` seconds; their connections."""
+        limit = self._clock.monotonic() - timeout
+        silent = {
+            channel: None for group in self._groups.values() for channel, client in group.channels.items() if client.last_update <= limit
+        }
+        for channel in silent:
+            self.channel_closed(channel)
+        return list(silent)
