@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: what there is, and the request syntax `+key=value,-key` (`AttributeParser`, `AttributeUtil`, `TopicAttributes`)."""
+"""Attributes of topics and groups, and the request syntax `+key=value,-key` (`AttributeParser`, `AttributeUtil`, `TopicAttributes`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple

@@ -1,0 +1,52 @@
+"""Settings of the name server (`NamesrvConfig`): Apache's names in snake case and Apache's defaults."""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+import attrs
+
+from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
+
+KNOWN_WITHOUT_EFFECT: Final = frozenset(
+    ["bindAddress", "clientRequestThreadPoolNums", "clientRequestThreadPoolQueueCapacity", "clusterTest", "configStorePath", "defaultThreadPoolNums", "defaultThreadPoolQueueCapacity", "enableControllerInNamesrv", "enableShutdownGracefully", "kvConfigPath", "listenPort", "notifyMinBrokerIdChanged", "productEnvName", "rocketmqHome", "scanNotActiveBrokerInterval", "serverAsyncSemaphoreValue", "serverCallbackExecutorThreads", "serverChannelMaxIdleTimeSeconds", "serverNettyWorkerGroupEnable", "serverOnewaySemaphoreValue", "serverPooledByteBufAllocatorEnable", "serverSelectorThreads", "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize", "serverWorkerThreads", "shutdownWaitTimeSeconds", "supportActingMaster", "unRegisterBrokerQueueCapacity", "useEpollNativeSelector", "writeBufferHighWaterMark", "writeBufferLowWaterMark"]
+)
+ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+
+@attrs.frozen(kw_only=True)
+class NamesrvConfig:
+    """What the name server does. Brokers are dropped the moment their time is over, so there is no scan interval."""
+
+    order_message_enable: bool = False
+    """Whether route answers carry the order configuration of a topic."""
+    return_order_topic_config_to_broker: bool = True
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    delete_topic_with_broker_registration: bool = False
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
+    """Settings of a request without effect here, kept so that they are shown."""
+
+    def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """The settings changed by texts under Apache's names, all or none, and the warnings.
+
+        Raises `ConfigurationError` for a bad value.
+        """
+        own = settings_of(type(self))
+        kept = {name: text for name, text in texts.items() if name not in own}
+        changed = evolve_settings(self, {name: text for name, text in texts.items() if name in own})
+        warnings = [
+            f"the setting {name} has no effect in this name server" if name in KNOWN_WITHOUT_EFFECT else f"the setting {name} is unknown; it is kept"
+            for name in kept
+        ]
+        return attrs.evolve(changed, extra={**self.extra, **kept}), warnings
+
+    def export(self) -> dict[str, str]:
+        """All settings as texts under Apache's names, in alphabetical order."""
+        return dict(sorted({**self.extra, **export_settings(self)}.items()))
+
+    def black_list(self) -> frozenset[str]:
+        """The settings that no request may change."""
+        return ALWAYS_BLACK_LISTED | {name.strip() for name in self.config_black_list.split(";") if name.strip()}

@@ -1,0 +1,69 @@
+"""What a broker tells a name server and what it is told back, free of commands and bytes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
+
+DEFAULT_HEARTBEAT_TIMEOUT_MS: Final = 120_000
+NEVER_MS: Final = 1 << 62
+"""A heartbeat timeout that is never over: a broker in the same process is alive as long as the name server is."""
+
+
+@attrs.frozen(slots=True)
+class BrokerKey:
+    """Which live broker: several clusters may hold the same address."""
+
+    cluster: str
+    address: str
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class BrokerRegistration:
+    """One REGISTER_BROKER. `channel_id` names the connection whose end unregisters the broker, None where there is none."""
+
+    cluster: str
+    address: str
+    broker_name: str
+    broker_id: int = 0
+    ha_server_address: str = ""
+    heartbeat_timeout_ms: int = DEFAULT_HEARTBEAT_TIMEOUT_MS
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+    topics: Mapping[str, TopicConfig] = attrs.field(factory=dict)
+    data_version: DataVersion = attrs.field(factory=DataVersion)
+    filter_servers: tuple[str, ...] | None = None
+    channel_id: int | None = None
+
+    @property
+    def key(self) -> BrokerKey:
+        """Which live broker this is."""
+        return BrokerKey(self.cluster, self.address)
+
+
+@attrs.frozen(slots=True)
+class RegistrationResult:
+    """Where a replica finds its master; empty for masters."""
+
+    master_address: str | None = None
+    ha_server_address: str | None = None
+
+
+@attrs.define(slots=True)
+class LiveBroker:
+    """What is known of a broker that is alive; times in epoch milliseconds."""
+
+    broker_name: str
+    broker_id: int
+    last_update_ms: int
+    heartbeat_timeout_ms: int
+    data_version: DataVersion
+    ha_server_address: str
+    channel_id: int | None
+
+    @property
+    def due_ms(self) -> int:
+        """When the broker is given up unless it is heard of before."""
+        return self.last_update_ms + self.heartbeat_timeout_ms
