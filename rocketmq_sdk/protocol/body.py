@@ -122,7 +122,7 @@ def _make_table(cls: type[Body]) -> BodyTable:
         missing = nothing if optional else converter.missing
         members.append(BodyMember(attribute.name, name, converter, missing, attribute.default is not attrs.NOTHING))
     members.sort(key=lambda member: member.name)
-    dialect = any(member.converter.dialect for member in members)
+    dialect = extra is not None or any(member.converter.dialect for member in members)
     return BodyTable(tuple(members), frozenset(member.name for member in members), extra, dialect)
 
 

@@ -190,7 +190,7 @@ _LEAVES: Final[dict[object, Converter]] = {
     Long: Converter(_same, read_long, int, False),
     bool: Converter(_same, read_bool, bool, False),
     float: Converter(_same, read_float, float, False),
-    object: Converter(_same, _same, nothing, False),
+    object: Converter(_same, _same, nothing, True),
     LanguageCode: Converter(_write_language, read_language, nothing, False),
     MessageQueue: Converter(write_queue, read_queue, nothing, False),
     SubscriptionData: Converter(SubscriptionData.to_json, read_subscription, nothing, False),

@@ -21,6 +21,8 @@ except ImportError:  # the extra "speed" is not installed
 
 Mode = Literal["orjson", "stdlib"]
 ENVIRONMENT_VARIABLE: Final = "ROCKETMQ_SDK_JSON"
+INSTALLED: Final[tuple[Mode, ...]] = ("stdlib",) if orjson is None else ("orjson", "stdlib")
+"""What can be selected, best first."""
 
 
 def _refuse_constant(name: str) -> object:

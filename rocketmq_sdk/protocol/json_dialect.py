@@ -36,12 +36,13 @@ def decode_json(data: bytes) -> object:
 
 
 def encode_json(value: object, *, object_keys: bool = False) -> bytes:
-    """Compact UTF-8, members in the given order, a lone surrogate as `?`.
+    """Compact UTF-8, members in the given order; a lone surrogate becomes `?`, a number that is not finite null.
 
     With `object_keys` the dialect is written: integer keys without quotes, keys that are tuples of (name, value) pairs as objects. Without it the
     text is strict JSON and integer keys are quoted. Raises `TypeError` or `ValueError` for a value that JSON can not hold.
     """
-    if not object_keys:
+    # orjson refuses keys that are no texts, so what it writes is right for both; the standard library would quote integers.
+    if not object_keys or json_backend.mode == "orjson":
         try:
             return json_backend.dumps(value)
         except (TypeError, ValueError):
@@ -74,9 +75,7 @@ def _scalar(value: object) -> str:
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
-        if value - value != 0.0:
-            raise ValueError(f"{value!r} can not be written as JSON")
-        return float.__repr__(value)
+        return float.__repr__(value) if value - value == 0.0 else "null"
     raise TypeError(f"{type(value).__name__} can not be written as JSON")
 
 
@@ -128,7 +127,12 @@ def _write_pretty(value: object, parts: list[str], line: str, depth: int) -> Non
         parts.append(inner)
     elif isinstance(value, dict):
         for key in sorted(value, key=_key_order):
-            parts += (separator, encode_basestring(key if isinstance(key, str) else _scalar(key)), ":")
+            parts.append(separator)
+            if isinstance(key, tuple):
+                _write_members(key, parts, True, depth - 1)
+            else:
+                parts.append(encode_basestring(key if isinstance(key, str) else _scalar(key)))
+            parts.append(":")
             _write_pretty(value[key], parts, inner, depth - 1)
             separator = "," + inner
     else:
@@ -144,4 +148,6 @@ def _key_order(key: object) -> tuple[int, int, str]:
         return 0, key, ""
     if isinstance(key, str):
         return 1, 0, key
+    if isinstance(key, tuple):
+        return 2, 0, str(key)
     raise TypeError(f"{type(key).__name__} can not be a key in JSON")
