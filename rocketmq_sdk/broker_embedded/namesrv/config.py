@@ -7,9 +7,15 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
 
-KNOWN_WITHOUT_EFFECT: Final = frozenset(
-    ["bindAddress", "clientRequestThreadPoolNums", "clientRequestThreadPoolQueueCapacity", "clusterTest", "configStorePath", "defaultThreadPoolNums", "defaultThreadPoolQueueCapacity", "enableControllerInNamesrv", "enableShutdownGracefully", "kvConfigPath", "listenPort", "notifyMinBrokerIdChanged", "productEnvName", "rocketmqHome", "scanNotActiveBrokerInterval", "serverAsyncSemaphoreValue", "serverCallbackExecutorThreads", "serverChannelMaxIdleTimeSeconds", "serverNettyWorkerGroupEnable", "serverOnewaySemaphoreValue", "serverPooledByteBufAllocatorEnable", "serverSelectorThreads", "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize", "serverWorkerThreads", "shutdownWaitTimeSeconds", "supportActingMaster", "unRegisterBrokerQueueCapacity", "useEpollNativeSelector", "writeBufferHighWaterMark", "writeBufferLowWaterMark"]
-)
+_NAMES: Final = """
+    bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully kvConfigPath listenPort notifyMinBrokerIdChanged
+    productEnvName rocketmqHome scanNotActiveBrokerInterval serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+    serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
+    supportActingMaster unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+KNOWN_WITHOUT_EFFECT: Final = frozenset(_NAMES.split())
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 
