@@ -195,7 +195,12 @@ class Connection:
         except RemoteProtocolError as error:
             self._fail(error)
             return commands
-        self._move(Incoming.WHOLE_FRAMES if end == len(complete) else Incoming.PART_OF_FRAME)
+        # Most chunks leave the state as it was; the table is asked only when it changes.
+        if end == len(complete):
+            if self._receive_state is not ReceiveState.BETWEEN_FRAMES:
+                self._move(Incoming.WHOLE_FRAMES)
+        elif self._receive_state is not ReceiveState.INSIDE_FRAME:
+            self._move(Incoming.PART_OF_FRAME)
         return commands
 
     # The hot path: one pass with an offset, nothing is sliced but headers and bodies.

@@ -27,10 +27,8 @@ def encode_binary_header(command: Command) -> bytes:
     remark = b"" if command.remark is None else encode_text(command.remark)
     parts: list[bytes] = []
     for name, value in command.ext_fields.items():
-        key, data = encode_text(name), encode_text(value)
-        if len(key) > _KEY_MAX:
-            raise LocalProtocolError(f"the name of an ext field has {len(key)} bytes, more than {_KEY_MAX}")
-        parts += (len(key).to_bytes(2, "big"), key, len(data).to_bytes(4, "big"), data)
+        data = encode_text(value)
+        parts += (_PREFIXES.get(name) or _prefix(name), len(data).to_bytes(4, "big"), data)
     fields = b"".join(parts)
     language = _OTHER if command.language is None else command.language
     try:
@@ -38,6 +36,21 @@ def encode_binary_header(command: Command) -> bytes:
     except error as broken:
         raise LocalProtocolError(f"{command!r} has a number that does not fit a binary header: {broken}") from broken
     return b"".join((fixed, remark, _INT.pack(len(fields)), fields))
+
+
+# Length and bytes of field names that were written before; there are few, whatever arrives.
+_PREFIXES: Final[dict[str, bytes]] = {}
+_PREFIXES_MAX: Final = 1024
+
+
+def _prefix(name: str) -> bytes:
+    key = encode_text(name)
+    if len(key) > _KEY_MAX:
+        raise LocalProtocolError(f"the name of an ext field has {len(key)} bytes, more than {_KEY_MAX}")
+    prefix = len(key).to_bytes(2, "big") + key
+    if len(_PREFIXES) < _PREFIXES_MAX and len(key) < 64:
+        _PREFIXES[name] = prefix
+    return prefix
 
 
 def decode_binary_header(header: bytes, body: bytes) -> Command:
@@ -76,6 +89,8 @@ def decode_binary_header(header: bytes, body: bytes) -> Command:
 
 
 def _decode_fields(header: bytes, position: int, end: int) -> dict[str, str]:
+    # One text for all slices; a slice that is not ASCII is decoded from its bytes.
+    text = header.decode("latin-1")
     fields: dict[str, str] = {}
     unpack_int = _INT.unpack_from
     while position < end:
@@ -83,11 +98,14 @@ def _decode_fields(header: bytes, position: int, end: int) -> dict[str, str]:
         value_at = position + key_length + 6
         if not 0 < key_length <= _KEY_MAX or value_at > end:
             raise RemoteProtocolError(f"a field name of a binary header has the length {key_length}")
-        name = header[position + 2 : value_at - 4].decode("utf-8", "replace")
+        name = text[position + 2 : value_at - 4]
+        if not name.isascii():
+            name = header[position + 2 : value_at - 4].decode("utf-8", "replace")
         (value_length,) = unpack_int(header, value_at - 4)
         position = value_at + value_length
         if value_length < 0 or position > end:
             raise RemoteProtocolError(f"the field {name[:40]!r} of a binary header has the length {value_length}")
         if value_length:
-            fields[name] = header[value_at:position].decode("utf-8", "replace")
+            value = text[value_at:position]
+            fields[name] = value if value.isascii() else header[value_at:position].decode("utf-8", "replace")
     return fields
