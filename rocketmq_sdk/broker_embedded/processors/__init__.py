@@ -1,1 +1,81 @@
+"""Handlers of requests by subject. Each module offers `handlers(context)`, a table from request code to handler; `broker.py` joins them."""
 
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.config import LiveConfig
+    from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
+    from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
+    from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
+    from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
+    from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
+    from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
+    from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+    from rocketmq_sdk.broker_embedded.put import PutPipeline
+    from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
+    from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.clock import Clock
+
+FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""What Apache appends to remarks that users ask about."""
+
+
+class BrokerContext:
+    """What processors work with. Made by the composition root, handed around as it is.
+
+    `store_host` is the packed address in records and message ids, `address()` the `host:port` that others reach the broker at, `boot_ms` epoch
+    milliseconds of the start. `topic_deleted` and `group_deleted` tell those who keep something about a topic or group that it is gone.
+    """
+
+    __slots__ = (
+        "address",
+        "boot_ms",
+        "clock",
+        "config",
+        "consumers",
+        "durable",
+        "group_deleted",
+        "groups",
+        "held_pulls",
+        "locks",
+        "offsets",
+        "producers",
+        "put",
+        "registered",
+        "schedule",
+        "stats",
+        "store",
+        "store_host",
+        "topic_deleted",
+        "topics",
+    )
+
+    clock: "Clock"
+    config: "LiveConfig"
+    store: "MessageStore"
+    store_host: bytes
+    address: "Callable[[], str]"
+    boot_ms: int
+    durable: str | None
+    topics: "TopicManager"
+    groups: "GroupManager"
+    offsets: "ConsumerOffsetManager"
+    consumers: "ConsumerManager"
+    producers: "ProducerManager"
+    locks: "QueueLocks"
+    stats: "BrokerStats"
+    put: "PutPipeline"
+    held_pulls: "PullHolder"
+    schedule: "ScheduleService"
+    registered: "Registered"
+    topic_deleted: "list[Callable[[str], None]]"
+    group_deleted: "list[Callable[[str], None]]"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    Registered = Callable[[], "Callable[[], Awaitable[None]] | None"]
