@@ -3,9 +3,9 @@
 import time
 
 import trio
+from rocketmq_sdk.producer.producer import SendHandle
 
 from rocketmq_sdk import Message, Producer
-from rocketmq_sdk.producer.producer import SendHandle
 
 BODY = b"x" * 100
 

@@ -1,0 +1,183 @@
+"""Processes that die: a consumer, a broker under load, a broker that is interrupted. Real kills, real files, real sockets."""
+
+import random
+import signal
+import struct
+import threading
+from pathlib import Path
+
+import crcmod.predefined
+import pytest
+import trio
+from support.processes import broker_process, python_process
+
+from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, RocketMQError, SendResult
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
+
+CONSUMER = """
+import os, sys, trio
+from rocketmq_sdk import PushConsumer, ConsumeFrom
+namesrv, topic, path = sys.argv[1:]
+
+async def main():
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def listener(messages):
+        os.write(out, b"".join(message.body + b"\\n" for message in messages))
+
+    async with PushConsumer("readers", namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, batch=32,
+                            consume_from=ConsumeFrom.FIRST_OFFSET):
+        print("ready", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+async def _publish(namesrv: str, topic: str, count: int) -> None:
+    async with Producer("writers", namesrv=namesrv) as producer:
+        await producer.create_topic(topic, queues=4)
+        for start in range(0, count, 200):
+            await producer.send_batch([Message(topic, b"%d" % number) for number in range(start, min(start + 200, count))])
+
+
+async def test_a_killed_consumer_is_replaced_and_every_message_is_consumed(tmp_path: Path) -> None:
+    count = 200_000
+    with broker_process() as broker:
+        await _publish(broker.namesrv, "numbers", count)
+        first, second = tmp_path / "first", tmp_path / "second"
+        with python_process(CONSUMER, broker.namesrv, "numbers", str(first)) as victim:
+            with trio.fail_after(60):
+                while len(_lines(first)) < count // 4:
+                    await trio.sleep(0.02)
+            victim.kill()
+            victim.wait()
+        consumed_by_first = set(_lines(first))
+        assert len(consumed_by_first) < count, "the first consumer was not killed in the middle"
+        with python_process(CONSUMER, broker.namesrv, "numbers", str(second)):
+            with trio.fail_after(120):
+                while len(consumed_by_first | set(_lines(second))) < count:
+                    await trio.sleep(0.2)
+    assert consumed_by_first | set(_lines(second)) == {b"%d" % number for number in range(count)}
+
+
+class _Load:
+    """Sends as fast as it can and remembers what was acknowledged."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.acknowledged: dict[bytes, SendResult] = {}
+
+    async def run(self, producer: Producer, seed: int) -> None:
+        generator = random.Random(seed)
+        try:
+            number = 0
+            while True:
+                handles = []
+                for _ in range(32):
+                    body = b"%d/%d/" % (seed, number) + generator.randbytes(generator.randrange(1, 2000))
+                    handles.append((body, producer.submit(Message(self.topic, body, tags="t", keys=[f"k{number}"]))))
+                    number += 1
+                for body, handle in handles:
+                    self.acknowledged[body] = await handle
+        except RocketMQError:
+            return  # the broker is dead
+
+
+async def _consume_all(namesrv: str, topic: str, group: str, wanted: set[bytes]) -> dict[bytes, ReceivedMessage]:
+    found: dict[bytes, ReceivedMessage] = {}
+
+    async def listener(messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            found[message.body] = message
+
+    async with PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, batch=32, consume_from=ConsumeFrom.FIRST_OFFSET):
+        with trio.move_on_after(60):
+            while not wanted <= found.keys():
+                await trio.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, flush: str) -> None:
+    settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 4 * 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
+    with broker_process(tmp_path / "store", **settings) as broker:
+        expected: dict[str, dict[bytes, SendResult]] = {}
+        for round_number in range(3):
+            load = _Load(f"load{round_number}")
+            fresh = f"fresh{round_number}"
+            async with Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer, trio.open_nursery() as nursery:
+                for seed in range(4):
+                    nursery.start_soon(load.run, producer, seed)
+                with trio.fail_after(30):
+                    while len(load.acknowledged) < random.Random(round_number).randrange(500, 4000):
+                        await trio.sleep(0.01)
+                last = await producer.send(Message(fresh, b"created a moment before"))
+                broker.kill()
+            expected[load.topic] = load.acknowledged
+            expected[fresh] = {b"created a moment before": last}
+            broker.start()
+        for topic, acknowledged in expected.items():
+            found = await _consume_all(broker.namesrv, topic, f"check-{topic}", set(acknowledged))
+            assert found.keys() >= acknowledged.keys()
+            for body, result in acknowledged.items():
+                message = found[body]
+                assert (message.queue_id, message.offset, message.offset_message_id) == (
+                    result.queue.queue_id,
+                    result.queue_offset,
+                    result.offset_message_id,
+                )
+                assert message.message_id == result.message_id
+
+
+_RECORD_HEAD = struct.Struct(">iiiii q q i q 8s q 8s i q i")
+_CRC = crcmod.predefined.mkCrcFun("crc-32")
+
+
+def _whole_records(log: Path) -> int:
+    """Walk the files of a commit log and check each record with crcmod; the number of records. Fails at anything torn."""
+    count = 0
+    for path in sorted(log.iterdir()):
+        data = path.read_bytes()
+        position = 0
+        while position + 8 <= len(data):
+            size, magic = struct.unpack_from(">iI", data, position)
+            if magic == 0xCBD43194 or size == 0:
+                break
+            assert magic == 0xDAA320A7, f"{path.name} has {magic:08X} at {position}"
+            fields = _RECORD_HEAD.unpack_from(data, position)
+            body_at = position + _RECORD_HEAD.size
+            body = data[body_at : body_at + fields[14]]
+            assert _CRC(body) & 0x7FFFFFFF == fields[2], f"{path.name} has a torn body at {position}"
+            assert fields[6] == int(path.name) + position
+            topic_at = body_at + fields[14]
+            properties_at = topic_at + 1 + data[topic_at]
+            (properties_length,) = struct.unpack_from(">h", data, properties_at)
+            assert position + size == properties_at + 2 + properties_length
+            position += size
+            count += 1
+        assert not any(data[position + 8 :]), f"{path.name} has bytes behind its last record at {position}"
+    return count
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.8])
+async def test_an_interrupted_broker_ends_cleanly_without_a_torn_record(tmp_path: Path, delay: float) -> None:
+    with broker_process(tmp_path / "store", mappedFileSizeCommitLog=4 * 1024 * 1024) as broker:
+        load = _Load("load")
+        codes: list[int] = []
+        async with Producer("writers", namesrv=broker.namesrv, send_timeout=2) as producer, trio.open_nursery() as nursery:
+            nursery.start_soon(load.run, producer, 1)
+            with trio.fail_after(30):
+                while len(load.acknowledged) < 100:
+                    await trio.sleep(0.01)
+            interrupt = threading.Timer(delay, lambda: codes.append(broker.signal(signal.SIGINT)))
+            interrupt.start()
+            await trio.to_thread.run_sync(interrupt.join)
+        assert codes == [0]
+        assert not (tmp_path / "store" / "abort").exists()
+        assert _whole_records(tmp_path / "store" / "commitlog") >= len(load.acknowledged)
