@@ -47,10 +47,9 @@ class StoreConfig:
     max_filter_message_size: int = attrs.field(default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE))
     """How many bytes of queue units (20 each) one read looks at."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    auto_message_version_on_topic_len: bool = True
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
     """Bytes that the files of an in-memory store may hold together."""
     hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))
     """Bytes at the end of the log that a store on disk also keeps in memory, so that reading them needs no system call."""
-    allocation_step: int = attrs.field(default=64 * MEBIBYTE, validator=validators.ge(4096))
+    allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=validators.ge(4096))
     """How much of a log file is given space on disk at once."""

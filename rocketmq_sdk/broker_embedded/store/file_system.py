@@ -53,6 +53,10 @@ class StoreFile(Protocol):
         """Keep the file open until `close`: for the file that every message is written to."""
         ...
 
+    def remove(self) -> None:
+        """Remove the file from its directory; a `sync` under way or later does nothing then."""
+        ...
+
     def close(self) -> None:
         """Give up what the file holds open. Later calls open it again."""
         ...

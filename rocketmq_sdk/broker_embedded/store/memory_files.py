@@ -120,6 +120,10 @@ class MemoryFile:
     def hold(self) -> None:
         """Nothing to do."""
 
+    def remove(self) -> None:
+        """Remove the file from the file system."""
+        self._files.remove(self.path)
+
     def close(self) -> None:
         """Nothing to do: the bytes belong to the file system."""
 

@@ -155,9 +155,12 @@ class OsFile:
 
     def sync(self) -> None:
         """By `fdatasync`; nothing when the file was removed meanwhile."""
-        if not self.removed:
+        try:
             with self._use("sync") as descriptor:
                 self._files.sync_descriptor(descriptor)
+        except StoreError:
+            if not self.removed:
+                raise
 
     def hold(self) -> None:
         """Keep the descriptor."""
@@ -166,6 +169,12 @@ class OsFile:
                 self._held = self._files.pin(self, True)
             except OSError as error:
                 raise translate(error, self.path, "open") from error
+
+    def remove(self) -> None:
+        """Unlink it."""
+        self.removed = True
+        self.close()
+        self._files.remove(self.path)
 
     def close(self) -> None:
         """Let the descriptor go."""

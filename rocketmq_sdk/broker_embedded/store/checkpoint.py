@@ -1,0 +1,57 @@
+"""The file `checkpoint`: what is surely on the disk (`StoreCheckpoint` of Apache RocketMQ 5.4.0)."""
+
+from struct import Struct, error
+
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+
+PATH = "checkpoint"
+SIZE = 4096
+MARGIN_MS = 3000
+_FIELDS = Struct(">qqqqq")
+
+
+class Checkpoint:
+    """Store times (epoch milliseconds) up to which log, queues and index are durable, and two positions that belong to replication."""
+
+    __slots__ = (
+        "_files",
+        "confirm_physical_offset",
+        "index_timestamp",
+        "logics_timestamp",
+        "master_flushed_offset",
+        "physic_timestamp",
+    )
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self.physic_timestamp = 0
+        self.logics_timestamp = 0
+        self.index_timestamp = 0
+        self.master_flushed_offset = 0
+        self.confirm_physical_offset = 0
+
+    def load(self) -> None:
+        """Read the file; a missing or short one means that nothing is known."""
+        try:
+            fields = _FIELDS.unpack_from(self._files.read(PATH) or b"")
+        except error:
+            return
+        self.physic_timestamp, self.logics_timestamp, self.index_timestamp, self.master_flushed_offset, self.confirm_physical_offset = fields
+
+    @property
+    def recovery_timestamp(self) -> int:
+        """Records stored up to then are durable and in their queues."""
+        return max(0, min(self.physic_timestamp, self.logics_timestamp) - MARGIN_MS)
+
+    def encode(self) -> bytes:
+        """The used part of the file."""
+        return _FIELDS.pack(
+            self.physic_timestamp, self.logics_timestamp, self.index_timestamp, self.master_flushed_offset, self.confirm_physical_offset
+        )
+
+    def write(self, data: bytes) -> None:
+        """Put `data` (from `encode`) on the disk; to be run in a thread. Raises `StoreError`."""
+        file = self._files.open(PATH) if self._files.exists(PATH) else self._files.create(PATH, SIZE)
+        file.pwrite(data, 0)
+        file.sync()
+        file.close()

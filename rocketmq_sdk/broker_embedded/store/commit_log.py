@@ -1,0 +1,205 @@
+"""The commit log: every record of every queue, one behind the other (`CommitLog` of Apache RocketMQ 5.4.0).
+
+A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to the next
+file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record is
+half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends can be
+handed to the file system joined.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.file_system import Bytes, FileSystem
+from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
+from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
+from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, STORE_TIME_SPAN, blank, store_time
+from rocketmq_sdk.errors import StoreFullError
+
+DIRECTORY = "commitlog"
+SEGMENT_BYTES = 1024 * 1024
+_MEMORY_HOT_BYTES = 8 * 1024 * 1024
+
+
+class CommitLog:
+    """Positions are byte positions in the whole log ("physical offsets")."""
+
+    __slots__ = (
+        "_file",
+        "_hot",
+        "_hot_limit",
+        "_hot_size",
+        "_pwrite",
+        "_segment",
+        "_segment_limit",
+        "_step",
+        "limit",
+        "position",
+        "queue",
+        "write_through",
+        "written",
+    )
+
+    def __init__(self, files: FileSystem, config: StoreConfig) -> None:
+        self.queue = MappedFileQueue(files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog")
+        self.position = 0
+        """Where the next record goes."""
+        self.written = 0
+        """Up to where the file system has the bytes."""
+        self.limit = 0
+        """Up to where a record and 8 bytes may reach without `make_room`."""
+        self.write_through = files.write_through
+        self._step = min(config.allocation_step, files.allocation_limit)
+        self._hot_limit = config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
+        self._segment_limit = min(SEGMENT_BYTES, max(4096, self._hot_limit // 4))
+        self._segment = bytearray()
+        # Starts and bytes of the segments. A reader in another thread takes the pair once, so it is replaced and never changed in place.
+        self._hot: tuple[list[int], list[bytearray]] = ([0], [self._segment])
+        self._hot_size = 0
+        self._file: MappedFile | None = None
+        self._pwrite: Callable[[Bytes, int], None] | None = None
+
+    @property
+    def file_size(self) -> int:
+        """Size of each file."""
+        return self.queue.file_size
+
+    @property
+    def min_position(self) -> int:
+        """Where the oldest file starts."""
+        return self.queue.min_position
+
+    def start_at(self, position: int) -> None:
+        """Make a position the end of the log; what lies behind it is removed or zeroed. Raises `StoreError`."""
+        self.queue.cut(position)
+        self.position = self.written = position
+        self._forget_hot()
+        file = self.queue.find(position)
+        if file is not None:
+            self._enter(file)
+
+    def _forget_hot(self) -> None:
+        self._segment = bytearray()
+        self._hot = ([self.position], [self._segment])
+        self._hot_size = 0
+
+    def _enter(self, file: MappedFile) -> None:
+        if self._file is not None:
+            self._file.file.close()
+        file.file.hold()
+        self._file = file
+        self._pwrite = file.file.pwrite
+        self.limit = min(file.end, file.allocated)
+        self._new_segment()
+
+    def make_room(self, size: int) -> int:
+        """Where a record of this size will go: here, or at the start of a new file. Raises `StoreError`, leaving the log as it was.
+
+        The caller has made sure that `size` and 8 bytes fit into one file.
+        """
+        while True:
+            file = self._file
+            if file is None or self.position >= file.end:
+                file = self.queue.obtain(self.position)
+                self._allocate(file, self.position + size + BLANK_SIZE)
+                self._enter(file)
+            end = self.position + size + BLANK_SIZE
+            if end <= file.end:
+                self._allocate(file, end)
+                self.limit = min(file.end, file.allocated)
+                return self.position
+            self._roll(file, size)
+
+    def _allocate(self, file: MappedFile, end: int) -> None:
+        if end <= file.allocated:
+            return
+        try:
+            file.allocate_to(max(end, file.allocated + self._step))
+        except StoreFullError:
+            file.allocate_to(end)
+
+    def _roll(self, file: MappedFile, size: int) -> None:
+        self.write_out()
+        following = self.queue.obtain(file.end)
+        self._allocate(following, file.end + size + BLANK_SIZE)
+        file.write(self.position, blank(file.end - self.position))
+        self.position = self.written = file.end
+        self._enter(following)
+
+    def append(self, records: bytes, end: int) -> None:
+        """Append one record, or several joined, that `make_room` found a place for; `end` is the position behind. Raises `StoreError` without appending."""
+        if self.write_through:
+            file = self._file
+            assert file is not None and self._pwrite is not None
+            self._pwrite(records, self.position - file.start)
+            self.written = end
+        self._segment += records
+        self.position = end
+        if len(self._segment) >= self._segment_limit:
+            self.write_out()
+            self._new_segment()
+
+    def write_out(self) -> None:
+        """Hand what was appended to the file system. Raises `StoreError`; a later call tries again."""
+        if self.written < self.position:
+            file = self._file
+            assert file is not None
+            # A copy, because a view kept alive by a traceback would forbid the next append to grow the segment.
+            pending = bytes(self._segment[self.written - self.position :])
+            file.write(self.written, pending)
+            self.written = self.position
+
+    def _new_segment(self) -> None:
+        starts, segments = self._hot
+        self._hot_size += len(self._segment)
+        first = 0
+        while first < len(segments) and self._hot_size > self._hot_limit:
+            self._hot_size -= len(segments[first])
+            first += 1
+        self._segment = bytearray()
+        self._hot = ([*starts[first:], self.position], [*segments[first:], self._segment])
+
+    def read_hot(self, position: int, size: int) -> bytearray | None:
+        """Bytes that lie in the part of the log that is kept in memory."""
+        starts, segments = self._hot
+        index = bisect_right(starts, position) - 1
+        if index < 0:
+            return None
+        at = position - starts[index]
+        data = segments[index][at : at + size]
+        missing = size - len(data)
+        while missing and data and index + 1 < len(starts) and starts[index] + len(segments[index]) == starts[index + 1]:
+            index += 1
+            data += segments[index][:missing]
+            missing = size - len(data)
+        return None if missing else data
+
+    def read(self, position: int, size: int) -> bytes | bytearray | None:
+        """Bytes of one file; None when they are not in the log (any more). May wait for the disk; from any thread."""
+        data = self.read_hot(position, size)
+        if data is not None:
+            return data
+        file = self.queue.find(position)
+        if file is None or position + size > self.written:
+            return None
+        found = file.read(position, size)
+        return found if len(found) == size else None
+
+    def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:
+        """Like `read`, but None also when the bytes would have to come from the disk."""
+        data = self.read_hot(position, size)
+        if data is not None:
+            return data
+        file = self.queue.find(position)
+        if file is None or position + size > self.written:
+            return None
+        return file.read_nowait(position, size)
+
+    def store_time_at(self, position: int) -> int:
+        """The store time of the record at a position; -1 when there is none."""
+        head = self.read(position, STORE_TIME_SPAN) if self.min_position <= position < self.position else None
+        return -1 if head is None else store_time(bytes(head))
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        self.queue.close()

@@ -1,0 +1,115 @@
+"""All queues of a store (`ConsumeQueueStore` of Apache RocketMQ 5.4.0)."""
+
+from collections.abc import Iterator
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.record import MAX_TOPIC_BYTES, is_directory_name
+
+BATCH_DIRECTORY = "batchconsumequeue"
+MAX_QUEUE_ID = (1 << 31) - 1
+
+
+class ConsumeQueueTable:
+    """Topic → queue id → queue."""
+
+    __slots__ = ("_file_size", "_files", "batch_topics", "dirty", "queues", "unsynced")
+
+    def __init__(self, files: FileSystem, config: StoreConfig) -> None:
+        self._files = files
+        self._file_size = config.mapped_file_size_consume_queue
+        self.queues: dict[str, dict[int, ConsumeQueue]] = {}
+        self.dirty: list[ConsumeQueue] = []
+        """Queues with units that the file system does not have."""
+        self.unsynced: set[ConsumeQueue] = set()
+        self.batch_topics: frozenset[str] = frozenset()
+        """Topics whose queues have another format (`queue.type=BatchCQ`), which this store leaves alone."""
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self.queues.values():
+            yield from queues.values()
+
+    def load(self) -> None:
+        """Find the queues. Raises `StoreCorruptError`."""
+        self.batch_topics = frozenset(self._files.directory_names(BATCH_DIRECTORY))
+        for topic in self._files.directory_names(DIRECTORY):
+            if topic in self.batch_topics:
+                continue
+            for name in self._files.directory_names(f"{DIRECTORY}/{topic}"):
+                if name.isascii() and name.isdecimal():
+                    self._add(topic, int(name)).load()
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self._files, topic, queue_id, self._file_size)
+        self.queues.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if there is one."""
+        queues = self.queues.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, made when it is missing; None when topic or id can not name a queue of this format."""
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            if not 0 <= queue_id <= MAX_QUEUE_ID or not is_directory_name(topic) or topic in self.batch_topics:
+                return None
+            try:
+                if len(topic.encode()) > MAX_TOPIC_BYTES:
+                    return None
+            except UnicodeEncodeError:
+                return None
+            queue = self._add(topic, queue_id)
+        return queue
+
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
+        """Remember that a queue has units to write."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def write_out(self, queue: ConsumeQueue) -> None:
+        """Write the units of one queue. Raises `StoreError`."""
+        if not queue.removed:
+            queue.write_out()
+            self.unsynced.add(queue)
+        queue.dirty = False
+
+    def delete_topic(self, topic: str) -> bool:
+        """Drop the queues of a topic with their files; False when there are none."""
+        queues = self.queues.pop(topic, None)
+        if queues is None:
+            return False
+        for queue in queues.values():
+            queue.removed = True
+            queue.clear()
+            self.unsynced.discard(queue)
+        self._files.remove_tree(f"{DIRECTORY}/{topic}")
+        self._files.sync_directory(DIRECTORY)
+        return True
+
+    def clear(self) -> None:
+        """Drop all queues."""
+        for topic in list(self.queues):
+            self.delete_topic(topic)
+
+    def max_physical(self) -> int:
+        """The largest end of a record in any queue; 0 without any."""
+        return max((queue.max_physical for queue in self), default=0)
+
+    def truncate(self, physical_end: int) -> None:
+        """Drop units behind the end of the log."""
+        for queue in self:
+            queue.truncate(physical_end)
+
+    def correct_min_offsets(self, min_physical: int) -> None:
+        """Bring the lowest offsets of all queues in line with the oldest log file."""
+        for queue in self:
+            queue.correct_min_offset(min_physical)
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for queue in self:
+            queue.close()

@@ -1,0 +1,120 @@
+"""From a record to its queue (`ReputMessageService`, `CommitLogDispatcherBuildConsumeQueue` of Apache RocketMQ 5.4.0).
+
+In normal operation a message is dispatched by the append itself. Apache's service, which reads the log behind the appends, exists here only for the
+records that recovery finds in the log.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from rocketmq_sdk.broker_embedded.store.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.record import RecordHead, is_dispatched
+from rocketmq_sdk.broker_embedded.store.types import Arrival
+from rocketmq_sdk.model.properties import DELAY, TAGS, property_in_text
+from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.subscription import tags_code
+from rocketmq_sdk.watermark import Watermark
+
+_log = logging.getLogger(__name__)
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNKNOWN_LEVEL_MS = 1000
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """The delays of the levels 1, 2, ... in milliseconds. Raises `ValueError` for a text that is no list like `1s 5m 2h`."""
+    delays: list[int] = []
+    for part in text.split():
+        unit = _UNIT_MS.get(part[-1])
+        if unit is None or not part[:-1].isdecimal():
+            raise ValueError(f"messageDelayLevel: {part!r} is no number with s, m, h or d behind it")
+        delays.append(int(part[:-1]) * unit)
+    return tuple(delays)
+
+
+class Dispatcher:
+    """Puts records into their queues and tells the listeners."""
+
+    __slots__ = ("_delays", "arrivals", "deleted_topics", "dispatched", "table")
+
+    def __init__(self, table: ConsumeQueueTable, delay_levels: str) -> None:
+        self.table = table
+        self.arrivals: list[Callable[[Arrival], None]] = []
+        self.dispatched = Watermark()
+        self.deleted_topics: Mapping[str, int] = {}
+        """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
+        self._delays = parse_delay_levels(delay_levels)
+
+    def deliver_time(self, properties: str, store_timestamp: int) -> int | None:
+        """When a record of the delay topic is due; None when it names no level above 0."""
+        text = property_in_text(properties, DELAY)
+        try:
+            level = int(text) if text is not None else 0
+        except ValueError:
+            level = 0
+        if level <= 0:
+            return None
+        delays = self._delays
+        return store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
+
+    def tell(self, queue: ConsumeQueue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
+        """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
+        arrival = Arrival(queue.topic, queue.queue_id, offset, code, store_timestamp, physical_offset, size, properties)
+        for listener in self.arrivals:
+            try:
+                listener(arrival)
+            except Exception:  # noqa: BLE001 - the message is stored; a listener must not turn that into a failed put
+                _log.exception("a listener for arrivals failed at %s queue %d offset %d", queue.topic, queue.queue_id, offset)
+
+    def rebuild(self, head: RecordHead, *, from_start: bool) -> bool:
+        """Put a record found in the log into its queue, unless the queue has it.
+
+        False when the queue lacks records in front of it that an older part of the log may hold; with `from_start` there is no older part.
+        """
+        if not is_dispatched(head.sys_flag) or head.sys_flag & SysFlag.INNER_BATCH:
+            return True
+        if head.position < self.deleted_topics.get(head.topic, 0):
+            return True
+        queue = self.table.obtain(head.topic, head.queue_id)
+        end = head.position + head.size
+        if queue is None or end <= queue.max_physical:
+            return True
+        offset = head.queue_offset
+        if offset != queue.max_offset:
+            if offset > queue.max_offset and not from_start:
+                return False
+            if not self._bridge(queue, offset, head.position):
+                return True
+        queue.append(head.position, head.size, self.code_of(queue, head))
+        self.table.mark_dirty(queue)
+        return True
+
+    def _bridge(self, queue: ConsumeQueue, offset: int, position: int) -> bool:
+        """Prepare a queue for a record whose number is not the next one; False when the record is left out."""
+        if offset > MAX_QUEUE_OFFSET:
+            _log.error("the record at %d claims the impossible offset %d in %s queue %d; left out", position, offset, queue.topic, queue.queue_id)
+            return False
+        if offset > queue.max_offset:
+            if queue.max_physical == 0:
+                queue.clear()
+                queue.start_at(offset)
+            else:
+                _log.error(
+                    "%s queue %d: the record at %d has the offset %d, the queue ends at %d", queue.topic, queue.queue_id, position, offset, queue.max_offset
+                )
+            return True
+        if offset == 0:
+            _log.warning("%s queue %d begins again at position %d", queue.topic, queue.queue_id, position)
+            queue.clear()
+            return True
+        _log.warning("%s queue %d: the record at %d repeats the offset %d; left out", queue.topic, queue.queue_id, position, offset)
+        return False
+
+    def code_of(self, queue: ConsumeQueue, head: RecordHead) -> int:
+        """The tags code of a queue unit: the hash of the tag, in the delay topic the time of delivery."""
+        text = head.properties.decode("utf-8", "replace")
+        if queue.is_schedule:
+            due = self.deliver_time(text, head.store_timestamp)
+            if due is not None:
+                return due
+        return tags_code(property_in_text(text, TAGS))

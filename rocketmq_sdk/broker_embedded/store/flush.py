@@ -1,0 +1,238 @@
+"""The services that bring the store to the disk (`FlushRealTimeService`, `GroupCommitService` and `FlushConsumeQueueService` of Apache RocketMQ 5.4.0).
+
+Syncs run in a thread and one at a time: a round covers everything written before it began, so under SYNC_FLUSH all messages that arrive while a round
+runs share the next one. After a sync that failed nothing is known about the pages it covered (the system may have dropped them), so it ends the store's
+writing; a missing place for queue units only interrupts it, because the units are kept and can be built again from the log.
+
+Nothing ticks: a service sleeps until something was appended, and then until its interval is over.
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.clock import Clock
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.watermark import Watermark
+
+_log = logging.getLogger(__name__)
+_PAGE = 4096
+_QUEUES_PER_SLICE = 64
+
+
+class FlushState:
+    """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
+
+    __slots__ = ("dispatched_timestamp", "failure", "queue_problem", "stored_timestamp")
+
+    def __init__(self) -> None:
+        self.stored_timestamp = 0
+        self.dispatched_timestamp = 0
+        self.failure: StoreError | None = None
+        """A failed sync: for good."""
+        self.queue_problem: StoreError | None = None
+        """Units that could not be written: until they can."""
+
+
+class LogFlusher:
+    """Syncs the log: by interval, or for SYNC_FLUSH as soon as somebody appended."""
+
+    def __init__(self, files: FileSystem, log: CommitLog, config: StoreConfig, clock: Clock, state: FlushState, on_flushed: Callable[[], None]) -> None:
+        self._files = files
+        self._log = log
+        self._clock = clock
+        self._state = state
+        self._on_flushed = on_flushed
+        self._group_commit = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._interval = config.flush_interval_commit_log / 1000
+        self._least_bytes = config.flush_commit_log_least_pages * _PAGE
+        self._thorough_interval = config.flush_commit_log_thorough_interval / 1000
+        self._thorough_at = clock.monotonic() + self._thorough_interval
+        self._appended = trio.Event()
+        self._busy = trio.Lock()
+        self.idle = False
+        """Whether `wake` has to be called for the next append to be noticed."""
+        self.flushed = Watermark()
+        self.physic_timestamp = 0
+        """Store time of the last message known to be durable."""
+
+    def wake(self) -> None:
+        """Something was appended."""
+        self.idle = False
+        self._appended.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled, or until a sync fails."""
+        while self._state.failure is None:
+            if self.flushed.value >= self._log.position:
+                self._appended = trio.Event()
+                self.idle = True
+                await self._appended.wait()
+            if not self._group_commit:
+                await trio.sleep(self._interval)
+            await self._round()
+
+    async def _round(self) -> None:
+        thorough = self._clock.monotonic() >= self._thorough_at
+        if thorough or self._group_commit:
+            self._thorough_at = self._clock.monotonic() + self._thorough_interval
+        elif self._log.position - self.flushed.value < self._least_bytes:
+            return
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable; a failure is noted, not raised. Not interrupted by cancellation once it syncs."""
+        async with self._busy:
+            if self._state.failure is not None:
+                return
+            try:
+                self._log.write_out()
+                target = self._log.position
+                timestamp = self._state.stored_timestamp
+                if target <= self.flushed.value:
+                    return
+                await self._files.run(self._prepare(target))
+            except StoreError as error:
+                self.fail(error)
+                return
+            self.flushed.advance(target)
+            self.physic_timestamp = timestamp
+            self._on_flushed()
+
+    def _prepare(self, target: int) -> Callable[[], None]:
+        queue = self._log.queue
+        files: list[StoreFile] = [file.file for file in queue.overlapping(self.flushed.value, target)]
+        directory = queue.directory if queue.directory_changed else None
+        queue.directory_changed = False
+        store_files = self._files
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+            if directory is not None:
+                store_files.sync_directory(directory)
+
+        return sync
+
+    def fail(self, error: StoreError) -> None:
+        """Note that the log could not be made durable: nothing more is acknowledged."""
+        if self._state.failure is None:
+            self._state.failure = error
+            _log.critical("the store takes no more messages: %s", error)
+            self.flushed.fail(error)
+
+
+class QueueFlusher:
+    """Writes the queues out by interval, syncs those that grew, and everything with the checkpoint at the thorough interval."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        table: ConsumeQueueTable,
+        log_flusher: LogFlusher,
+        checkpoint: Checkpoint,
+        config: StoreConfig,
+        clock: Clock,
+        state: FlushState,
+    ) -> None:
+        self._files = files
+        self._table = table
+        self._log_flusher = log_flusher
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._state = state
+        self._interval = config.flush_interval_consume_queue / 1000
+        self._least_bytes = config.flush_consume_queue_least_pages * _PAGE
+        self._thorough_interval = config.flush_consume_queue_thorough_interval / 1000
+        self._thorough_at = clock.monotonic() + self._thorough_interval
+        self._appended = trio.Event()
+        self.idle = False
+
+    def wake(self) -> None:
+        """A queue got a unit."""
+        self.idle = False
+        self._appended.set()
+
+    async def run(self) -> None:
+        """Serve until cancelled, or until a sync fails."""
+        while self._state.failure is None:
+            if not self._table.dirty and not self._table.unsynced:
+                self._appended = trio.Event()
+                self.idle = True
+                await self._appended.wait()
+            elif not self._table.dirty:
+                await self._until_appended_or_thorough()
+            await trio.sleep(self._interval)
+            thorough = self._clock.monotonic() >= self._thorough_at
+            if thorough:
+                self._thorough_at = self._clock.monotonic() + self._thorough_interval
+            await self.flush(thorough=thorough)
+
+    async def _until_appended_or_thorough(self) -> None:
+        self._appended = trio.Event()
+        self.idle = True
+        with trio.move_on_after(max(0.0, self._thorough_at - self._clock.monotonic())):
+            await self._appended.wait()
+        self.idle = False
+
+    async def flush(self, *, thorough: bool) -> None:
+        """Write all units out and sync queues with enough of them, all queues when `thorough`; failures are noted, not raised."""
+        timestamp = self._state.dispatched_timestamp
+        if not await self._write_out():
+            return
+        chosen = [queue for queue in self._table.unsynced if thorough or queue.unsynced_bytes >= self._least_bytes]
+        try:
+            for start in range(0, len(chosen), _QUEUES_PER_SLICE):
+                await self._sync(chosen[start : start + _QUEUES_PER_SLICE])
+            if thorough:
+                await self._write_checkpoint(timestamp)
+        except StoreError as error:
+            self._log_flusher.fail(error)
+
+    async def _write_out(self) -> bool:
+        """Hand the units over, a slice of the queues at a time."""
+        dirty = self._table.dirty
+        try:
+            while dirty:
+                for _ in range(min(len(dirty), _QUEUES_PER_SLICE)):
+                    self._table.write_out(dirty[-1])
+                    dirty.pop()
+                await trio.lowlevel.checkpoint()
+        except StoreError as error:
+            if self._state.queue_problem is None:
+                _log.error("the store takes no messages until queue units can be written: %s", error)
+            self._state.queue_problem = error
+            return False
+        if self._state.queue_problem is not None:
+            _log.warning("queue units can be written again")
+            self._state.queue_problem = None
+        return True
+
+    async def _sync(self, queues: list[ConsumeQueue]) -> None:
+        offsets = [queue.written_offset for queue in queues]
+        syncs = [queue.prepare_sync() for queue in queues]
+
+        def sync_all() -> None:
+            for sync in syncs:
+                sync()
+
+        await self._files.run(sync_all)
+        for queue, offset in zip(queues, offsets, strict=True):
+            queue.synced(offset)
+            if not queue.unsynced_bytes:
+                self._table.unsynced.discard(queue)
+
+    async def _write_checkpoint(self, logics_timestamp: int) -> None:
+        checkpoint = self._checkpoint
+        checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
+        checkpoint.physic_timestamp = max(checkpoint.physic_timestamp, self._log_flusher.physic_timestamp)
+        data = checkpoint.encode()
+        await self._files.run(lambda: checkpoint.write(data))

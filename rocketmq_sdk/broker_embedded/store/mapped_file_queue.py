@@ -1,0 +1,102 @@
+"""A chain of files of one size in one directory (`MappedFileQueue` of Apache RocketMQ 5.4.0).
+
+A file's name is the position of its first byte, 20 decimal digits. Missing leading files are normal: they were deleted with age.
+"""
+
+from bisect import bisect_right
+
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile, file_name
+from rocketmq_sdk.errors import StoreCorruptError
+
+
+class MappedFileQueue:
+    """The files of a directory in order of their positions."""
+
+    __slots__ = ("_starts", "directory", "directory_changed", "file_size", "files", "size_setting", "store_files")
+
+    def __init__(self, store_files: FileSystem, directory: str, file_size: int, size_setting: str) -> None:
+        self.store_files = store_files
+        self.directory = directory
+        self.file_size = file_size
+        self.size_setting = size_setting
+        self.files: list[MappedFile] = []
+        self._starts: list[int] = []
+        self.directory_changed = False
+        """Whether a file was made or removed since the directory was synced."""
+
+    def load(self) -> None:
+        """Find the files. Raises `StoreCorruptError` for a size or a name that can not be; an empty last file is removed."""
+        entries = self.store_files.file_sizes(self.directory)
+        if entries and entries[-1][1] == 0:
+            self.store_files.remove(f"{self.directory}/{entries[-1][0]}")
+            entries.pop()
+        for name, size in entries:
+            path = f"{self.directory}/{name}"
+            if not (name.isascii() and name.isdecimal()):
+                raise StoreCorruptError(f"{path} does not belong there: the names of these files are positions; move it away")
+            if size != self.file_size:
+                raise StoreCorruptError(
+                    f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open the store with the size that it was written with"
+                )
+            self._add(MappedFile(self.store_files.open(path), int(name), size))
+
+    def _add(self, file: MappedFile) -> None:
+        self.files.append(file)
+        self._starts.append(file.start)
+
+    @property
+    def min_position(self) -> int:
+        """Where the first file starts; 0 without files."""
+        return self._starts[0] if self._starts else 0
+
+    def find(self, position: int) -> MappedFile | None:
+        """The file that holds a position."""
+        index = bisect_right(self._starts, position) - 1
+        if index < 0:
+            return None
+        file = self.files[index]
+        return file if position < file.end else None
+
+    def next_start(self, position: int) -> int | None:
+        """Where the first file behind a position starts."""
+        index = bisect_right(self._starts, position)
+        return self._starts[index] if index < len(self._starts) else None
+
+    def obtain(self, position: int) -> MappedFile:
+        """The file for a position at the end of the chain, made when it is missing. Raises `StoreError`."""
+        file = self.find(position)
+        if file is None:
+            start = position - position % self.file_size
+            path = f"{self.directory}/{file_name(start)}"
+            file = MappedFile(self.store_files.create(path, self.file_size), start, self.file_size)
+            self._add(file)
+            self.directory_changed = True
+        return file
+
+    def overlapping(self, low: int, high: int) -> list[MappedFile]:
+        """The files that hold a part of a range."""
+        return [file for file in self.files if file.start < high and low < file.end]
+
+    def cut(self, position: int) -> None:
+        """Make a position the end: later files are removed; what is left behind it in its file is set to zero."""
+        while self.files and self.files[-1].start > position:
+            self._remove(self.files.pop())
+            self._starts.pop()
+        if self.files and position < self.files[-1].end:
+            self.files[-1].zero_from(position)
+
+    def remove_all(self) -> None:
+        """Remove the files."""
+        while self.files:
+            self._remove(self.files.pop())
+        self._starts.clear()
+
+    def _remove(self, file: MappedFile) -> None:
+        file.file.remove()
+        self.directory_changed = True
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for file in self.files:
+            file.file.close()

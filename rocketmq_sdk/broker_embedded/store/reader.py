@@ -1,0 +1,160 @@
+"""Reading queues (`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of Apache RocketMQ 5.4.0).
+
+A read plans first: which units, which of them pass the filter, which stretches of the log. Then it fetches the stretches, neighbours as one, and joins
+them. No record is decoded, except by a filter that looks at properties.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.record import properties_of
+from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter
+from rocketmq_sdk.model.enums import BoundaryType
+from rocketmq_sdk.model.properties import decode_properties
+
+_MAX_BYTES: Final = 134_217_728
+_MIN_BYTES: Final = 100
+_Read = Callable[[int, int], bytes | bytearray | None]
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30
+
+
+class QueueReader:
+    """Reads of one store. All methods only look, so `get` may also run in another thread than the appends."""
+
+    __slots__ = ("_disk_bytes", "_disk_count", "_log", "_memory_bytes", "_memory_count", "_memory_span", "_scan_limit")
+
+    def __init__(self, log: CommitLog, config: StoreConfig) -> None:
+        self._log = log
+        self._memory_bytes = config.max_transfer_bytes_on_message_in_memory
+        self._memory_count = config.max_transfer_count_on_message_in_memory
+        self._disk_bytes = config.max_transfer_bytes_on_message_in_disk
+        self._disk_count = config.max_transfer_count_on_message_in_disk
+        self._memory_span = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
+        self._scan_limit = config.max_filter_message_size // QUEUE_UNIT_SIZE
+
+    def get(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read) -> GetResult:
+        """What a read of a queue that exists finds; the first message that passes is taken whole whatever its size."""
+        minimum, maximum = queue.min_offset, queue.max_offset
+        if maximum == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, minimum, maximum)
+        if offset < minimum:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
+        if offset >= maximum:
+            status = GetStatus.OFFSET_OVERFLOW_ONE if offset == maximum else GetStatus.OFFSET_OVERFLOW_BADLY
+            return GetResult(status, maximum, minimum, maximum)
+        per_file = queue.units_per_file
+        count = min(max(self._scan_limit, max_count), maximum - offset, per_file - offset % per_file)
+        if message_filter is None:
+            count = min(count, max(1, max_count, 1), max(self._memory_count, self._disk_count))
+        units = queue.units(offset, count)
+        if not units:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, offset - offset % per_file + per_file, minimum, maximum)
+        return self._take(queue, offset, units, max_count, min(max(max_bytes, _MIN_BYTES), _MAX_BYTES), message_filter, read)
+
+    def _take(
+        self, queue: ConsumeQueue, offset: int, units: bytes, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read
+    ) -> GetResult:
+        """Walk over units from `offset` on until the answer is full."""
+        log_end = self._log.position
+        minimum = self._log.min_position
+        parts: list[bytes | bytearray] = []
+        total = count = 0
+        span_start = span_end = last = -1
+        limit_count = max_count
+        next_offset = offset
+        removing = False
+        for physical, size, code in UNIT.iter_unpack(units):
+            if count:
+                in_memory = log_end - physical <= self._memory_span
+                limit_count = min(max_count, self._memory_count if in_memory else self._disk_count)
+                if count >= limit_count or total + size > min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes):
+                    break
+            next_offset += 1
+            if physical < minimum or size == PRE_BLANK_SIZE:
+                removing = True
+                continue
+            if message_filter is not None:
+                if not message_filter.matches_tags_code(code):
+                    continue
+                if message_filter.needs_properties:
+                    record = read(physical, size)
+                    if record is None:
+                        removing = True
+                        continue
+                    if not message_filter.matches_record(decode_properties(properties_of(bytes(record)))):
+                        continue
+            if physical != span_end:
+                if span_end >= 0 and not self._fetch(read, span_start, span_end, parts):
+                    removing = True
+                span_start = physical
+            span_end = physical + size
+            last = physical
+            total += size
+            count += 1
+        if span_end >= 0 and not self._fetch(read, span_start, span_end, parts):
+            removing = True
+        return self._result(queue, next_offset, parts, total, count, last, removing)
+
+    def _result(
+        self, queue: ConsumeQueue, next_offset: int, parts: list[bytes | bytearray], total: int, count: int, last: int, removing: bool
+    ) -> GetResult:
+        minimum, maximum = queue.min_offset, queue.max_offset
+        if not parts:
+            status = GetStatus.MESSAGE_WAS_REMOVING if removing else GetStatus.NO_MATCHED_MESSAGE
+            return GetResult(status, next_offset, minimum, maximum)
+        body = b"".join(parts)
+        if len(body) != total:
+            count = _count_records(body)
+        return GetResult(GetStatus.FOUND, next_offset, minimum, maximum, body, count, self._log.position - last > self._memory_span)
+
+    @staticmethod
+    def _fetch(read: _Read, start: int, end: int, parts: list[bytes | bytearray]) -> bool:
+        data = read(start, end - start)
+        if data is None:
+            return False
+        parts.append(data)
+        return True
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        """The store time of a message; -1 outside the queue or the log."""
+        unit = queue.unit(offset)
+        return -1 if unit is None else self._log.store_time_at(unit[0])
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
+        """The first offset stored at or after a time (LOWER), or the last one stored at or before it (UPPER), within the queue's bounds."""
+        minimum, maximum = queue.min_offset, queue.max_offset
+        if maximum <= minimum:
+            return maximum if boundary is BoundaryType.LOWER else minimum
+        found = self._search(queue, timestamp, boundary)
+        return min(max(found, minimum), maximum)
+
+    def _search(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
+        """Store times never fall within a queue, so one bisection does what Apache does file by file."""
+        upper = boundary is BoundaryType.UPPER
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            time = self.store_time(queue, middle)
+            if time < timestamp or (upper and time == timestamp):
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1 if upper else low
+
+
+def _count_records(body: bytes) -> int:
+    count = at = 0
+    while at < len(body):
+        at += int.from_bytes(body[at : at + 4], "big", signed=True)
+        count += 1
+    return count

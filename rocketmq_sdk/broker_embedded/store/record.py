@@ -1,0 +1,131 @@
+"""Reading records out of the log: the checks of recovery, and single fields.
+
+`check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0: magic, lengths that add up, the body's CRC. As there, the physical
+offset in the record is not compared with its place, and damage in the properties is not noticed. Beyond it a topic that can not be the name of a
+directory fails, which there fails when the queue is made.
+"""
+
+import zlib
+from struct import Struct
+from typing import Final
+
+from rocketmq_sdk.names import SCHEDULE_TOPIC
+from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.message_codec import HOST_BITS, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_OVERHEAD_V1
+
+_HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
+_HEAD_V4: Final = _HEADS[0]
+_SIZE_AND_MAGIC: Final = Struct(">iI")
+_LONG: Final = Struct(">q")
+_INT: Final = Struct(">i")
+_SHORT: Final = Struct(">h")
+BLANK_SIZE: Final = 8
+STORE_TIME_SPAN: Final = 76
+"""Bytes from the start of a record that always hold its store time."""
+MAX_TOPIC_BYTES: Final = 255
+
+
+class RecordHead:
+    """The fields of a record that dispatch needs."""
+
+    __slots__ = ("physical_offset", "position", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "sys_flag", "topic")
+
+    def __init__(self, position: int, fields: tuple[int, ...], topic: str, properties: bytes) -> None:
+        self.position = position
+        self.size, self.queue_id, self.queue_offset, self.physical_offset, self.sys_flag, self.store_timestamp = fields
+        self.topic = topic
+        self.properties = properties
+
+
+def blank(rest: int) -> bytes:
+    """The record that says: the rest of this file, so many bytes, holds nothing."""
+    return _SIZE_AND_MAGIC.pack(rest, MAGIC_BLANK)
+
+
+def size_and_magic(data: bytes, at: int) -> tuple[int, int]:
+    """The first two fields of a record."""
+    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    return size, magic
+
+
+def is_message_magic(magic: int) -> bool:
+    """Whether a message starts here."""
+    return magic in (MAGIC_V1, MAGIC_V2)
+
+
+def check_record(data: bytes, at: int, position: int, *, check_crc: bool) -> RecordHead | None:
+    """The record at index `at` of `data`, which lies at `position` of the log; None when it is broken or not all there."""
+    available = len(data) - at
+    if available < RECORD_OVERHEAD_V1:
+        return None
+    fields = _HEAD_V4.unpack_from(data, at)
+    size, magic, crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = fields[:8]
+    if not RECORD_OVERHEAD_V1 <= size <= available or magic not in (MAGIC_V1, MAGIC_V2):
+        return None
+    head = _HEAD_V4
+    if sys_flag & HOST_BITS:
+        head = _HEADS[sys_flag >> 4 & 3]
+        if head.size >= size:
+            return None
+        fields = head.unpack_from(data, at)
+    body_length = fields[14]
+    body_start = at + head.size
+    body_end = body_start + body_length
+    end = at + size
+    wide = magic == MAGIC_V2
+    if body_length < 0 or body_end + 3 + wide > end or queue_id < 0 or queue_offset < 0:
+        return None
+    topic_length = _SHORT.unpack_from(data, body_end)[0] if wide else data[body_end]
+    topic_start = body_end + 1 + wide
+    topic_end = topic_start + topic_length
+    if topic_length < 0 or (topic_length > 127 and not wide) or topic_end + 2 > end:
+        return None
+    properties_length = _SHORT.unpack_from(data, topic_end)[0]
+    if properties_length < 0 or topic_end + 2 + properties_length != end:
+        return None
+    if check_crc and body_length and zlib.crc32(memoryview(data)[body_start:body_end]) & 0x7FFFFFFF != crc:
+        return None
+    topic = decode_topic(data[topic_start:topic_end])
+    if topic is None:
+        return None
+    return RecordHead(position, (size, queue_id, queue_offset, physical_offset, sys_flag, fields[10]), topic, data[topic_end + 2 : end])
+
+
+def decode_topic(raw: bytes) -> str | None:
+    """The topic of a record; None when it can not be the name of a directory."""
+    try:
+        topic = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return topic if is_directory_name(topic) else None
+
+
+def is_directory_name(topic: str) -> bool:
+    """Whether a queue directory of this name can exist without leaving its place."""
+    return bool(topic) and topic not in (".", "..") and "/" not in topic and "\\" not in topic and "\0" not in topic
+
+
+def is_dispatched(sys_flag: int) -> bool:
+    """Whether consumers see a record; half messages and rollback marks of old versions are not in any queue."""
+    return sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT)
+
+
+def store_time(head: bytes) -> int:
+    """The store time in the first `STORE_TIME_SPAN` bytes of a record."""
+    sys_flag = _INT.unpack_from(head, 36)[0]
+    time: int = _LONG.unpack_from(head, 68 if sys_flag & SysFlag.BORN_HOST_V6 else 56)[0]
+    return time
+
+
+def is_schedule_topic(topic: str) -> bool:
+    """Whether the queue units of a topic hold delivery times instead of tag hashes."""
+    return topic == SCHEDULE_TOPIC
+
+
+def properties_of(record: bytes) -> str:
+    """The text of a whole record's properties."""
+    sys_flag = _INT.unpack_from(record, 36)[0]
+    head = _HEADS[sys_flag >> 4 & 3]
+    at = head.size + _INT.unpack_from(record, head.size - 4)[0]
+    at += 2 + _SHORT.unpack_from(record, at)[0] if record[7] == MAGIC_V2 & 0xFF else 1 + record[at]
+    return record[at + 2 :].decode("utf-8", "replace")

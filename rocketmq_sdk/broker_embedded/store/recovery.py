@@ -1,0 +1,147 @@
+"""Finding the end of the log and making the queues agree with it (`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0).
+
+Both kinds read records from the start of some file to the first one that is not whole, give each to its queue (which ignores what it has), and drop
+what queues and log hold behind that end. They differ in the file. After a clean stop it is the last one whose first record the queues know; after a
+kill the last one whose first record was surely flushed and dispatched, by the checkpoint.
+
+Unlike Apache, which looks back at most 10 files and does not notice a single lost queue, the search goes back as long as a record has a number that its
+queue has not reached, and what lies behind the end is overwritten with zeros: else a later recovery could take old bytes for new records.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
+from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
+from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
+
+_log = logging.getLogger(__name__)
+_CHUNK = 4 * 1024 * 1024
+
+
+class LogScanner:
+    """Reads records in order; `end` is the position behind the last whole one."""
+
+    __slots__ = ("_check_crc", "_queue", "end")
+
+    def __init__(self, queue: MappedFileQueue, *, check_crc: bool) -> None:
+        self._queue = queue
+        self._check_crc = check_crc
+        self.end = 0
+
+    def records(self, start: int) -> Iterator[RecordHead]:
+        """Whole records from a position on, until one is broken or the log ends."""
+        self.end = start
+        file = self._queue.find(start)
+        while file is not None:
+            yield from self._records_of(file)
+            if self.end < file.end:
+                return
+            file = self._queue.find(self.end)
+
+    def _records_of(self, file: MappedFile) -> Iterator[RecordHead]:
+        base = position = self.end
+        data = b""
+        while True:
+            at = position - base
+            if len(data) - at < BLANK_SIZE:
+                data = file.read(position, _CHUNK)
+                base, at = position, 0
+                if len(data) < BLANK_SIZE:
+                    return
+            size, magic = size_and_magic(data, at)
+            if magic == MAGIC_BLANK:
+                self.end = file.end
+                return
+            if not is_message_magic(magic) or not 0 < size <= file.end - position:
+                return
+            if size > len(data) - at:
+                data = file.read(position, max(_CHUNK, size))
+                base, at = position, 0
+            head = check_record(data, at, position, check_crc=self._check_crc)
+            if head is None:
+                return
+            position += size
+            self.end = position
+            yield head
+
+    def first_of(self, file: MappedFile) -> RecordHead | None:
+        """The first record of a file; None when it is not whole."""
+        data = file.read(file.start, BLANK_SIZE)
+        size, magic = size_and_magic(data, 0)
+        if not is_message_magic(magic) or not 0 < size <= file.size:
+            return None
+        return check_record(file.read(file.start, size), 0, file.start, check_crc=self._check_crc)
+
+
+class Recovery:
+    """One run over a log that was not opened for writing yet."""
+
+    def __init__(self, log: CommitLog, dispatcher: Dispatcher, checkpoint: Checkpoint, *, check_crc: bool) -> None:
+        self._log = log
+        self._dispatcher = dispatcher
+        self._table = dispatcher.table
+        self._checkpoint = checkpoint
+        self._scanner = LogScanner(log.queue, check_crc=check_crc)
+        self.last_store_timestamp = 0
+        self.scanned_from = 0
+        self.records = 0
+
+    def run(self, *, clean: bool) -> int:
+        """Recover; gives the end of the log. Raises `StoreError` when files can not be read or written."""
+        log = self._log
+        if not log.queue.files:
+            self._table.clear()
+            log.start_at(0)
+            return 0
+        end = self._scan(self._first_file(clean))
+        self._table.truncate(end)
+        log.start_at(end)
+        for queue in self._table:
+            if queue.dirty:
+                self._table.write_out(queue)
+        self._table.dirty.clear()
+        self._table.correct_min_offsets(log.min_position)
+        for queue in self._table:
+            queue.next_offset = queue.max_offset
+        for file in log.queue.overlapping(self.scanned_from, end):
+            file.file.sync()
+        _log.info("recovered the log to %d: %d records read from %d on, %s stop", end, self.records, self.scanned_from, "clean" if clean else "unclean")
+        return end
+
+    def _first_file(self, clean: bool) -> int:
+        files = self._log.queue.files
+        dispatched = self._table.max_physical()
+        safe = self._checkpoint.recovery_timestamp
+        for index in range(len(files) - 1, 0, -1):
+            head = self._scanner.first_of(files[index])
+            if head is not None and head.store_timestamp and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe):
+                return index
+        return 0
+
+    def _scan(self, index: int) -> int:
+        """Read from a file on, and from older ones as long as a queue lacks what was in front."""
+        files = self._log.queue.files
+        step = 1
+        while not self._scan_from(files[index].start, from_start=index == 0):
+            index = max(0, index - step)
+            step *= 2
+        return self._scanner.end
+
+    def _scan_from(self, start: int, *, from_start: bool) -> bool:
+        rebuild = self._dispatcher.rebuild
+        self.scanned_from = start
+        self.records = 0
+        last = self.last_store_timestamp
+        for head in self._scanner.records(start):
+            self.records += 1
+            if head.store_timestamp > last:
+                last = head.store_timestamp
+            if not rebuild(head, from_start=from_start):
+                return False
+        self.last_store_timestamp = last
+        return True
