@@ -66,8 +66,8 @@ def _consume(report: Report, scale: float) -> None:
     _send(driver, topic, "batch", count, batch=100)
     for batch, name in ((1, "one message at a time"), (32, "batch listener of 32")):
         consumer = f"{topic}_{batch}"
-        command = {"do": "consumer", "id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv, "batch": batch, "count_only": True}
-        driver.perform(command)
+        names = {"id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv}
+        driver.perform({"do": "consumer", **names, "batch": batch, "count_only": True})
         already = _wait_count(driver, consumer, 1)
         begin = time.perf_counter()
         _wait_count(driver, consumer, count)

@@ -31,7 +31,8 @@ def _direct_appends(broker: EmbeddedBroker, count: int) -> float:
 
 
 async def _measure(report: Report, scale: float) -> None:
-    async with EmbeddedBroker(config=BrokerConfig.from_properties("memoryLimit=2147483648")[0]) as broker, Producer("bench", namesrv=broker) as producer:
+    config, _ = BrokerConfig.from_properties("memoryLimit=2147483648")
+    async with EmbeddedBroker(config=config) as broker, Producer("bench", namesrv=broker) as producer:
         report.add("bare in-process append", "/s", _direct_appends(broker, int(100_000 * scale)))
         await one_at_a_time(producer, "inproc", 2_000)
         times = await one_at_a_time(producer, "inproc", int(20_000 * scale))

@@ -1,11 +1,14 @@
 """Ways to send many messages that several benchmarks share."""
 
 import time
+from typing import TYPE_CHECKING
 
 import trio
-from rocketmq_sdk.producer.producer import SendHandle
 
 from rocketmq_sdk import Message, Producer
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.producer.producer import SendHandle
 
 BODY = b"x" * 100
 

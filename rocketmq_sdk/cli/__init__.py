@@ -27,7 +27,8 @@ def _parser() -> argparse.ArgumentParser:
     broker.add_argument("--listen", metavar="HOST:PORT", default="0.0.0.0:10911", help="address of the broker (default: 0.0.0.0:10911)")
     broker.add_argument("--store", metavar="DIR", default=":memory:", help="store directory (default: in memory, gone at the end)")
     broker.add_argument("--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)")
-    broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="one setting by Apache's name; may be repeated, wins over --config")
+    setting_help = "one setting by Apache's name; may be repeated, wins over --config"
+    broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help)
     return parser
 
 

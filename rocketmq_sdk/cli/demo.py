@@ -8,10 +8,10 @@ import csv
 import gzip
 import io
 import time
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -23,6 +23,9 @@ from rocketmq_sdk.errors import ConfigurationError, TooManyRequestsError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GROUP = "flight-statistics"
 PATIENCE = 120.0

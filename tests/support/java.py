@@ -174,8 +174,10 @@ class ApacheCluster:
 def _start(main: str, configuration: Path, directory: Path, memory: str, settings: dict[str, Any], options: list[str]) -> subprocess.Popen[str]:
     configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     process = subprocess.Popen(
-        ["java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m", *options, *_OPENS, f"-Duser.home={directory}"]
-        + ["-cp", classpath(), main, "-c", str(configuration)],
+        [
+            *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m", *options, *_OPENS, f"-Duser.home={directory}"),
+            *("-cp", classpath(), main, "-c", str(configuration)),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
