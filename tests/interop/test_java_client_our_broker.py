@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+
 from support import java
 from support.processes import BrokerProcess, broker_process
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import trio
-from support import java
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
+from support import java
 
 
 def unique(name: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import crcmod.predefined
 import pytest
 import trio
-from support.processes import broker_process, python_process
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, RocketMQError, SendResult
+from support.processes import broker_process, python_process
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 
