@@ -1,0 +1,61 @@
+"""From the code of a request to the function that serves it, and from what that function raises to an answer."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import BrokerError, RocketMQError, TooManyRequestsError
+from rocketmq_sdk.protocol.command import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+
+logger = logging.getLogger("rocketmq_sdk.remoting")
+
+
+def error_response(error: BaseException) -> Command:
+    """The answer that tells a peer of an error: a `BrokerError`'s own code and remark, SYSTEM_BUSY for a limit, else SYSTEM_ERROR with the text."""
+    if isinstance(error, BrokerError):
+        return Command.response(error.code, remark=error.remark)
+    if isinstance(error, TooManyRequestsError):
+        return Command.response(ResponseCode.SYSTEM_BUSY, remark=f"[OVERLOAD]{error}")
+    if isinstance(error, RocketMQError):
+        return Command.response(ResponseCode.SYSTEM_ERROR, remark=str(error))
+    return Command.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+class Dispatcher:
+    """A `Handler` that calls the handler of the request's code.
+
+    `handlers` maps codes to handlers, `refused` maps codes that are known and not served to the reason; both may change at any time. Other codes are
+    answered as Apache's server does without a default processor. Ctrl-C never interrupts a handler: this is the one protected entry.
+    """
+
+    __slots__ = ("handlers", "refused")
+
+    def __init__(self, handlers: "Mapping[int, Handler] | None" = None, refused: "Mapping[int, str] | None" = None) -> None:
+        self.handlers: dict[int, Handler] = dict(handlers or {})
+        self.refused: dict[int, str] = dict(refused or {})
+
+    @trio.lowlevel.enable_ki_protection
+    def __call__(self, channel: "Channel", command: Command) -> "Command | Continuation | None":
+        """Serve one request; never raises an `Exception`."""
+        handler = self.handlers.get(command.code)
+        if handler is None:
+            reason = self.refused.get(command.code)
+            return Command.response(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {command.code} not supported" if reason is None else reason,
+            )
+        try:
+            return handler(channel, command)
+        except RocketMQError as error:
+            logger.debug("request %r from %s is answered with an error: %s", command, channel.remote_address, error)
+            return error_response(error)
+        except Exception as error:
+            logger.exception("request %r from %s failed", command, channel.remote_address)
+            return error_response(error)
