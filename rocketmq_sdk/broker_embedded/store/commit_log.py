@@ -1,13 +1,13 @@
 """The commit log: every record of every queue, one behind the other (`CommitLog` of Apache RocketMQ 5.4.0).
 
 A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to the next
-file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record is
-half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends can be
-handed to the file system joined.
+file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record
+is half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends
+can be handed to the file system joined.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.file_system import Bytes, FileSystem
@@ -15,6 +15,9 @@ from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, STORE_TIME_SPAN, blank, store_time
 from rocketmq_sdk.errors import StoreFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DIRECTORY = "commitlog"
 SEGMENT_BYTES = 1024 * 1024
@@ -127,10 +130,11 @@ class CommitLog:
         self._enter(following)
 
     def append(self, records: bytes, end: int) -> None:
-        """Append one record, or several joined, that `make_room` found a place for; `end` is the position behind. Raises `StoreError` without appending."""
+        """Append one record, or several joined, where `make_room` said; `end` is the position behind. Raises `StoreError` without appending."""
         if self.write_through:
             file = self._file
-            assert file is not None and self._pwrite is not None
+            assert file is not None
+            assert self._pwrite is not None
             self._pwrite(records, self.position - file.start)
             self.written = end
         self._segment += records

@@ -1,8 +1,8 @@
 """One JSON file below `config/`, kept so that a crash never leaves nothing to read.
 
 The protocol is that of `ConfigManager` of Apache RocketMQ 5.4.0: the file becomes `<name>.bak` by an atomic rename, then it is written anew; the
-directory is synced behind each step. A reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means defaults, a
-broken one is an error.
+directory is synced behind each step. A reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means
+defaults, a broken one is an error.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """One queue: an index of 20-byte units into the commit log (`ConsumeQueue` of Apache RocketMQ 5.4.0).
 
-Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its size, and the hash of its tag. A queue that does not begin at 0
-has units in front of its first one that mean nothing (position 0, size 0x7FFFFFFF). New units are kept in memory and written joined by the flush
-service, or when many have gathered: what a kill takes with it is built again from the log.
+Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its size, and the hash of its tag. A queue that does not begin
+at 0 has units in front of its first one that mean nothing (position 0, size 0x7FFFFFFF). New units are kept in memory and written joined by the
+flush service, or when many have gathered: what a kill takes with it is built again from the log.
 """
 
 import logging
@@ -30,7 +30,7 @@ _pack = UNIT.pack
 
 
 def valid_units(data: bytes) -> int:
-    """How many units at the start of `data` are valid: position not negative, size above 0. Works on whole columns, since files hold 300,000 units."""
+    """How many units at the start of `data` are valid: position not negative, size above 0. Works on columns: a file holds 300,000 units."""
     count = len(data) // QUEUE_UNIT_SIZE
     if not count:
         return 0

@@ -1,7 +1,7 @@
 """Which topics were deleted, and where the log ended then.
 
-The records of a deleted topic stay in the log until its files are old. Without this note a recovery would build their queues again, and would take the
-first messages of a topic that was made anew under the same name for repetitions of old ones. Apache keeps no such note and ignores the file.
+The records of a deleted topic stay in the log until its files are old. Without this note a recovery would build their queues again, and would take
+the first messages of a topic that was made anew under the same name for repetitions of old ones. Apache keeps no such note and ignores the file.
 """
 
 from collections.abc import Mapping

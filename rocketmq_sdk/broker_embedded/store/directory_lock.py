@@ -1,8 +1,8 @@
 """One opener for each store directory.
 
-Apache locks byte 0 of the file `lock` (`DefaultMessageStore`, `java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers exclude
-each other. Such locks belong to the process: they do not exclude a second opener in the same process, and closing any descriptor of the file gives
-them up. Hence a registry of real paths first, and one descriptor for as long as the lock is held.
+Apache locks byte 0 of the file `lock` (`DefaultMessageStore`, `java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers
+exclude each other. Such locks belong to the process: they do not exclude a second opener in the same process, and closing any descriptor of the
+file gives them up. Hence a registry of real paths first, and one descriptor for as long as the lock is held.
 """
 
 import os

@@ -5,7 +5,7 @@ records that recovery finds in the log.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
@@ -15,6 +15,9 @@ from rocketmq_sdk.model.properties import DELAY, TAGS, property_in_text
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _log = logging.getLogger(__name__)
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -99,9 +102,8 @@ class Dispatcher:
                 queue.clear()
                 queue.start_at(offset)
             else:
-                _log.error(
-                    "%s queue %d: the record at %d has the offset %d, the queue ends at %d", queue.topic, queue.queue_id, position, offset, queue.max_offset
-                )
+                where = f"{queue.topic} queue {queue.queue_id}"
+                _log.error("%s ends at %d, the next record (at %d) has the offset %d", where, queue.max_offset, position, offset)
             return True
         if offset == 0:
             _log.warning("%s queue %d begins again at position %d", queue.topic, queue.queue_id, position)

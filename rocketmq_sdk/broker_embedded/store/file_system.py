@@ -1,8 +1,8 @@
 """The file system as the store sees it.
 
-Everything that the store keeps goes through these two protocols, so that the same code runs on a disk, in memory, and on a file system made for tests
-that refuses, tears or forgets writes. Paths are relative to the store's directory with `/` between their parts. Bytes count as handed over when
-`pwrite` returns (the end of this process does not lose them) and as durable when a `sync` that began later has returned.
+Everything that the store keeps goes through these two protocols, so that the same code runs on a disk, in memory, and on a file system made for
+tests that refuses, tears or forgets writes. Paths are relative to the store's directory with `/` between their parts. Bytes count as handed over
+when `pwrite` returns (the end of this process does not lose them) and as durable when a `sync` that began later has returned.
 """
 
 from collections.abc import Callable, Iterator

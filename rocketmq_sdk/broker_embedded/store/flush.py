@@ -1,8 +1,9 @@
-"""The services that bring the store to the disk (`FlushRealTimeService`, `GroupCommitService` and `FlushConsumeQueueService` of Apache RocketMQ 5.4.0).
+"""The services that bring the store to the disk (`FlushRealTimeService`, `GroupCommitService` and `FlushConsumeQueueService` of Apache RocketMQ
+5.4.0).
 
-Syncs run in a thread and one at a time: a round covers everything written before it began, so under SYNC_FLUSH all messages that arrive while a round
-runs share the next one. After a sync that failed nothing is known about the pages it covered (the system may have dropped them), so it ends the store's
-writing; a missing place for queue units only interrupts it, because the units are kept and can be built again from the log.
+Syncs run in a thread and one at a time: a round covers everything written before it began, so under SYNC_FLUSH all messages that arrive while a
+round runs share the next one. After a sync that failed nothing is known about the pages it covered (the system may have dropped them), so it ends
+the store's writing; a missing place for queue units only interrupts it, because the units are kept and can be built again from the log.
 
 Nothing ticks: a service sleeps until something was appended, and then until its interval is over.
 """
@@ -45,7 +46,9 @@ class FlushState:
 class LogFlusher:
     """Syncs the log: by interval, or for SYNC_FLUSH as soon as somebody appended."""
 
-    def __init__(self, files: FileSystem, log: CommitLog, config: StoreConfig, clock: Clock, state: FlushState, on_flushed: Callable[[], None]) -> None:
+    def __init__(
+        self, files: FileSystem, log: CommitLog, config: StoreConfig, clock: Clock, state: FlushState, on_flushed: Callable[[], None]
+    ) -> None:
         self._files = files
         self._log = log
         self._clock = clock

@@ -1,9 +1,9 @@
 """The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages to the log and reads them by queue.
 
-Appends, dispatch and reads are synchronous and belong to the thread of the event loop: nothing can interrupt them half way. Only syncs and reads that
-have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system (or `flush_appends` must be called
-before anybody is told, where appends are joined), so the death of the process loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable`
-says when a power cut can not either.
+Appends, dispatch and reads are synchronous and belong to the thread of the event loop: nothing can interrupt them half way. Only syncs and reads
+that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system (or `flush_appends` must
+be called before anybody is told, where appends are joined), so the death of the process loses nothing that was acknowledged; under SYNC_FLUSH
+`wait_durable` says when a power cut can not either.
 """
 
 import logging
@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import accumulate
 from types import TracebackType
 from typing import Self
 
@@ -30,7 +31,7 @@ from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched,
 from rocketmq_sdk.broker_embedded.store.recovery import Recovery
 from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, GetResult, GetStatus, MessageFilter, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import ClosedError, ProtocolError, StoreError, StoreFullError
+from rocketmq_sdk.errors import ClosedError, LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import TAGS, property_in_text
@@ -223,8 +224,7 @@ class MessageStore:
             if made is None:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
             queue = made
-        body = message.body
-        if len(body) > self.config.max_message_size:
+        if len(message.body) > self.config.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
         properties = text.encode("utf-8", "replace")
@@ -233,40 +233,10 @@ class MessageStore:
         now = self._clock.now_ms()
         if now < state.stored_timestamp:
             now = state.stored_timestamp
-        sys_flag = message.sys_flag
-        offset = queue.next_offset
-        visible = True
-        if sys_flag & _TRANSACTION_BITS and not is_dispatched(sys_flag):
-            visible = False
-            offset = 0
-        log = self._log
-        position = log.position
+        visible = not message.sys_flag & _TRANSACTION_BITS or is_dispatched(message.sys_flag)
+        offset = queue.next_offset if visible else 0
         try:
-            while True:
-                record = encode_record(
-                    queue.topic_bytes,
-                    body,
-                    properties,
-                    queue_id=message.queue_id,
-                    flag=message.flag,
-                    queue_offset=offset,
-                    physical_offset=position,
-                    sys_flag=sys_flag,
-                    born_timestamp=message.born_timestamp,
-                    born_host=message.born_host,
-                    store_timestamp=now,
-                    store_host=message.store_host or self._store_host,
-                    reconsume_times=message.reconsume_times,
-                    prepared_offset=message.prepared_offset,
-                )
-                size = len(record)
-                end = position + size
-                if end + BLANK_SIZE <= log.limit:
-                    break
-                if size + BLANK_SIZE > log.queue.file_size:
-                    return PutResult(PutStatus.MESSAGE_ILLEGAL)
-                position = log.make_room(size)
-            log.append(record, end)
+            position, size = self._append(queue, message, properties, offset, now)
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)
         state.stored_timestamp = now
@@ -286,12 +256,42 @@ class MessageStore:
                 if not queue.dirty:
                     self._mark_dirty(queue)
                 state.dispatched_timestamp = now
-                self.dispatched.advance(end)
+                self.dispatched.advance(position + size)
                 if self.arrivals:
                     self._dispatcher.tell(queue, offset, code, now, position, size, text)
         elif not self._pending:
-            self.dispatched.advance(end)
+            self.dispatched.advance(position + size)
         return PutResult(PutStatus.PUT_OK, position, size, offset, now)
+
+    def _append(self, queue: ConsumeQueue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
+        """Encode and append one record; gives its position and size. Raises without having appended."""
+        log = self._log
+        position = log.position
+        while True:
+            record = encode_record(
+                queue.topic_bytes,
+                message.body,
+                properties,
+                queue_id=message.queue_id,
+                flag=message.flag,
+                queue_offset=offset,
+                physical_offset=position,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=now,
+                store_host=message.store_host or self._store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=message.prepared_offset,
+            )
+            size = len(record)
+            end = position + size
+            if end + BLANK_SIZE <= log.limit:
+                log.append(record, end)
+                return position, size
+            if size + BLANK_SIZE > log.file_size:
+                raise LocalProtocolError(f"a record of {size} bytes does not fit into a log file of {log.file_size} bytes")
+            position = log.make_room(size)
 
     def put_batch(self, message: MessageToStore) -> PutResult:
         """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
@@ -310,39 +310,17 @@ class MessageStore:
             return self._refuse(error)
         if queue is None or not items or queue.is_schedule:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        store_host = message.store_host or self._store_host
-        hosts = len(message.born_host) + len(store_host)
+        hosts = len(message.born_host) + len(message.store_host or self._store_host)
         total = sum(record_size(len(queue.topic_bytes), len(body), len(properties), host_bytes=hosts) for _flag, body, properties in items)
         log = self._log
-        if total + BLANK_SIZE > log.queue.file_size:
+        if total + BLANK_SIZE > log.file_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         now = max(self._clock.now_ms(), state.stored_timestamp)
         first = queue.next_offset
-        records: list[bytes] = []
-        positions: list[int] = []
         try:
-            start = position = log.make_room(total)
-            for index, (flag, body, properties) in enumerate(items):
-                record = encode_record(
-                    queue.topic_bytes,
-                    body,
-                    properties,
-                    queue_id=message.queue_id,
-                    flag=flag,
-                    queue_offset=first + index,
-                    physical_offset=position,
-                    sys_flag=message.sys_flag,
-                    born_timestamp=message.born_timestamp,
-                    born_host=message.born_host,
-                    store_timestamp=now,
-                    store_host=store_host,
-                    reconsume_times=message.reconsume_times,
-                    prepared_offset=0,
-                )
-                positions.append(position)
-                records.append(record)
-                position += len(record)
-            log.append(b"".join(records), position)
+            start = log.make_room(total)
+            records = self._batch_records(queue, message, items, start, now)
+            log.append(b"".join(records), start + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)
         state.stored_timestamp = now
@@ -350,8 +328,35 @@ class MessageStore:
         if self._flusher.idle:
             self._flusher.wake()
         queue.next_offset = first + len(items)
+        positions = list(accumulate(map(len, records[:-1]), initial=start))
         self._dispatch_batch(queue, first, now, positions, records, [properties for _flag, _body, properties in items])
-        return PutResult(PutStatus.PUT_OK, start, position - start, first, now, len(items), positions)
+        return PutResult(PutStatus.PUT_OK, start, log.position - start, first, now, len(items), positions)
+
+    def _batch_records(
+        self, queue: ConsumeQueue, message: MessageToStore, items: list[tuple[int, bytes, bytes]], position: int, now: int
+    ) -> list[bytes]:
+        """The records of a batch that begins at a position."""
+        records: list[bytes] = []
+        for offset, (flag, body, properties) in enumerate(items, queue.next_offset):
+            record = encode_record(
+                queue.topic_bytes,
+                body,
+                properties,
+                queue_id=message.queue_id,
+                flag=flag,
+                queue_offset=offset,
+                physical_offset=position,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=now,
+                store_host=message.store_host or self._store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=0,
+            )
+            records.append(record)
+            position += len(record)
+        return records
 
     def _dispatch_batch(
         self, queue: ConsumeQueue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
@@ -394,7 +399,10 @@ class MessageStore:
             self._dispatch_up_to(self.flushed.value)
 
     def flush_appends(self) -> None:
-        """Hand every append to the operating system. Raises `StoreError` when that fails: then nothing appended since the last call may be acknowledged."""
+        """Hand every append to the operating system.
+
+        Raises `StoreError` when that fails; then nothing appended since the last call may be acknowledged, and the store takes no more messages.
+        """
         try:
             self._log.write_out()
         except StoreError as error:

@@ -1,9 +1,10 @@
 """Files on a disk, by descriptor.
 
-Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring (CPython 3.11, ext4, records of 300 bytes, allocated space). A copy
-into a mapping: 0.5 µs, but the whole process stalls for up to 18 ms where pages are touched for the first time (73 ms of 110 ms in all), because a page
-fault holds the interpreter. `pwrite`: 1.2 µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs each. A full disk is
-an error of `pwrite` and the death of a process that writes into a mapping. The commit log keeps its end in memory, so most reads need no call at all.
+Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring (CPython 3.11, ext4, records of 300 bytes, allocated space). A
+copy into a mapping: 0.5 µs, but the whole process stalls for up to 18 ms where pages are touched for the first time (73 ms of 110 ms in all),
+because a page fault holds the interpreter. `pwrite`: 1.2 µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs
+each. A full disk is an error of `pwrite` and the death of a process that writes into a mapping. The commit log keeps its end in memory, so most
+reads need no call at all.
 """
 
 import contextlib

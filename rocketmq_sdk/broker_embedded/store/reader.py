@@ -1,7 +1,7 @@
 """Reading queues (`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of Apache RocketMQ 5.4.0).
 
-A read plans first: which units, which of them pass the filter, which stretches of the log. Then it fetches the stretches, neighbours as one, and joins
-them. No record is decoded, except by a filter that looks at properties.
+A read plans first: which units, which of them pass the filter, which stretches of the log. Then it fetches the stretches, neighbours as one, and
+joins them. No record is decoded, except by a filter that looks at properties.
 """
 
 import os

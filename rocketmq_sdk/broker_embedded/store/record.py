@@ -1,8 +1,8 @@
 """Reading records out of the log: the checks of recovery, and single fields.
 
-`check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0: magic, lengths that add up, the body's CRC. As there, the physical
-offset in the record is not compared with its place, and damage in the properties is not noticed. Beyond it a topic that can not be the name of a
-directory fails, which there fails when the queue is made.
+`check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0: magic, lengths that add up, the body's CRC. As there, the
+physical offset in the record is not compared with its place, and damage in the properties is not noticed. Beyond it a topic that can not be the
+name of a directory fails, which there fails when the queue is made.
 """
 
 import zlib

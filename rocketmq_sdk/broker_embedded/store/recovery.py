@@ -4,8 +4,8 @@ Both kinds read records from the start of some file to the first one that is not
 what queues and log hold behind that end. They differ in the file. After a clean stop it is the last one whose first record the queues know; after a
 kill the last one whose first record was surely flushed and dispatched, by the checkpoint.
 
-Unlike Apache, which looks back at most 10 files and does not notice a single lost queue, the search goes back as long as a record has a number that its
-queue has not reached, and what lies behind the end is overwritten with zeros: else a later recovery could take old bytes for new records.
+Unlike Apache, which looks back at most 10 files and does not notice a single lost queue, the search goes back as long as a record has a number that
+its queue has not reached, and what lies behind the end is overwritten with zeros: else a later recovery could take old bytes for new records.
 """
 
 import logging
@@ -110,7 +110,8 @@ class Recovery:
             queue.next_offset = queue.max_offset
         for file in log.queue.overlapping(self.scanned_from, end):
             file.file.sync()
-        _log.info("recovered the log to %d: %d records read from %d on, %s stop", end, self.records, self.scanned_from, "clean" if clean else "unclean")
+        stop = "clean" if clean else "unclean"
+        _log.info("recovered the log to %d after a %s stop: %d records read from %d on", end, stop, self.records, self.scanned_from)
         return end
 
     def _first_file(self, clean: bool) -> int:
