@@ -23,6 +23,7 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
 
+_FIXED_WHILE_RUNNING: Final = ["brokerClusterName", "brokerName", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "storePathRootDir", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "memoryLimit"]
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
@@ -231,11 +232,15 @@ class LiveConfig:
     def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        Sizes and the directory of an open store stay as they are until it is opened again. Raises `ConfigurationError` for a bad value and for
-        what is refused.
+        Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what others know the broker by or of file sizes.
         """
         before = self.current
-        self.current, warnings = before.with_settings(texts)
+        changed, warnings = before.with_settings(texts)
+        old, new = before.export(), changed.export()
+        for name in _FIXED_WHILE_RUNNING:
+            if old.get(name) != new.get(name):
+                raise ConfigurationError(f"{name} can not change while the broker runs; set it in its configuration and start it again")
+        self.current = changed
         self.data_version = self.data_version.next(now_ms)
         for listener in self.on_change:
             listener(before, self.current)

@@ -8,7 +8,7 @@ from rocketmq_sdk.broker_embedded.config import LiveConfig
 from rocketmq_sdk.broker_embedded.managers.attributes import GROUP_ATTRIBUTES, alter_attributes
 from rocketmq_sdk.broker_embedded.managers.storage import TableFile
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import StoreCorruptError
+from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
@@ -49,7 +49,7 @@ class GroupManager:
     def _load(self, content: object) -> None:
         try:
             wrapper = SubscriptionGroupWrapper.from_json(content)
-        except ValueError as error:
+        except FieldError as error:
             raise StoreCorruptError(f"subscriptionGroup.json can not be read: {error}; restore it from subscriptionGroup.json.bak") from error
         self._table.update(wrapper.subscription_group_table)
         self.forbidden = wrapper.forbidden_table

@@ -13,7 +13,7 @@ from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.managers.attributes import TOPIC_ATTRIBUTES, alter_attributes
 from rocketmq_sdk.broker_embedded.managers.storage import TableFile
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import StoreCorruptError
+from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.names import (
     BENCHMARK_TOPIC,
@@ -91,14 +91,9 @@ class TopicManager:
         self.on_change = on_change
         """Called with each topic that was created or changed, after the file was written."""
         self.data_version = DataVersion(0, clock.now_ms(), 0)
-        current = config.current
-        self._table = {topic.topic_name: topic for topic in system_topics(current)}
-        self._system = SYSTEM_TOPICS | {
-            current.broker_cluster_name,
-            current.broker_name,
-            reply_topic(current.broker_cluster_name),
-            current.msg_trace_topic_name,
-        }
+        self._mapping_version = self.data_version
+        self._table = {topic.topic_name: topic for topic in system_topics(config.current)}
+        self._system = SYSTEM_TOPICS | self._table.keys()
         self._unknown: dict[str, dict[str, object]] = {}
         self._load()
 
@@ -108,7 +103,7 @@ class TopicManager:
             return
         try:
             wrapper = TopicConfigSerializeWrapper.from_json(content)
-        except ValueError as error:
+        except FieldError as error:
             raise StoreCorruptError(f"topics.json can not be read: {error}; restore it from topics.json.bak") from error
         self._table.update(wrapper.topic_config_table)
         self.data_version = wrapper.data_version or self.data_version
@@ -202,7 +197,7 @@ class TopicManager:
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table with its version."""
-        return TopicConfigSerializeWrapper(dict(self._table), self.data_version)
+        return TopicConfigSerializeWrapper(dict(self._table), self.data_version, self._mapping_version, {}, {})
 
     def persist(self) -> None:
         """Write the file."""

@@ -13,9 +13,8 @@ from rocketmq_sdk.broker_embedded.properties_file import read_properties, write_
 from rocketmq_sdk.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
-from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData, encode_route
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, KVTable, TopicConfigSerializeWrapper, TopicList
+from rocketmq_sdk.protocol.bodies.topics import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import namesrv as headers
 

@@ -1,0 +1,98 @@
+"""Requests that Apache's broker serves and this one does not, with the reason that the peer is told beside code 3."""
+
+from typing import Final
+
+from rocketmq_sdk.codes import RequestCode
+
+_LATER: Final = "is not served by this broker version"
+_CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
+_CONTAINER: Final = "belongs to broker containers; open one broker for each configuration"
+_REPLICA: Final = "belongs to replication; this broker has no replicas"
+_ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
+_ACCESS: Final = "belongs to access control, which this broker does not check"
+_STATIC: Final = "belongs to static topics, which this broker does not keep"
+_COLD: Final = "belongs to cold data control; this broker reads cold data outside of its loop instead"
+
+_REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
+    _LATER: (
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.END_TRANSACTION,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.QUERY_CONSUME_QUEUE,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    ),
+    _CONTROLLER: (
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.UPDATE_CONTROLLER_CONFIG,
+        RequestCode.GET_CONTROLLER_CONFIG,
+        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    ),
+    _CONTAINER: (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER),
+    _REPLICA: (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.GET_BROKER_HA_STATUS, RequestCode.RESET_MASTER_FLUSH_OFFSET),
+    _ROCKSDB: (
+        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+        RequestCode.POP_ROLLBACK,
+        RequestCode.SWITCH_TIMER_ENGINE,
+    ),
+    _ACCESS: (
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_DELETE_USER,
+        RequestCode.AUTH_GET_USER,
+        RequestCode.AUTH_LIST_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.AUTH_DELETE_ACL,
+        RequestCode.AUTH_GET_ACL,
+        RequestCode.AUTH_LIST_ACL,
+    ),
+    _STATIC: (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
+    _COLD: (
+        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+        RequestCode.SET_COMMITLOG_READ_MODE,
+    ),
+}
+
+REFUSED: Final[dict[int, str]] = {
+    int(code): f" request type {int(code)} not supported: {code.name} {reason}" for reason, codes in _REASONS.items() for code in codes
+}
+"""Reasons by request code. A code that has a handler is served all the same."""
