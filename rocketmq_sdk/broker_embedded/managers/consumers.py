@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ConsumerGroup:
     """One group and its members. `channels` is in order of arrival."""
 
-    __slots__ = ("channels", "consume_from", "consume_type", "fingerprint", "message_model", "name", "notifies", "subscriptions")
+    __slots__ = ("channels", "consume_from", "consume_type", "message_model", "name", "notifies", "subscriptions")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,6 @@ class ConsumerGroup:
         self.consume_from: ConsumeFrom | None = None
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.channels: dict[Channel, ClientChannel] = {}
-        self.fingerprint = 0
         self.notifies = True
 
     @property
@@ -77,14 +76,13 @@ class ConsumerGroup:
 class ConsumerManager:
     """All consumer groups with at least one member."""
 
-    __slots__ = ("_clock", "_groups", "_memberships", "_notify", "_pullers")
+    __slots__ = ("_clock", "_groups", "_memberships", "_notify")
 
     def __init__(self, clock: "Clock", *, notify: "Callable[[], bool]" = lambda: True) -> None:
         self._clock = clock
         self._notify = notify
         self._groups: dict[str, ConsumerGroup] = {}
         self._memberships: dict[Channel, set[str]] = {}
-        self._pullers: dict[str, tuple[ConsumeType, MessageModel]] = {}
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group that has members now."""
@@ -113,15 +111,7 @@ class ConsumerManager:
         """The groups whose members subscribe to a topic now."""
         return {group.name for group in self._groups.values() if topic in group.subscriptions}
 
-    def note_puller(self, name: str, consume_type: "ConsumeType", message_model: MessageModel) -> None:
-        """Remember how a group pulls that may never send a heartbeat (the compensated group information of `ConsumerManager`)."""
-        self._pullers[name] = (consume_type, message_model)
-
-    def puller(self, name: str) -> "tuple[ConsumeType, MessageModel] | None":
-        """How a group pulled last."""
-        return self._pullers.get(name)
-
-    def register(self, channel: "Channel", client: ClientChannel, data: "ConsumerData", *, notifies: bool = True, fingerprint: int = 0) -> bool:
+    def register(self, channel: "Channel", client: ClientChannel, data: "ConsumerData", *, notifies: bool = True) -> bool:
         """Take one group of a heartbeat; whether members or topics changed, in which case the members were told."""
         group = self._groups.get(data.group_name)
         if group is None:
@@ -129,8 +119,6 @@ class ConsumerManager:
         joined = self._join(group, channel, client)
         changed = group._merge(data)
         group.notifies = notifies
-        if fingerprint:
-            group.fingerprint = fingerprint
         if joined or changed:
             self._tell(group)
         return joined or changed

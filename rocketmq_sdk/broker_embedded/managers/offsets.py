@@ -49,7 +49,11 @@ class ConsumerOffsetManager:
         """Write the file when something changed since the last time."""
         if self.dirty:
             self.dirty = False
-            await self._file.save(self.wrapper().to_json())
+            try:
+                await self._file.save(self.wrapper().to_json())
+            except BaseException:
+                self.dirty = True
+                raise
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets, as the file and GET_ALL_CONSUMER_OFFSET hold them."""

@@ -1,0 +1,64 @@
+"""What the broker does now and then: offsets into their files, silent clients out of their tables (`ClientHousekeepingService`, `ConsumerOffsetManager`).
+
+Apache scans each 10 s and writes each 5 s; here each task sleeps until something is due.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_sdk.broker_embedded.processors import BrokerContext
+
+logger = logging.getLogger(__name__)
+
+SCAN_INTERVAL = 10.0
+"""Seconds between two looks for silent clients."""
+
+
+class Housekeeping:
+    """The periodic tasks of a broker."""
+
+    def __init__(self, context: "BrokerContext") -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        context = self._context
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._persist, lambda: context.config.current.flush_consumer_offset_interval, context.offsets.persist)
+            nursery.start_soon(self._persist, lambda: context.config.current.flush_delay_offset_interval, context.schedule.persist)
+            nursery.start_soon(self._expire)
+
+    async def _persist(self, interval_ms: "Callable[[], int]", persist: "Callable[[], Awaitable[None]]") -> None:
+        while True:
+            await trio.sleep(interval_ms() / 1000)
+            try:
+                await persist()
+            except StoreError as error:
+                logger.error("offsets could not be written; they will be tried again: %s", error)
+
+    async def persist_all(self) -> None:
+        """Write everything that waits to be written."""
+        await self._context.offsets.persist()
+        await self._context.schedule.persist()
+
+    async def _expire(self) -> None:
+        while True:
+            await trio.sleep(SCAN_INTERVAL)
+            self.expire()
+
+    def expire(self) -> None:
+        """Close the connections of clients that were silent for too long, and forget them."""
+        context = self._context
+        timeout = context.config.current.channel_expired_timeout / 1000
+        for channel in [*context.consumers.expire(timeout), *context.producers.expire(timeout)]:
+            if not channel.closed:
+                logger.warning("%s sent no heartbeat for %.0f s; its connection is closed", channel.remote_address, timeout)
+                channel.abort("no heartbeat in time")
+        context.locks.expire()
