@@ -23,7 +23,18 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
 
-_FIXED_WHILE_RUNNING: Final = ["brokerClusterName", "brokerName", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "storePathRootDir", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "memoryLimit"]
+_FIXED_WHILE_RUNNING: Final = (
+    "brokerClusterName",
+    "brokerName",
+    "brokerIP1",
+    "brokerIP2",
+    "listenPort",
+    "haListenPort",
+    "storePathRootDir",
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "memoryLimit",
+)
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 

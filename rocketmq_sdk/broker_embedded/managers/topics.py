@@ -195,6 +195,10 @@ class TopicManager:
         self._changed()
         return True
 
+    def renew_version(self) -> None:
+        """Count a change that is not one of the table, such as the broker's own permission, so that name servers take the table anew."""
+        self._changed()
+
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table with its version."""
         return TopicConfigSerializeWrapper(dict(self._table), self.data_version, self._mapping_version, {}, {})

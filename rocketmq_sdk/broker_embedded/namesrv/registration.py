@@ -8,6 +8,8 @@ import attrs
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS: Final = 120_000
+OWN_BROKER: Final = "own-broker"
+"""Registered instead of an address by the broker in the same process, where clients shall be told the host that they dialled."""
 NEVER_MS: Final = 1 << 62
 """A heartbeat timeout that is never over: a broker in the same process is alive as long as the name server is."""
 

@@ -10,7 +10,7 @@ import trio
 from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
 from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
 from rocketmq_sdk.broker_embedded.namesrv.processors import make_handlers
-from rocketmq_sdk.broker_embedded.namesrv.registration import BrokerRegistration, RegistrationResult
+from rocketmq_sdk.broker_embedded.namesrv.registration import OWN_BROKER, BrokerRegistration, RegistrationResult
 from rocketmq_sdk.broker_embedded.namesrv.table import AddressResolver, RouteTable, same_address
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OWN_BROKER = "own-broker"
-"""Registered instead of an address by the broker in the same process, where clients shall be told the host that they dialled."""
 _REGISTERED = "namesrv.registered"
 
 

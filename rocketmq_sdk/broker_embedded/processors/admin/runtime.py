@@ -38,7 +38,10 @@ class Totals(NamedTuple):
 
 
 class RateMeter:
-    """Rates out of looks at growing sums: nothing runs between the looks, so a window begins at the last look that is as old as it, else at the start."""
+    """Rates out of looks at growing sums.
+
+    Nothing runs between the looks, so a window begins at the last look that is as old as the window, else at the start.
+    """
 
     __slots__ = ("_looks",)
 

@@ -1,0 +1,81 @@
+"""The broker's calls to name servers elsewhere (`BrokerOuterAPI`)."""
+
+import zlib
+from typing import TYPE_CHECKING, Protocol
+
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.protocol.bodies.topics import KVTable, RegisterBrokerBody
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
+
+
+class Caller(Protocol):
+    """What the calls go through: `remoting.client.RemotingClient` is one."""
+
+    async def call(self, address: str | None, command: Command, timeout: float) -> Command:
+        """Send a request to an address and wait for its answer, whatever the answer's code."""
+        ...
+
+
+class BrokerIdentity:
+    """Who registers: names, the address that clients dial, the address for replicas."""
+
+    __slots__ = ("address", "broker_id", "broker_name", "cluster", "ha_server_address")
+
+    def __init__(self, cluster: str, broker_name: str, broker_id: int, address: str, ha_server_address: str) -> None:
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self.broker_id = broker_id
+        self.address = address
+        self.ha_server_address = ha_server_address
+
+
+async def register_broker(
+    caller: Caller, namesrv: str, identity: BrokerIdentity, wrapper: "TopicConfigSerializeWrapper", *, compressed: bool, timeout: float
+) -> dict[str, str]:
+    """REGISTER_BROKER (103) with a table of topics; the answer is the order configuration of topics that the name server holds.
+
+    Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError` when there is no answer.
+    """
+    registration = RegisterBrokerBody(wrapper)
+    body = registration.encode_compressed() if compressed else registration.encode()
+    header = headers.RegisterBrokerRequestHeader(
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster,
+        ha_server_addr=identity.ha_server_address,
+        broker_id=identity.broker_id,
+        enable_acting_master=False,
+        compressed=compressed,
+        body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+    )
+    answer = await caller.call(namesrv, Command.request(RequestCode.REGISTER_BROKER, header, body=body), timeout)
+    _check(answer, namesrv)
+    return KVTable.decode(answer.body).table if answer.body else {}
+
+
+async def unregister_broker(caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float) -> None:
+    """UNREGISTER_BROKER (104). Raises as `register_broker` does."""
+    header = headers.UnRegisterBrokerRequestHeader(
+        broker_name=identity.broker_name, broker_addr=identity.address, cluster_name=identity.cluster, broker_id=identity.broker_id
+    )
+    _check(await caller.call(namesrv, Command.request(RequestCode.UNREGISTER_BROKER, header), timeout), namesrv)
+
+
+async def topics_changed(caller: Caller, namesrv: str, identity: BrokerIdentity, version: "DataVersion", *, timeout: float) -> bool:
+    """QUERY_DATA_VERSION (322): whether the name server holds another version of the topics. Raises as `register_broker` does."""
+    header = headers.QueryDataVersionRequestHeader(
+        broker_name=identity.broker_name, broker_addr=identity.address, cluster_name=identity.cluster, broker_id=identity.broker_id
+    )
+    answer = await caller.call(namesrv, Command.request(RequestCode.QUERY_DATA_VERSION, header, body=version.encode()), timeout)
+    _check(answer, namesrv)
+    return headers.QueryDataVersionResponseHeader.from_ext(answer.ext_fields).changed
+
+
+def _check(answer: Command, namesrv: str) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(answer.code, answer.remark, address=namesrv)
