@@ -1,0 +1,127 @@
+"""Settings of a client: one frozen object, its keyword form, and where the name servers come from.
+
+The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as far as they have a meaning here; durations are seconds.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypedDict
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import pack_host, parse_addresses
+from rocketmq_sdk.protocol.flags import HeaderEncoding
+from rocketmq_sdk.remoting.source import ChannelSource
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
+"""The environment variable that is read when no name server is given."""
+
+NamesrvSource = str | Sequence[str] | ChannelSource
+"""Where the name servers are: addresses separated by `;`, a sequence of addresses, or an in-process broker."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """Keyword form of `ClientConfig`."""
+
+    client_ip: str | None
+    instance_name: str | None
+    unit_name: str | None
+    unit_mode: bool
+    poll_name_server_interval: "float | timedelta"
+    heartbeat_broker_interval: "float | timedelta"
+    api_timeout: "float | timedelta"
+    connect_timeout: "float | timedelta"
+    header_encoding: HeaderEncoding | str
+    tls: ssl.SSLContext | None
+
+
+def to_seconds(value: "float | timedelta") -> float:
+    """Seconds of a number or a `timedelta`.
+
+    Raises `ConfigurationError` when it is neither.
+    """
+    total = getattr(value, "total_seconds", None)
+    if total is not None:
+        return float(total())
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ConfigurationError(f"{value!r} is no duration; give seconds or a timedelta")
+    return float(value)
+
+
+def positive(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+    """Refuse what is not above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0")
+
+
+def header_encoding_of(value: HeaderEncoding | str) -> HeaderEncoding:
+    """A header encoding by value or by its name in any case.
+
+    Raises `ConfigurationError`.
+    """
+    if isinstance(value, HeaderEncoding):
+        return value
+    try:
+        return HeaderEncoding[str(value).strip().upper()]
+    except KeyError:
+        raise ConfigurationError(f"header_encoding is {value!r}; there are JSON and ROCKETMQ") from None
+
+
+def _check_ip(_instance: object, _field: object, value: str | None) -> None:
+    if value is not None:
+        pack_host(value, 0)
+
+
+@attrs.frozen(kw_only=True)
+class ClientConfig:
+    """What a client needs to know before it starts.
+
+    `client_ip` is the address that client id and message ids carry (None: found out). `instance_name` None makes each client an instance of its own;
+    with a name, clients of one host and name count as the same member. `poll_name_server_interval` is the route refresh, `api_timeout` bounds calls
+    that are not messages. `header_encoding` is how requests are written; peers answer alike. `tls` switches TLS on for TCP connections.
+    """
+
+    client_ip: str | None = attrs.field(default=None, validator=_check_ip)
+    instance_name: str | None = None
+    unit_name: str | None = None
+    unit_mode: bool = False
+    poll_name_server_interval: float = attrs.field(default=30.0, converter=to_seconds, validator=positive)
+    heartbeat_broker_interval: float = attrs.field(default=30.0, converter=to_seconds, validator=positive)
+    api_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
+    connect_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
+    header_encoding: HeaderEncoding = attrs.field(default=HeaderEncoding.JSON, converter=header_encoding_of)
+    tls: ssl.SSLContext | None = None
+
+
+CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))
+
+
+def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
+    """Raise `ConfigurationError` naming the options that nobody knows."""
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ConfigurationError(f"{what} has no setting {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+
+
+def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:
+    """The name servers that an argument means; None reads `NAMESRV_ADDR`.
+
+    Raises `ConfigurationError` when there is none, or something is no address.
+    """
+    if namesrv is None:
+        given = os.environ.get(NAMESRV_VARIABLE, "")
+        if not given.strip():
+            raise ConfigurationError(f"no name server was given; pass namesrv= or set {NAMESRV_VARIABLE}")
+        return parse_addresses(given)
+    if isinstance(namesrv, str):
+        return parse_addresses(namesrv)
+    if isinstance(namesrv, Sequence):
+        return parse_addresses(list(namesrv))
+    if not hasattr(namesrv, "open_channel"):
+        raise ConfigurationError(f"namesrv is {namesrv!r}; give addresses or an EmbeddedBroker")
+    return namesrv

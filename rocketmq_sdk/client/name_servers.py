@@ -1,0 +1,53 @@
+"""Which name server is asked: the chosen one while it works, the others within the same query when it does not.
+
+Apache's client makes one attempt per call and leaves the next server to the next call (`NettyRemotingClient.getAndCreateNameserverChannel`); here a
+query that finds its server dead goes on to the others with what is left of its time.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.errors import ConnectError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.client import RemotingClient
+
+
+class NameServers:
+    """Asks one of several name servers. An address None means the name server of an in-process source."""
+
+    __slots__ = ("_addresses", "_chosen", "_remoting")
+
+    def __init__(self, remoting: "RemotingClient", addresses: "Sequence[str | None]", *, first: int = 0) -> None:
+        self._remoting = remoting
+        self._addresses = tuple(addresses)
+        self._chosen = first % len(self._addresses)
+
+    @property
+    def chosen(self) -> str | None:
+        """The address that the next query goes to."""
+        return self._addresses[self._chosen]
+
+    async def call(self, command: "Command", timeout: float) -> "Command":
+        """The answer of the first server that gives one, within `timeout` seconds for all together.
+
+        Raises `ConnectError` or `RequestTimeoutError` of the last one when none answers.
+        """
+        deadline = trio.current_time() + timeout
+        number = len(self._addresses)
+        failures: list[ConnectError | RequestTimeoutError] = []
+        while True:
+            chosen = self._chosen
+            share = (deadline - trio.current_time()) / (number - len(failures))
+            try:
+                return await self._remoting.call(self._addresses[chosen], command, share)
+            except (ConnectError, RequestTimeoutError) as error:
+                failures.append(error)
+                if self._chosen == chosen:
+                    self._chosen = (chosen + 1) % number
+                if len(failures) == number:
+                    raise

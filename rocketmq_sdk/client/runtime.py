@@ -1,0 +1,237 @@
+"""The client that producers, consumers and administration share: connections, routes, heartbeats, calls (`MQClientInstance`)."""
+
+import logging
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, Unpack
+
+import trio
+
+from rocketmq_sdk.client.api import membership
+from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.brokers import BrokerAddresses
+from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
+from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientConfig, ClientOptions, NamesrvSource, refuse_unknown, resolve_namesrv
+from rocketmq_sdk.client.heartbeat import Heartbeats
+from rocketmq_sdk.client.identity import local_ip, make_client_id
+from rocketmq_sdk.client.name_servers import NameServers
+from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
+from rocketmq_sdk.clock import Clock, TrioClock
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.model.route import pack_host
+from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
+from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+from rocketmq_sdk.remoting.client import RemotingClient
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel
+
+logger = logging.getLogger("rocketmq_sdk.client")
+UNREGISTER_TIMEOUT: Final = 1.0
+"""Seconds that leaving waits for each broker's word that it has forgotten a group."""
+
+
+class Client:
+    """One connection to a RocketMQ cluster, to be shared by producers and consumers through their `client=`.
+
+    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are those
+    of `ClientConfig`. Use it as `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises `ConfigurationError`
+    for settings that are unknown or not acceptable.
+    """
+
+    def __init__(self, namesrv: NamesrvSource | None = None, *, clock: Clock | None = None, **options: Unpack[ClientOptions]) -> None:
+        refuse_unknown(options, CLIENT_OPTIONS, "Client")
+        self.config = ClientConfig(**options)  # type: ignore[arg-type]
+        source = resolve_namesrv(namesrv)
+        self._source = None if isinstance(source, tuple) else source
+        self._addresses: tuple[str, ...] = source if isinstance(source, tuple) else ()
+        self.clock: Clock = clock or TrioClock()
+        ip = self.config.client_ip or local_ip(self._addresses)
+        self.client_id: str = make_client_id(ip, self.config.instance_name, self.config.unit_name)
+        self.ids = UniqueIdGenerator(pack_host(ip, 0)[:-4], os.getpid(), self.clock)
+        self.brokers = BrokerAddresses()
+        self.routes = RouteCache(self._ask_route, self.brokers, interval=self.config.poll_name_server_interval, on_changed=self._route_changed)
+        self._consumers: dict[str, ConsumerCallbacks] = {}
+        self._producers: dict[str, ProducerCallbacks] = {}
+        self._callbacks = CallbackDispatch(self._consumers, self._producers)
+        self._heartbeats = Heartbeats(self, self.brokers, self.heartbeat_data, self.config.heartbeat_broker_interval)
+        self._remoting: RemotingClient | None = None
+        self._name_servers: NameServers | None = None
+        self._nursery: trio.Nursery | None = None
+        self._context: AbstractAsyncContextManager[None] | None = None
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._context is not None:
+            raise ClosedError("a client runs once; make a new one")
+        self._context = self._running()
+        await self._context.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
+        assert self._context is not None
+        return await self._context.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with (
+            RemotingClient.open(self._source, self._callbacks.handler, connect_timeout=self.config.connect_timeout, tls=self.config.tls) as remoting,
+            open_quiet_nursery() as nursery,
+        ):
+            self._remoting = remoting
+            remoting.on_connect.append(self._connected)
+            servers: tuple[str | None, ...] = self._addresses or (None,)
+            self._name_servers = NameServers(remoting, servers, first=random.randrange(len(servers)))
+            self._nursery = nursery
+            await nursery.start(self.routes.run)
+            nursery.start_soon(self._heartbeats.run)
+            try:
+                yield
+            finally:
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+
+    @property
+    def running(self) -> bool:
+        """Whether the block of the client is entered and not left."""
+        return self._nursery is not None
+
+    @property
+    def nursery(self) -> trio.Nursery:
+        """Where tasks live that belong to the client; cancelled when its block is left."""
+        if self._nursery is None:
+            raise ClosedError("the client is not running; enter it with `async with`")
+        return self._nursery
+
+    @property
+    def remoting(self) -> RemotingClient:
+        """The connections."""
+        if self._remoting is None:
+            raise ClosedError("the client is not running; enter it with `async with`")
+        return self._remoting
+
+    # --- members
+
+    def register_producer(self, group: str, owner: ProducerCallbacks) -> None:
+        """Let a producer be known under its group. Raises `ConfigurationError` when the group has a producer here."""
+        if group in self._producers:
+            raise ConfigurationError(f"the client has a producer of group {group!r} already; share that one, or give each a client of its own")
+        self._producers[group] = owner
+
+    def register_consumer(self, group: str, owner: ConsumerCallbacks) -> None:
+        """Let a consumer be known under its group. Raises `ConfigurationError` when the group has a consumer here."""
+        if group in self._consumers:
+            raise ConfigurationError(f"the client has a consumer of group {group!r} already; give each a client of its own")
+        self._consumers[group] = owner
+
+    async def unregister_producer(self, group: str) -> None:
+        """Forget a producer and tell the brokers; failures are logged. The caller bounds the time."""
+        if self._producers.pop(group, None) is not None:
+            await self._unregister(producer_group=group)
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Forget a consumer and tell the brokers; failures are logged. The caller bounds the time."""
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(consumer_group=group)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        # A broker without a connection has nothing to forget: it takes a closed connection as leaving.
+        remoting = self._remoting
+        if remoting is None:
+            return
+        addresses = [address for address in self.brokers.all() if remoting.channel_nowait(address) is not None]
+
+        async def leave(address: str) -> None:
+            try:
+                await membership.unregister(
+                    self, address, producer_group=producer_group, consumer_group=consumer_group, timeout=UNREGISTER_TIMEOUT
+                )
+            except RocketMQError as error:
+                logger.info("leaving %s at %s failed: %s", producer_group or consumer_group, address, error)
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(leave, address)
+
+    def heartbeat_data(self) -> HeartbeatData:
+        """What brokers are told of this client now."""
+        return HeartbeatData(self.client_id, tuple(self._producers), tuple(owner.heartbeat_data() for owner in self._consumers.values()))
+
+    async def heartbeat_now(self) -> None:
+        """Tell all brokers of the routes in use who is here, and wait until each has answered or failed."""
+        await self._heartbeats.beat_all()
+
+    def _connected(self, address: str | None, _channel: "Channel") -> None:
+        """A connection was opened, for the first time or again: a broker must hear at once who is on it."""
+        if address is not None and self._nursery is not None and self.brokers.name_of(address) is not None:
+            self._nursery.start_soon(self._introduce, address)
+
+    async def _introduce(self, address: str) -> None:
+        await self._heartbeats.beat(address)
+        for owner in list(self._consumers.values()):
+            owner.on_broker_connected(address)
+
+    # --- routes
+
+    async def _ask_route(self, topic: str) -> "TopicRoute":
+        return await topic_route(self, topic)
+
+    async def route(self, topic: str, *, refresh: bool = False, default: DefaultTopic | None = None) -> "TopicRoute":
+        """The route of a topic; a known one of a topic in use is not asked for again unless `refresh` is set.
+
+        Raises `RouteError` (`TopicNotFoundError`) when nobody knows the topic, `ConnectError` or `RequestTimeoutError` when no name server answers.
+        """
+        if not refresh and topic in self.routes.topics():
+            known = self.routes.get(topic)
+            if known is not None:
+                return known
+        return await self.routes.fetch(topic, default)
+
+    def _route_changed(self, topic: str) -> None:
+        owners: list[ConsumerCallbacks | ProducerCallbacks] = [*self._consumers.values(), *self._producers.values()]
+        for owner in owners:
+            owner.on_route_changed(topic)
+
+    def broker_address(self, broker_name: str, broker_id: int = 0) -> str | None:
+        """The address of a broker that a route has named, or None."""
+        return self.brokers.address(broker_name, broker_id)
+
+    # --- calls
+
+    async def call_name_server(self, command: "Command", timeout: float | None = None) -> "Command":
+        """Ask a name server: the chosen one, the others when it fails. Raises `ConnectError` or `RequestTimeoutError` when none answers."""
+        if self._name_servers is None:
+            raise ClosedError("the client is not running; enter it with `async with`")
+        command.encoding = self.config.header_encoding
+        return await self._name_servers.call(command, self.config.api_timeout if timeout is None else timeout)
+
+    async def call_address(self, address: str, command: "Command", timeout: float | None = None) -> "Command":
+        """Ask the peer at an address; connects when there is no connection. Returns the answer whatever its code."""
+        command.encoding = self.config.header_encoding
+        return await self.remoting.call(address, command, self.config.api_timeout if timeout is None else timeout)
+
+    async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
+        """Ask a broker by name. Raises `RouteError` when no route in use has named it."""
+        return await self.call_address(self._known_address(broker_name, broker_id), command, timeout)
+
+    async def oneway_broker(self, broker_name: str, command: "Command", timeout: float | None = None) -> None:
+        """Hand a one-way command to the connection of a master; opening that connection may take up to `timeout`."""
+        command.encoding = self.config.header_encoding
+        address = self._known_address(broker_name, 0)
+        channel = self.remoting.channel_nowait(address)
+        if channel is None:
+            channel = await self.remoting.channel(address, self.config.api_timeout if timeout is None else timeout)
+        channel.send_oneway(command)
+
+    def _known_address(self, broker_name: str, broker_id: int) -> str:
+        address = self.brokers.address(broker_name, broker_id)
+        if address is None:
+            raise RouteError(f"no route has named the broker {broker_name!r} with id {broker_id}")
+        return address
