@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from support.store import VECTORS, config_for, expected, open_store, unpack
 
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.errors import StoreCorruptError
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 
@@ -133,9 +135,6 @@ async def test_damaged_ends(variant: dict[str, Any], tmp_path: Path) -> None:
 async def test_wrong_size_is_refused_with_the_setting_named(tmp_path: Path) -> None:
     """Files of another size than configured: refused, nothing changed."""
     root = unpack("long-topic", tmp_path)
-    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-    from rocketmq_sdk.errors import StoreCorruptError
-
     with pytest.raises(StoreCorruptError, match=re.escape("mappedFileSizeCommitLog is 1073741824")):
         async with open_store(OsFileSystem(root), StoreConfig()):
             pass
