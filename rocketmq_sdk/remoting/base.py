@@ -1,0 +1,176 @@
+"""What all channels do alike: own calls and their deadlines, serving the peer's requests, the end of a connection."""
+
+import logging
+import math
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import ConnectError, LocalProtocolError, TooManyRequestsError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketmq_sdk.remoting.calls import CallTable
+from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
+from rocketmq_sdk.remoting.dispatch import error_response
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.remoting.channel import Continuation, Handler
+
+logger = logging.getLogger("rocketmq_sdk.remoting")
+
+
+class CommandChannel(Channel):
+    """Channels differ in how a command leaves (`_transmit`); the rest is here.
+
+    An answer that the handler returns leaves at once. Requests that stay open, because a continuation works on them or somebody answers later, are
+    kept in `_open` by identity until they are answered, so that nothing is answered twice and their number is known.
+    """
+
+    def __init__(self, handler: "Handler", limits: ChannelLimits, *, remote_address: str, local_address: str, remote_host_packed: bytes) -> None:
+        super().__init__(remote_address=remote_address, local_address=local_address, remote_host_packed=remote_host_packed)
+        self.limits = limits
+        self._handler = handler
+        self._calls = CallTable(limits.max_in_flight, remote_address)
+        self._open: dict[int, Command] = {}
+        self._current: Command | None = None
+        self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
+        self._finished = trio.Event()
+
+    @abstractmethod
+    def _transmit(self, command: Command) -> None:
+        """Let a command leave. Raises `LocalProtocolError` when it can not be written."""
+
+    def _refuse_closed(self) -> ConnectError:
+        return ConnectError(f"the connection to {self.remote_address} is closed: {self.close_reason}", address=self.remote_address)
+
+    def _refuse_unsent(self) -> TooManyRequestsError:
+        unsent, limit = self.unsent_bytes(), self.limits.max_unsent_bytes
+        return TooManyRequestsError(f"{unsent} bytes wait to be sent to {self.remote_address}; the limit is {limit}")
+
+    def statistics(self) -> ChannelStatistics:
+        return ChannelStatistics(
+            in_flight=len(self._calls.slots),
+            requests_in_flight=len(self._open),
+            unsent_bytes=self.unsent_bytes(),
+            late_answers=self._calls.late_answers,
+        )
+
+    # Serving
+
+    def respond(self, request: Command, response: Command) -> None:
+        if request is self._current:
+            self._current = None
+        elif self._open.pop(id(request), None) is None:
+            return
+        if not self.closed and not request.flag & FLAG_ONEWAY:
+            self._answer(request, response)
+
+    def _answer(self, request: Command, response: Command) -> None:
+        response.opaque = request.opaque
+        response.flag |= FLAG_RESPONSE
+        response.encoding = request.encoding
+        try:
+            self._transmit(response)
+        except LocalProtocolError as error:
+            logger.error("the answer to %r of %s can not be sent: %s", request, self.remote_address, error)
+            response = error_response(error)
+            response.opaque = request.opaque
+            response.encoding = request.encoding
+            self._transmit(response)
+
+    def _serve(self, request: Command) -> Command | None:
+        """Run the handler for a request of the peer; gives the answer that is to leave now."""
+        oneway = request.flag & FLAG_ONEWAY
+        if len(self._open) >= self.limits.max_requests_in_flight:
+            if oneway:
+                logger.warning("dropping %r of %s: %d requests are open, the limit", request, self.remote_address, len(self._open))
+                return None
+            remark = f"[OVERLOAD]{len(self._open)} requests of this connection are not answered yet, the limit"
+            return Command.response(ResponseCode.SYSTEM_BUSY, remark=remark)
+        self._current = request
+        try:
+            answer = self._handler(self, request)
+        except Exception as error:
+            logger.exception("request %r from %s failed", request, self.remote_address)
+            answer = error_response(error)
+        answered = self._current is None
+        self._current = None
+        if isinstance(answer, Command):
+            return None if oneway or answered else answer
+        if answer is not None:
+            if not answered:
+                self._open[id(request)] = request
+            assert self._nursery is not None
+            self._nursery.start_soon(self._continue, request, answer)
+        elif not oneway and not answered:
+            self._open[id(request)] = request
+        return None
+
+    @trio.lowlevel.enable_ki_protection
+    async def _continue(self, request: Command, continuation: "Continuation") -> None:
+        try:
+            answer = await continuation()
+        except Exception as error:
+            logger.exception("request %r from %s failed", request, self.remote_address)
+            answer = error_response(error)
+        except BaseException:
+            self._open.pop(id(request), None)
+            raise
+        if answer is not None:
+            self.respond(request, answer)
+        elif request.flag & FLAG_ONEWAY:
+            self._open.pop(id(request), None)
+
+    # Time
+
+    @trio.lowlevel.enable_ki_protection
+    async def _sweep(self) -> None:
+        """Fail overdue calls and watch the connection; sleeps until the next moment at which anything is due."""
+        while True:
+            now = trio.current_time()
+            late = self._calls.fail_overdue(now)
+            await self._calls.sleep_until(min(late, self._watch(now)))
+
+    def _watch(self, _now: float) -> float:
+        """Look after the connection; gives the next moment to look again."""
+        return math.inf
+
+    # The end
+
+    def _begin_close(self, reason: str) -> bool:
+        if self.closed:
+            return False
+        self.closed = True
+        self.close_reason = reason
+        return True
+
+    def abort(self, reason: str) -> None:
+        if self._begin_close(reason):
+            self._scope.cancel()
+
+    def _finish(self) -> None:
+        """The last step of closing: calls fail, the owners are told."""
+        if self._finished.is_set():
+            return
+        self._begin_close("the task that serves it has ended")
+        self._open.clear()
+        self._calls.fail_all(
+            lambda: ConnectError(
+                f"the connection to {self.remote_address} ended before the answer: {self.close_reason}",
+                address=self.remote_address,
+                outcome_unknown=True,
+            )
+        )
+        callbacks, self.on_close = self.on_close, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("a callback of the closed channel to %s failed", self.remote_address)
+        self._finished.set()
+
+    async def wait_closed(self) -> None:
+        await self._finished.wait()

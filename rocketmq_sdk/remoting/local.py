@@ -1,0 +1,283 @@
+"""A channel inside one process: commands are handed over, no byte is made.
+
+It keeps the contract of a stream. A request to the serving end runs its handler at once in the caller's task, and an answer that the handler returns
+is there before `submit` returns; `call` passes one checkpoint all the same. Everything else goes through a queue with a task of its own: requests of
+the serving end, answers that come later, answers to calls that were made inside another call's `on_done`. So no client code ever runs in the middle
+of a handler, and a chain of calls can not grow the stack.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from rocketmq_sdk.remoting.base import CommandChannel
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall
+from rocketmq_sdk.remoting.dispatch import error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.remoting.channel import Channel, Handler
+
+LOCAL_ADDRESS: Final = "127.0.0.1:0"
+LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+HEADER_ROOM: Final = 4096
+_new = Command.__new__
+
+
+class WrongRunError(RocketMQError, RuntimeError):
+    """An in-process broker was used from another `trio.run`, or from outside of trio."""
+
+
+def check_same_run(token: trio.lowlevel.TrioToken) -> None:
+    """Raise `WrongRunError` unless the caller runs in the trio run that `token` stands for."""
+    try:
+        if trio.lowlevel.current_trio_token() is token:
+            return
+    except RuntimeError:
+        pass  # outside of trio: as wrong as another run
+    raise WrongRunError("this broker lives in another trio.run; give it a port (EmbeddedBroker(listen=...)) and connect to its address")
+
+
+class LocalEndpoint(CommandChannel):
+    """One end of a link; `peer` is the other one."""
+
+    peer: "LocalEndpoint"
+
+    def __init__(self, link: "_Link", handler: "Handler", limits: ChannelLimits, *, remote_address: str, local_address: str) -> None:
+        super().__init__(handler, limits, remote_address=remote_address, local_address=local_address, remote_host_packed=LOCAL_HOST)
+        self._link = link
+        self._scope = link.scope
+        self._unsent = 0
+
+    @trio.lowlevel.enable_ki_protection
+    def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+        self._check_open()
+        calls = self._calls
+        calls.admit()
+        command.opaque = opaque = calls.next_opaque()
+        self._transmit(command)
+        return calls.add(opaque, timeout, on_done)
+
+    @trio.lowlevel.enable_ki_protection
+    def send_oneway(self, command: Command) -> None:
+        self._check_open()
+        command.flag |= FLAG_ONEWAY
+        command.opaque = self._calls.next_opaque()
+        self._transmit(command)
+
+    def _check_open(self) -> None:
+        check_same_run(self._link.token)
+        if self.closed or self.peer.closed:
+            raise self._refuse_closed()
+        if self._unsent > self.limits.max_unsent_bytes:
+            raise self._refuse_unsent()
+
+    def _transmit(self, command: Command) -> None:
+        copy = self._carry(command)
+        self._unsent += len(copy.body)
+        self._link.put(self.peer, copy)
+
+    def _carry(self, command: Command) -> Command:
+        """What the other end gets: a command of its own, checked as on a stream."""
+        limit = self.limits.max_frame
+        if self._link.through_codec:
+            return decode_frame(encode_frame(command, max_frame=limit)[4:])
+        fields = dict(command.ext_fields)
+        try:
+            length = len("".join(fields)) + len("".join(fields.values())) + len(command.remark or "")
+        except TypeError as error:
+            raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
+        if len(command.body) + 6 * (length + 8 * len(fields)) + HEADER_ROOM > limit:
+            encode_frame(command, max_frame=limit)  # near the limit: measured exactly, raises what a stream would raise
+        copy = _new(Command)
+        copy.code = command.code
+        copy.flag = command.flag
+        copy.opaque = command.opaque
+        copy.remark = command.remark
+        copy.ext_fields = fields
+        copy.body = command.body
+        copy.language = command.language
+        copy.version = command.version
+        copy.encoding = command.encoding
+        return copy
+
+    def answer_now(self, request: Command, answer: Command) -> Command:
+        """The answer as the other end gets it. Called by the other end."""
+        answer.opaque = request.opaque
+        answer.flag |= FLAG_RESPONSE
+        answer.encoding = request.encoding
+        try:
+            return self._carry(answer)
+        except LocalProtocolError as error:
+            failure = error_response(error)
+            failure.opaque = request.opaque
+            failure.encoding = request.encoding
+            return failure
+
+    def _receive(self, command: Command) -> None:
+        if command.flag & FLAG_RESPONSE:
+            self._calls.answer(command)
+        elif not self.closed:
+            answer = self._serve(command)
+            if answer is not None and not self.closed:
+                self._answer(command, answer)
+
+    def received(self, command: Command) -> None:
+        """Take a command out of the queue. Called by the link."""
+        self.peer._unsent -= len(command.body)
+        self._receive(command)
+
+    def close_with_link(self) -> None:
+        """The link has ended. Called by the link."""
+        self._begin_close("the peer closed it" if self.peer.closed else "the task that serves it has ended")
+        self._finish()
+
+    def unsent_bytes(self) -> int:
+        return self._unsent
+
+    async def drained(self) -> None:
+        await trio.lowlevel.checkpoint()
+        await self._link.wait_empty()
+
+    async def aclose(self) -> None:
+        try:
+            if self._begin_close("closed by this side"):
+                with trio.move_on_after(self.limits.drain_timeout):
+                    await self._link.wait_empty()
+        finally:
+            self._begin_close("closed by this side")
+            self._scope.cancel()
+        await self.wait_closed()
+
+
+class LocalChannel(LocalEndpoint):
+    """The client's end. `submit` may run `on_done` before it returns; see the text of the module."""
+
+    _delivering = False
+
+    @trio.lowlevel.enable_ki_protection
+    def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+        self._check_open()
+        calls = self._calls
+        calls.admit()
+        command.opaque = opaque = calls.next_opaque()
+        request = self._carry(command)
+        peer = self.peer
+        answer = peer._serve(request)
+        if answer is None or peer.closed:
+            call = calls.add(opaque, timeout, on_done)
+        elif self._delivering:
+            call = calls.add(opaque, timeout, on_done)
+            peer._answer(request, answer)
+        else:
+            call = PendingCall(calls.slots, opaque, 0.0, timeout, on_done)
+            response = peer.answer_now(request, answer)
+            self._delivering = True
+            try:
+                call.complete(response)
+            finally:
+                self._delivering = False
+        return call
+
+    @trio.lowlevel.enable_ki_protection
+    def send_oneway(self, command: Command) -> None:
+        self._check_open()
+        command.flag |= FLAG_ONEWAY
+        command.opaque = self._calls.next_opaque()
+        self.peer._serve(self._carry(command))
+
+
+class _Link:
+    """What both ends share: the queue, its task, the end."""
+
+    def __init__(self, *, through_codec: bool) -> None:
+        self.through_codec = through_codec
+        self.token = trio.lowlevel.current_trio_token()
+        self.scope = trio.CancelScope()
+        self._queue: deque[tuple[LocalEndpoint, Command]] = deque()
+        self._task: trio.lowlevel.Task | None = None
+        self._empty: trio.Event | None = None
+
+    def put(self, target: LocalEndpoint, command: Command) -> None:
+        self._queue.append((target, command))
+        task = self._task
+        if task is not None:
+            self._task = None
+            trio.lowlevel.reschedule(task)
+
+    async def wait_empty(self) -> None:
+        while self._queue:
+            if self._empty is None:
+                self._empty = trio.Event()
+            await self._empty.wait()
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    @trio.lowlevel.enable_ki_protection
+    async def _deliver(self) -> None:
+        queue = self._queue
+        while True:
+            if not queue:
+                self._wake_empty()
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+            for _ in range(len(queue)):
+                target, command = queue.popleft()
+                target.received(command)
+            await trio.lowlevel.checkpoint()
+
+    def _wake_empty(self) -> None:
+        if self._empty is not None:
+            self._empty.set()
+            self._empty = None
+
+    async def run(self, client: LocalEndpoint, server: LocalEndpoint, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            with self.scope:
+                async with trio.open_nursery() as nursery:
+                    client._nursery = server._nursery = nursery
+                    nursery.start_soon(client._sweep)
+                    nursery.start_soon(server._sweep)
+                    task_status.started()
+                    await self._deliver()
+        finally:
+            self._queue.clear()
+            self._wake_empty()
+            server.close_with_link()
+            client.close_with_link()
+
+
+async def open_local_channel(
+    server_handler: "Handler",
+    client_handler: "Handler",
+    nursery: trio.Nursery,
+    *,
+    limits: ChannelLimits | None = None,
+    server_limits: ChannelLimits | None = None,
+    server_address: str = LOCAL_ADDRESS,
+    client_address: str = LOCAL_ADDRESS,
+    on_open: "Callable[[Channel], None] | None" = None,
+    through_codec: bool = False,
+) -> LocalChannel:
+    """The client's end of a new link to `server_handler`; its `peer` is the serving end, which `on_open` is told of.
+
+    The tasks of both ends live in `nursery`, the client's. `through_codec` makes bytes of each command and reads them again, for tests.
+    """
+    link = _Link(through_codec=through_codec)
+    client = LocalChannel(link, client_handler, limits or ChannelLimits(), remote_address=server_address, local_address=client_address)
+    server = LocalEndpoint(
+        link, server_handler, server_limits or limits or ChannelLimits(), remote_address=client_address, local_address=server_address
+    )
+    client.peer, server.peer = server, client
+    await nursery.start(link.run, client, server)
+    if on_open is not None:
+        on_open(server)
+    return client

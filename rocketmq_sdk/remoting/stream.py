@@ -1,0 +1,268 @@
+"""A channel over a byte stream: one reader task, one writer task, one sweeper; no task, scope or queue for a request.
+
+The reader handles every complete frame of a chunk before it waits again, the writer joins all frames that are queued into one `send_all`. Answers to
+one chunk therefore leave together. This batching at the socket is what makes many requests in flight cheap in Python.
+
+A reader waits for its own writer in one case only: a server stops reading a peer that does not take its answers. If both sides did so they could wait
+for each other for ever, hence `pause_reading`.
+"""
+
+import math
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.errors import RemoteProtocolError
+from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
+from rocketmq_sdk.protocol.connection import Connection
+from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketmq_sdk.remoting.base import CommandChannel
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Handler
+
+READ_SIZE: Final = 64 * 1024
+READ_SIZE_MAX: Final = 1024 * 1024
+WRITE_SIZE: Final = 256 * 1024
+"""Bytes of one `send_all`: the unit in which progress of a slow peer is seen."""
+LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+_BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
+
+
+class StreamChannel(CommandChannel):
+    """Speaks commands over any trio stream. Lives while `run` runs; `open_stream_channel` does that for a block."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        handler: "Handler",
+        *,
+        limits: ChannelLimits | None = None,
+        remote_address: str = "unknown:0",
+        local_address: str = "unknown:0",
+        remote_host_packed: bytes = LOOPBACK_HOST,
+        pause_reading: bool = False,
+    ) -> None:
+        super().__init__(
+            handler,
+            limits or ChannelLimits(),
+            remote_address=remote_address,
+            local_address=local_address,
+            remote_host_packed=remote_host_packed,
+        )
+        self._stream = stream
+        self._connection = Connection(max_frame=self.limits.max_frame)
+        self._high_water = self.limits.high_water if pause_reading else math.inf
+        self._frames: list[bytes] = []
+        self._unsent = 0
+        self._idle_writer: trio.lowlevel.Task | None = None
+        self._drained: trio.Event | None = None
+        self._last_read = self._last_write = trio.current_time()
+        self._write_began = math.inf
+
+    # Sending
+
+    @trio.lowlevel.enable_ki_protection
+    def submit(self, command: "Command", timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+        if self.closed:
+            raise self._refuse_closed()
+        if self._unsent > self.limits.max_unsent_bytes:
+            raise self._refuse_unsent()
+        calls = self._calls
+        calls.admit()
+        command.opaque = opaque = calls.next_opaque()
+        self._transmit(command)
+        return calls.add(opaque, timeout, on_done)
+
+    @trio.lowlevel.enable_ki_protection
+    def send_oneway(self, command: "Command") -> None:
+        if self.closed:
+            raise self._refuse_closed()
+        if self._unsent > self.limits.max_unsent_bytes:
+            raise self._refuse_unsent()
+        command.flag |= FLAG_ONEWAY
+        command.opaque = self._calls.next_opaque()
+        self._transmit(command)
+
+    def _transmit(self, command: "Command") -> None:
+        frame = self._connection.send(command)
+        self._frames.append(frame)
+        self._unsent += len(frame)
+        writer = self._idle_writer
+        if writer is not None:
+            self._idle_writer = None
+            trio.lowlevel.reschedule(writer)
+
+    def unsent_bytes(self) -> int:
+        return self._unsent
+
+    async def drained(self) -> None:
+        await trio.lowlevel.checkpoint()
+        await self._wait_unsent(self.limits.low_water)
+
+    async def _wait_unsent(self, mark: int) -> None:
+        while self._unsent > mark and not self._finished.is_set():
+            if self._drained is None:
+                self._drained = trio.Event()
+            await self._drained.wait()
+
+    def _wake_drained(self) -> None:
+        if self._drained is not None:
+            self._drained.set()
+            self._drained = None
+
+    @trio.lowlevel.enable_ki_protection
+    async def _write(self) -> None:
+        try:
+            while True:
+                if not self._frames:
+                    self._idle_writer = trio.lowlevel.current_task()
+                    await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+                frames, self._frames = self._frames, []
+                data = frames[0] if len(frames) == 1 else b"".join(frames)
+                if len(data) <= WRITE_SIZE:
+                    await self._write_piece(data)
+                else:
+                    with memoryview(data) as view:
+                        for start in range(0, len(data), WRITE_SIZE):
+                            await self._write_piece(view[start : start + WRITE_SIZE])
+        except _BROKEN as error:
+            self._connection.send_failed()
+            self.abort(f"writing failed: {error or type(error).__name__}")
+
+    async def _write_piece(self, piece: bytes | memoryview) -> None:
+        self._write_began = began = trio.current_time()
+        self._calls.wake_at(began + self.limits.stall_timeout)
+        await self._stream.send_all(piece)
+        self._write_began = math.inf
+        self._last_write = began
+        self._unsent -= len(piece)
+        if self._drained is not None:
+            self._wake_drained()
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._idle_writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    # Receiving
+
+    @trio.lowlevel.enable_ki_protection
+    async def _read(self) -> str:
+        """Read until the stream ends; gives the reason."""
+        stream, connection = self._stream, self._connection
+        size = READ_SIZE
+        try:
+            while True:
+                data = await stream.receive_some(size)
+                self._last_read = trio.current_time()
+                commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
+                await self._handle(commands)
+                if connection.error is not None:
+                    raise connection.error
+                if not data:
+                    return "the peer closed it"
+                size = min(size * 2, READ_SIZE_MAX) if len(data) == size else READ_SIZE
+        except RemoteProtocolError as error:
+            logger.warning("closing the connection of %s: %s", self.remote_address, error)
+            return str(error)
+        except _BROKEN as error:
+            return f"reading failed: {error or type(error).__name__}"
+
+    async def _handle(self, commands: "list[Command]") -> None:
+        answer, high_water = self._calls.answer, self._high_water
+        for command in commands:
+            if command.flag & FLAG_RESPONSE:
+                answer(command)
+                continue
+            if self.closed:
+                return
+            response = self._serve(command)
+            if response is not None and not self.closed:
+                self._answer(command, response)
+            if self._unsent > high_water:
+                await self._wait_unsent(self.limits.low_water)
+
+    # The connection as a whole
+
+    def _watch(self, now: float) -> float:
+        limits = self.limits
+        if now - self._write_began >= limits.stall_timeout:
+            self.abort(f"it took none of {self._unsent} bytes within {limits.stall_timeout:g} s")
+            return math.inf
+        idle_at = max(self._last_read, self._last_write) + limits.idle_timeout
+        if now >= idle_at and self._write_began == math.inf:
+            self.abort(f"nothing was sent or received within {limits.idle_timeout:g} s")
+            return math.inf
+        if self._calls.overdue and now - self._last_read >= limits.silence_timeout:
+            self.abort(f"requests are overdue and nothing was received within {limits.silence_timeout:g} s")
+            return math.inf
+        self._calls.overdue = False
+        stalled_at = self._write_began + limits.stall_timeout
+        return min(idle_at, stalled_at) if self._write_began == math.inf else stalled_at
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the stream until it ends; then close it. Does not raise for what the peer or the network does."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._sweep)
+                    task_status.started()
+                    reason = await self._read()
+                    # A peer may end its side and still wait for answers.
+                    with trio.move_on_after(self.limits.drain_timeout):
+                        await self._wait_unsent(0)
+                    self.abort(reason)
+        except BaseExceptionGroup as group:
+            raise_unwrapped(group)
+        finally:
+            self._begin_close("the task that serves it was cancelled")
+            self._finish()
+            self._wake_drained()
+            try:
+                async with bounded_cleanup(self.limits.drain_timeout):
+                    await self._stream.aclose()
+            except _BROKEN:
+                pass  # closing frees the stream in any case; an error only means that it was not graceful
+
+    async def aclose(self) -> None:
+        try:
+            if self._begin_close("closed by this side"):
+                with trio.move_on_after(self.limits.drain_timeout):
+                    await self._wait_unsent(0)
+        finally:
+            self._begin_close("closed by this side")
+            self._scope.cancel()
+        await self.wait_closed()
+
+
+@asynccontextmanager
+async def open_stream_channel(
+    stream: trio.abc.Stream,
+    handler: "Handler",
+    *,
+    limits: ChannelLimits | None = None,
+    remote_address: str = "unknown:0",
+    local_address: str = "unknown:0",
+    pause_reading: bool = False,
+) -> "AsyncIterator[StreamChannel]":
+    """A channel over `stream` for the length of the block. At its end what is queued is sent within `drain_timeout` and the stream is closed."""
+    channel = StreamChannel(
+        stream, handler, limits=limits, remote_address=remote_address, local_address=local_address, pause_reading=pause_reading
+    )
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(channel.run)
+            try:
+                yield channel
+            finally:
+                await channel.aclose()
+    except BaseExceptionGroup as group:
+        raise_unwrapped(group)

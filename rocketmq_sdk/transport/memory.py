@@ -1,0 +1,292 @@
+"""A network in memory: named addresses, bounded pipes, and faults on demand.
+
+Under a virtual clock a whole cluster runs on it in no time. Its streams keep trio's contract, so whatever speaks over TCP speaks over them.
+"""
+
+from collections import deque
+from typing import Final
+
+import trio
+
+from rocketmq_sdk.errors import ConfigurationError, ConnectError
+
+CAPACITY: Final = 256 * 1024
+READ_SIZE: Final = 64 * 1024
+
+
+class _Pipe:
+    """One direction: pieces of bytes, each with the moment at which it may be read."""
+
+    def __init__(self, capacity: int) -> None:
+        self.delay = 0.0
+        self.ended = False
+        self.failure: str | None = None
+        self.reader_closed = False
+        self._capacity = capacity
+        self._pieces: deque[tuple[float, bytes]] = deque()
+        self._held = 0
+        self._changed = trio.Event()
+
+    def notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def fail(self, reason: str) -> None:
+        self.failure = reason
+        self._pieces.clear()
+        self.notify()
+
+    def check_writable(self) -> None:
+        if self.failure is not None:
+            raise trio.BrokenResourceError(self.failure)
+        if self.ended:
+            raise trio.ClosedResourceError("this side of the stream is closed")
+        if self.reader_closed:
+            raise trio.BrokenResourceError("the peer closed the stream")
+
+    async def write(self, data: bytes) -> None:
+        """Put all bytes into the pipe, waiting for room."""
+        position = 0
+        while position < len(data):
+            self.check_writable()
+            room = self._capacity - self._held
+            if room <= 0:
+                await self._changed.wait()
+                continue
+            piece = data[position : position + room]
+            position += len(piece)
+            self._held += len(piece)
+            self._pieces.append((trio.current_time() + self.delay, piece))
+            self.notify()
+
+    async def wait_room(self) -> None:
+        self.check_writable()
+        while self._held >= self._capacity:
+            await self._changed.wait()
+            self.check_writable()
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Some bytes; none at the end."""
+        while True:
+            if self.reader_closed:
+                raise trio.ClosedResourceError("this side of the stream is closed")
+            if self.failure is not None:
+                raise trio.BrokenResourceError(self.failure)
+            if self._pieces:
+                due, piece = self._pieces[0]
+                if due <= trio.current_time():
+                    return self._take(due, piece, max_bytes)
+                with trio.CancelScope(deadline=due):
+                    await self._changed.wait()
+            elif self.ended:
+                return b""
+            else:
+                await self._changed.wait()
+
+    def _take(self, due: float, piece: bytes, max_bytes: int) -> bytes:
+        if len(piece) > max_bytes:
+            self._pieces[0] = (due, piece[max_bytes:])
+            piece = piece[:max_bytes]
+        else:
+            self._pieces.popleft()
+        self._held -= len(piece)
+        self.notify()
+        return piece
+
+
+class MemoryStream(trio.abc.HalfCloseableStream):
+    """One end of a connection of a `MemoryNetwork`."""
+
+    def __init__(self, outgoing: _Pipe, incoming: _Pipe, local_address: str, remote_address: str) -> None:
+        self.local_address = local_address
+        self.remote_address = remote_address
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._sending = False
+        self._receiving = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether `aclose` was called on this end."""
+        return self._incoming.reader_closed
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            self._outgoing.check_writable()
+            await self._outgoing.write(bytes(data))
+        finally:
+            self._sending = False
+
+    async def wait_send_all_might_not_block(self) -> None:
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            await self._outgoing.wait_room()
+        finally:
+            self._sending = False
+
+    def _begin_sending(self) -> None:
+        if self._sending:
+            raise trio.BusyResourceError("another task is sending on this stream")
+        self._sending = True
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError("max_bytes must be at least 1")
+        if self._receiving:
+            raise trio.BusyResourceError("another task is receiving from this stream")
+        self._receiving = True
+        try:
+            await trio.lowlevel.checkpoint()
+            return await self._incoming.read(READ_SIZE if max_bytes is None else max_bytes)
+        finally:
+            self._receiving = False
+
+    async def send_eof(self) -> None:
+        self._begin_sending()
+        try:
+            await trio.lowlevel.checkpoint()
+            if self.closed:
+                raise trio.ClosedResourceError("this side of the stream is closed")
+            self._outgoing.ended = True
+            self._outgoing.notify()
+        finally:
+            self._sending = False
+
+    async def aclose(self) -> None:
+        self._outgoing.ended = True
+        self._incoming.reader_closed = True
+        self._outgoing.notify()
+        self._incoming.notify()
+        await trio.lowlevel.checkpoint()
+
+    def cut(self, reason: str = "the connection was cut") -> None:
+        """Break both directions for both ends; what was not read yet is lost."""
+        self._outgoing.fail(reason)
+        self._incoming.fail(reason)
+
+    def set_delay(self, seconds: float) -> None:
+        """Have bytes in either direction take so long from now on."""
+        self._outgoing.delay = self._incoming.delay = seconds
+
+
+class MemoryListener(trio.abc.Listener[MemoryStream]):
+    """Accepts the connections that are made to one address."""
+
+    def __init__(self, network: "MemoryNetwork", address: str) -> None:
+        self.address = address
+        self._network = network
+        self._waiting_send, self._waiting = trio.open_memory_channel[MemoryStream](1024)
+
+    async def accept(self) -> MemoryStream:
+        try:
+            return await self._waiting.receive()
+        except (trio.EndOfChannel, trio.ClosedResourceError):
+            raise trio.ClosedResourceError("the listener is closed") from None
+
+    def offer(self, stream: MemoryStream) -> bool:
+        """Queue a new connection; False when too many wait already."""
+        try:
+            self._waiting_send.send_nowait(stream)
+        except trio.WouldBlock:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        self._network.forget(self)
+        while True:
+            try:
+                self._waiting.receive_nowait().cut("nobody accepted the connection")
+            except (trio.WouldBlock, trio.EndOfChannel, trio.ClosedResourceError):
+                break
+        self._waiting_send.close()
+        self._waiting.close()
+        await trio.lowlevel.checkpoint()
+
+
+class MemoryNetwork:
+    """Addresses of the form `host:port` that exist only here. Must be used inside one `trio.run`.
+
+    `capacity` is how many bytes each direction of a connection holds before its sender waits.
+    """
+
+    def __init__(self, *, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._listeners: dict[str, MemoryListener] = {}
+        self._streams: list[MemoryStream] = []
+        self._delays: dict[str, float] = {}
+        self._refused: set[str] = set()
+        self._last_port = 40_000
+
+    def _address(self, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if port != "0":
+            return address
+        self._last_port += 1
+        return f"{host}:{self._last_port}"
+
+    def listen(self, address: str) -> MemoryListener:
+        """Serve an address; port 0 takes a free one (`MemoryListener.address` tells it).
+
+        Raises `ConfigurationError` when it is served already.
+        """
+        address = self._address(address)
+        if address in self._listeners:
+            raise ConfigurationError(f"{address} is served already")
+        listener = self._listeners[address] = MemoryListener(self, address)
+        return listener
+
+    def forget(self, listener: MemoryListener) -> None:
+        """Serve the listener's address no longer. Called by its `aclose`."""
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
+
+    def serves(self, address: str) -> bool:
+        """Whether somebody listens on the address."""
+        return address in self._listeners
+
+    async def connect(self, address: str, *, source: str = "127.0.0.1:0") -> MemoryStream:
+        """Connect to whoever serves the address; `source` is what that side sees, port 0 takes a free one.
+
+        Raises `ConnectError` when nobody listens or the address is told to refuse.
+        """
+        delay = self._delays.get(address, 0.0)
+        await trio.sleep(delay)
+        listener = self._listeners.get(address)
+        if listener is None or address in self._refused:
+            raise ConnectError(f"can not connect to {address}: connection refused", address=address)
+        source = self._address(source)
+        there, back = _Pipe(self._capacity), _Pipe(self._capacity)
+        client = MemoryStream(there, back, source, address)
+        if not listener.offer(MemoryStream(back, there, address, source)):
+            raise ConnectError(f"can not connect to {address}: too many connections wait to be accepted", address=address)
+        client.set_delay(delay)
+        self._streams = [stream for stream in self._streams if not stream.closed]
+        self._streams.append(client)
+        return client
+
+    def delay(self, address: str, seconds: float) -> None:
+        """Let connecting and each direction of connections to the address take `seconds`; 0 ends it."""
+        self._delays[address] = seconds
+        for stream in self._to(address):
+            stream.set_delay(seconds)
+
+    def refuse(self, address: str, refused: bool = True) -> None:
+        """Refuse new connections to the address; open ones live on. `refused=False` ends it."""
+        if refused:
+            self._refused.add(address)
+        else:
+            self._refused.discard(address)
+
+    def cut(self, address: str) -> int:
+        """Break all open connections to the address; gives their number."""
+        streams = self._to(address)
+        for stream in streams:
+            stream.cut()
+        self._streams = [stream for stream in self._streams if stream not in streams]
+        return len(streams)
+
+    def _to(self, address: str) -> list[MemoryStream]:
+        return [stream for stream in self._streams if stream.remote_address == address and not stream.closed]

@@ -1,0 +1,74 @@
+"""TCP byte streams. Foreign exceptions end here: what goes wrong while connecting is a `ConnectError` that keeps its cause."""
+
+import errno
+import socket
+from typing import Final
+
+import trio
+
+from rocketmq_sdk.errors import ConfigurationError, ConnectError
+
+BACKLOG: Final = 1024
+CONNECT_TIMEOUT: Final = 3.0
+
+
+async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
+    """Connect within `timeout` seconds; small writes leave at once (TCP_NODELAY, which trio sets).
+
+    Raises `ConnectError`. Cancellation leaves no socket behind.
+    """
+    address = f"{host}:{port}"
+    with trio.move_on_after(timeout):
+        try:
+            return await trio.open_tcp_stream(host, port)
+        except (OSError, ValueError) as error:  # ValueError: a host name that can not be one
+            raise ConnectError(f"can not connect to {address}: {error}", address=address) from error
+    raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
+
+
+async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
+    """Listen on one port for all address families of `host`; gives the listeners and the port. Port 0 takes any free one, None all addresses.
+
+    Raises `ConfigurationError` when the address can not be bound.
+    """
+    for attempt in range(20):
+        try:
+            return await _bind(host, port)
+        except OSError as error:
+            # A free port of one family may be taken in the other one.
+            if port or error.errno != errno.EADDRINUSE or attempt == 19:
+                raise ConfigurationError(f"can not listen on {host or '*'}:{port}: {error.strerror or error}") from error
+    raise AssertionError("unreachable")
+
+
+async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
+    found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[trio.SocketListener] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                sock = trio.socket.socket(family, kind, protocol)
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
+                    continue
+                raise
+            listeners.append(await _listen(sock, (address[0], port, *address[2:])))
+            port = listeners[-1].socket.getsockname()[1]
+    except BaseException:
+        for listener in listeners:
+            listener.socket.close()
+        raise
+    return listeners, port
+
+
+async def _listen(sock: trio.socket.SocketType, address: tuple[object, ...]) -> trio.SocketListener:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        await sock.bind(address)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return trio.SocketListener(sock)
