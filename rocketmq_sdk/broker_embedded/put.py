@@ -1,7 +1,7 @@
 """What happens to a message between the processors and the log (`HookUtils`, `SendMessageProcessor.handlePutMessageResult`).
 
-Checks of size and of the store's state, then the delay levels: a message with the property DELAY goes to the queue of its level in the schedule topic and
-carries where it wanted to go. Timers and transactions have services of their own, which this broker does not run yet; their messages are refused,
+Checks of size and of the store's state, then the delay levels: a message with the property DELAY goes to the queue of its level in the schedule
+topic and carries where it wanted to go. Timers and transactions have services of their own, which this broker does not run yet; their messages are refused,
 because to store them as ordinary ones would deliver them at once.
 """
 
@@ -138,8 +138,10 @@ _FAILURES: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL),
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
-        "service not available now. It may be caused by one of the following reasons: the broker's disk or its memory limit is full, "
-        "message store has been shut down, etc.",
+        (
+            "service not available now. It may be caused by one of the following reasons: the broker's disk or its memory limit is full, "
+            "message store has been shut down, etc."
+        ),
     ),
     PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
     PutStatus.CREATE_MAPPED_FILE_FAILED: (ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."),

@@ -1,7 +1,7 @@
 """How far each consumer group has consumed each queue (`ConsumerOffsetManager`).
 
-A commit is last-write-wins, also when it goes back. Resets asked for by an administrator are remembered beside the offsets and win over them once: the
-next pull of the queue is told to start there (`useServerSideResetOffset`).
+A commit is last-write-wins, also when it goes back. Resets asked for by an administrator are remembered beside the offsets and win over them
+once: the next pull of the queue is told to start there (`useServerSideResetOffset`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -36,7 +36,6 @@ class BrokerContext:
         "clock",
         "config",
         "consumers",
-        "durable",
         "group_deleted",
         "groups",
         "held_pulls",
@@ -59,7 +58,6 @@ class BrokerContext:
     store_host: bytes
     address: "Callable[[], str]"
     boot_ms: int
-    durable: str | None
     topics: "TopicManager"
     groups: "GroupManager"
     offsets: "ConsumerOffsetManager"

@@ -1,7 +1,7 @@
 """Clients: heartbeats (34), leaving (35), members of a group (38), subscriptions to check (46).
 
-`ClientManageProcessor` and `ConsumerManageProcessor` of Apache RocketMQ 5.4.0. A client is known by its connection: what a heartbeat registers belongs
-to the connection it came on, and ends with it.
+`ClientManageProcessor` and `ConsumerManageProcessor` of Apache RocketMQ 5.4.0. A client is known by its connection: what a heartbeat registers
+belongs to the connection it came on, and ends with it.
 """
 
 from typing import TYPE_CHECKING
@@ -37,7 +37,10 @@ class ClientProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
         self._fingerprints: dict[str, int] = {}
-        context.group_deleted.append(lambda group: self._fingerprints.pop(group, None) and None)
+        context.group_deleted.append(self._forget_group)
+
+    def _forget_group(self, group: str) -> None:
+        self._fingerprints.pop(group, None)
 
     def heartbeat(self, channel: "Channel", request: Command) -> Command:
         """Register a client in the groups that its body names.
@@ -98,7 +101,7 @@ class ClientProcessor:
             self._context.consumers.unregister(channel, header.consumer_group)
         return Command.response()
 
-    def consumer_list(self, channel: "Channel", request: Command) -> Command:
+    def consumer_list(self, _channel: "Channel", request: Command) -> Command:
         """The client ids of a group's members."""
         group = GetConsumerListByGroupRequestHeader.from_ext(request.ext_fields).consumer_group
         ids = self._context.consumers.client_ids(group)
@@ -106,7 +109,7 @@ class ClientProcessor:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}")
         return Command.response(body=ConsumerList(tuple(ids)).encode())
 
-    def check_config(self, channel: "Channel", request: Command) -> Command:
+    def check_config(self, _channel: "Channel", request: Command) -> Command:
         """Whether a subscription can be served; tags always can."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
         if subscription is None or subscription.is_tag_type:

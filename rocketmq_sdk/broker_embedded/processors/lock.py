@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The table of this module."""
 
-    def lock(channel: "Channel", request: Command) -> Command:
+    def lock(_channel: "Channel", request: Command) -> Command:
         body = LockBatchRequestBody.decode(request.body)
         owned = context.locks.lock(body.consumer_group, body.mq_set, body.client_id)
         return Command.response(body=LockBatchResponseBody(tuple(owned)).encode())
 
-    def unlock(channel: "Channel", request: Command) -> Command:
+    def unlock(_channel: "Channel", request: Command) -> Command:
         body = UnlockBatchRequestBody.decode(request.body)
         context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return Command.response()

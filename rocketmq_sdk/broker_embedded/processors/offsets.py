@@ -43,7 +43,7 @@ class OffsetProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
 
-    def query(self, channel: "Channel", request: Command) -> Command:
+    def query(self, _channel: "Channel", request: Command) -> Command:
         """Where a group goes on. Without a stored offset a queue whose first message is still in memory begins at 0."""
         header = QueryConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         offset = self._context.offsets.query(header.consumer_group, header.topic, header.queue_id)
@@ -56,7 +56,7 @@ class OffsetProcessor:
             return Command.response(header=QueryConsumerOffsetResponseHeader(offset=0))
         return Command.response(ResponseCode.QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
-    def update(self, channel: "Channel", request: Command) -> Command:
+    def update(self, _channel: "Channel", request: Command) -> Command:
         """Commit an offset. While a reset waits for the next pull, what clients commit is ignored."""
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         context = self._context
@@ -70,25 +70,25 @@ class OffsetProcessor:
         context.offsets.commit(group, topic, queue_id, header.commit_offset)
         return Command.response()
 
-    def search(self, channel: "Channel", request: Command) -> Command:
+    def search(self, _channel: "Channel", request: Command) -> Command:
         """The offset of a point in time."""
         header = SearchOffsetRequestHeader.from_ext(request.ext_fields)
         boundary = header.boundary_type or BoundaryType.LOWER
         offset = self._context.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         return Command.response(header=SearchOffsetResponseHeader(offset=offset))
 
-    def maximum(self, channel: "Channel", request: Command) -> Command:
+    def maximum(self, _channel: "Channel", request: Command) -> Command:
         """The offset behind the last message; 0 for a queue that is not known."""
         header = GetMaxOffsetRequestHeader.from_ext(request.ext_fields)
         return Command.response(header=GetMaxOffsetResponseHeader(offset=self._context.store.max_offset(header.topic, header.queue_id)))
 
-    def minimum(self, channel: "Channel", request: Command) -> Command:
+    def minimum(self, _channel: "Channel", request: Command) -> Command:
         """The first offset that is still stored; the empty remark is Apache's."""
         header = GetMinOffsetRequestHeader.from_ext(request.ext_fields)
         offset = self._context.store.min_offset(header.topic, header.queue_id)
         return Command.response(header=GetMinOffsetResponseHeader(offset=offset), remark="")
 
-    def earliest(self, channel: "Channel", request: Command) -> Command:
+    def earliest(self, _channel: "Channel", request: Command) -> Command:
         """The store time of the first message, -1 for an empty queue."""
         header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
         store = self._context.store

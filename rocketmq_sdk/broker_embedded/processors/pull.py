@@ -70,14 +70,13 @@ class TagFilter:
         low = tags_code & 0xFFFFFFFF
         return (low - 0x100000000 if low > _INT_MAX else low) in self._codes
 
-    def matches_record(self, properties: "Mapping[str, str]") -> bool:
+    def matches_record(self, _properties: "Mapping[str, str]") -> bool:
         """Tags are decided by their code alone."""
         return True
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(processor: "PullProcessor") -> "dict[int, Handler]":
     """The table of this module."""
-    processor = PullProcessor(context)
     return {RequestCode.PULL_MESSAGE: processor.pull, RequestCode.LITE_PULL_MESSAGE: processor.pull}
 
 
@@ -250,7 +249,7 @@ class PullProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
 
 
-class _Refused(BrokerError):
+class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
     """NO_PERMISSION with the kind of what forbids reading."""
 
     def __init__(self, remark: str, forbidden: int) -> None:

@@ -13,9 +13,22 @@ from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.enums import Permission
-from rocketmq_sdk.model.properties import CLUSTER, DELAY, KEYS, MSG_REGION, POP_CK, PRIORITY, SHARDING_KEY, TAGS, TRACE_ON, TRAN_MSG, UNIQ_KEY, WAIT
+from rocketmq_sdk.model.properties import (
+    CLUSTER,
+    DELAY,
+    KEYS,
+    MSG_REGION,
+    POP_CK,
+    PRIORITY,
+    SHARDING_KEY,
+    TAGS,
+    TRACE_ON,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    without_property,
+)
 from rocketmq_sdk.model.properties import property_in_text as find
-from rocketmq_sdk.model.properties import without_property
 from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, dead_letter_topic, illegal_characters
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, SysFlag
@@ -123,8 +136,8 @@ class SendProcessor:
         created = False
         if config is None or topic not in self._checked:
             created = config is None
-            found = self._check(channel, ext, topic)
-            if type(found) is Command:
+            found = self._check(ext, topic)
+            if isinstance(found, Command):
                 return found
             config = found
         if queue_id < 0:
@@ -214,7 +227,7 @@ class SendProcessor:
         """An error of the send path; it carries region and trace switch too."""
         return Command(code, flag=FLAG_RESPONSE, remark=remark, ext_fields={"MSG_REGION": self._region, "TRACE_ON": self._trace})
 
-    def _check(self, channel: "Channel", ext: dict[str, str], topic: str) -> "TopicConfig | Command":
+    def _check(self, ext: dict[str, str], topic: str) -> "TopicConfig | Command":
         """The checks of a topic in Apache's order; the topic, made when that is allowed, or the refusal."""
         context = self._context
         if context.clock.now_ms() < self._accepting_from:

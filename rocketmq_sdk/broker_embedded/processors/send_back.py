@@ -38,7 +38,7 @@ class SendBackProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
 
-    def send_back(self, channel: "Channel", request: Command) -> Command:
+    def send_back(self, _channel: "Channel", request: Command) -> Command:
         """Store a copy in the group's retry topic, behind a delay level, or in its dead letter topic when it failed too often."""
         header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
         context = self._context

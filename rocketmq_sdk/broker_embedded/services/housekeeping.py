@@ -1,4 +1,4 @@
-"""What the broker does now and then: offsets into their files, silent clients out of their tables (`ClientHousekeepingService`, `ConsumerOffsetManager`).
+"""What the broker does now and then: offsets into their files, silent clients out of their tables (`ClientHousekeepingService`).
 
 Apache scans each 10 s and writes each 5 s; here each task sleeps until something is due.
 """

@@ -64,7 +64,21 @@ class HeldPull:
 class PullHolder:
     """Holds pulls until a message matches or their time is over. `on_arrival` belongs into the store's list of listeners."""
 
-    __slots__ = ("_channels", "_clock", "_deadlines", "_held", "_limit", "_nearer", "_nearest", "_order", "_queues", "_rerun", "_runner", "_woken", "closing")
+    __slots__ = (
+        "_channels",
+        "_clock",
+        "_deadlines",
+        "_held",
+        "_limit",
+        "_nearer",
+        "_nearest",
+        "_order",
+        "_queues",
+        "_rerun",
+        "_runner",
+        "_woken",
+        "closing",
+    )
 
     def __init__(self, clock: "Clock", rerun: Rerun, *, limit: int = DEFAULT_LIMIT) -> None:
         self._clock = clock

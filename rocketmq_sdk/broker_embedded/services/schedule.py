@@ -1,8 +1,8 @@
 """Delay levels: messages that wait in the schedule topic until their time has come (`ScheduleMessageService`).
 
-Each level has a queue in which messages are due in the order in which they came. One task sleeps until the next due message of all levels, where Apache
-looks at every level each 100 ms; a message that arrives in an empty queue wakes it. A message is never delivered early. A put that fails is tried again
-until it succeeds, and the level waits for it.
+Each level has a queue in which messages are due in the order in which they came. One task sleeps until the next due message of all levels, where
+Apache looks at every level each 100 ms; a message that arrives in an empty queue wakes it. A message is never delivered early. A put that fails is
+tried again until it succeeds, and the level waits for it.
 
 How far each level was delivered is kept in `delayOffset.json`, which is written some seconds late: after a crash the last deliveries happen again.
 """
@@ -41,7 +41,20 @@ _SLICE: Final = 64
 class ScheduleService:
     """Delivers delayed messages. `on_arrival` belongs into the store's list of listeners."""
 
-    __slots__ = ("_clock", "_due", "_earlier", "_file", "_late", "_levels", "_offsets", "_sleeping_until", "_store", "_version_step", "data_version", "dirty")
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_earlier",
+        "_file",
+        "_late",
+        "_levels",
+        "_offsets",
+        "_sleeping_until",
+        "_store",
+        "_version_step",
+        "data_version",
+        "dirty",
+    )
 
     def __init__(
         self, store: "MessageStore", config_file: "ConfigFile", levels: "DelayLevels", clock: "Clock", *, version_step: int = 200
@@ -191,7 +204,7 @@ class ScheduleService:
             return True
         result = self._store.put(message)
         if not result.ok:
-            logger.warning("the delayed message at %d could not be put into %s (%s); trying again", physical_offset, message.topic, result.status.name)
+            logger.warning("the delayed message at %d could not be put into %s (%s)", physical_offset, message.topic, result.status.name)
         return result.ok
 
 

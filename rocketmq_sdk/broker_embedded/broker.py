@@ -1,0 +1,260 @@
+"""The embedded broker: a name server and a broker in this process, and the root where all their parts are put together."""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import trio
+
+from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings
+from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
+from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
+from rocketmq_sdk.broker_embedded.services.housekeeping import Housekeeping
+from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.clock import Clock, TrioClock
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
+from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.model.route import join_address, pack_host, split_address
+from rocketmq_sdk.remoting.local import open_local_channel
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.processors import BrokerContext
+    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.dispatch import Dispatcher
+
+MEMORY: Final = ":memory:"
+CLOSE_TIMEOUT: Final = 10.0
+"""Seconds that leaving the block may take, besides the last sync of the store."""
+ABANDON_TIMEOUT: Final = 2.0
+"""The same when the block is left by an exception or a cancellation."""
+_LOCAL_HOST: Final = "127.0.0.1"
+_DEFAULT_PORT: Final = 10911
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
+
+
+class EmbeddedBroker:
+    """A complete name server and broker in this process, in memory or in a directory.
+
+        async with EmbeddedBroker() as broker:
+            async with Producer("shop", namesrv=broker) as producer:
+                ...
+
+    `path` is the directory of a durable store, in the format of Apache's broker; None or ":memory:" keeps everything in memory, isolated from all other
+    brokers and bounded by the setting `memory_limit` (None with the setting `store_path_root_dir` opens that directory). `listen` and `namesrv_listen`
+    open TCP ports for the broker and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free one; without them only this process
+    can reach the broker, by passing it as `namesrv=`. Single settings are given by their Apache names in either spelling, as in
+    `flush_disk_type="SYNC_FLUSH"`; they change `config`.
+
+    Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when it
+    can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is left
+    by an exception or a cancellation) and the time of the last sync. When a service of the broker fails, the block is cancelled and left with one
+    `RocketMQError` that names the service.
+
+    All channels, local ones too, belong to the trio run in which the block was entered; use from another run raises a `RocketMQError`.
+    """
+
+    def __init__(
+        self,
+        path: "str | os.PathLike[str] | None" = None,
+        *,
+        listen: str | int | None = None,
+        namesrv_listen: str | int | None = None,
+        config: BrokerConfig | None = None,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
+        self._live = LiveConfig(resolve_settings(config, settings))
+        root = self._live.current.store_path_root_dir if path is None else os.fspath(path)
+        self._path = None if root is None or root == MEMORY else Path(root)
+        self._listen = _parse_listen(listen)
+        self._namesrv_listen = _parse_listen(namesrv_listen)
+        self._clock = clock or TrioClock()
+        self._running: AbstractAsyncContextManager[None] | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._host = _LOCAL_HOST
+        self._port: int | None = None
+        self._channels: set[Channel] = set()
+        self.address: str | None = None
+        """`host:port` of the broker on TCP; None without `listen`."""
+        self.namesrv_address: str | None = None
+        """`host:port` of the name server on TCP; None without `namesrv_listen`."""
+        self.context: BrokerContext
+        """Managers, services and store, while the broker is open."""
+        self.namesrv: NameServer
+        """The name server, while the broker is open."""
+
+    async def __aenter__(self) -> Self:
+        if self._running is not None:
+            raise ClosedError("a broker object is opened once; make another one")
+        self._running = self._run()
+        await self._running.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        assert self._running is not None
+        return await self._running.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        where = self._path if self._path is not None else MEMORY
+        return f"<EmbeddedBroker {where} {self.address or 'without ports'}>"
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self._live.current
+
+    @property
+    def store(self) -> MessageStore:
+        """The message store, while the broker is open."""
+        return self.context.store
+
+    @property
+    def handler(self) -> "Dispatcher":
+        """The broker's table of handlers, while it is open."""
+        return self._dispatcher
+
+    # The source of channels
+
+    def knows(self, address: str) -> bool:
+        """Whether an address is this broker's own."""
+        return address in (self._own_address(), self.namesrv_address)
+
+    async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery, *, through_codec: bool = False) -> "Channel":
+        """A channel to the name server (None or its address), to the broker (its address), or over TCP to anything else.
+
+        Own channels hand commands over without making bytes, `through_codec` makes and reads them all the same, for tests. Raises `ClosedError` when the
+        broker is not open, `ConnectError` when another address can not be reached.
+        """
+        if self._token is None:
+            raise ClosedError(f"{self!r} is not open")
+        if self._token is not trio.lowlevel.current_trio_token():
+            raise RocketMQError(f"{self!r} lives in another trio.run; give it a port (listen=) and connect to its address")
+        if address is None or address == self.namesrv_address:
+            served, own, opened = self.namesrv.handler, self.namesrv_address or self._own_address(), self._namesrv_channel_opened
+        elif address == self._own_address():
+            served, own, opened = self._dispatcher, address, self._channel_opened
+        else:
+            return await TcpChannelSource().open_channel(address, handler, nursery)
+        return await open_local_channel(served, handler, nursery, server_address=own, on_open=opened, through_codec=through_codec)
+
+    # Life
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        self._token = trio.lowlevel.current_trio_token()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._forget_run)
+            listeners = await self._open_listeners()
+            packed = pack_host(*split_address(self._own_address()))
+            store = await stack.enter_async_context(MessageStore(self.config.store, self._files(), self._clock, packed))
+            self._make_parts(store, packed)
+            async with open_quiet_nursery() as nursery:
+                await self._start(nursery, listeners)
+                limit = ABANDON_TIMEOUT
+                try:
+                    yield
+                    limit = CLOSE_TIMEOUT
+                finally:
+                    async with bounded_cleanup(limit):
+                        await self._close()
+                    nursery.cancel_scope.cancel()
+
+    def _forget_run(self) -> None:
+        self._token = None
+
+    def _files(self) -> FileSystem:
+        if self._path is None:
+            return MemoryFileSystem(self.config.store.memory_limit)
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the store {self._path} can not be opened: {error.strerror}") from error
+        return OsFileSystem(self._path)
+
+    async def _open_listeners(self) -> list[object]:
+        return []
+
+    def _own_address(self) -> str:
+        """The address in records, message ids and, for clients of this process, in routes."""
+        return join_address(self.config.broker_ip1 or self._host, self._port or _DEFAULT_PORT)
+
+    def _make_parts(self, store: MessageStore, packed: bytes) -> None:
+        self.context = make_context(store, self._live, self._clock, packed, self._own_address)
+        self._dispatcher = make_dispatcher(self.context)
+        own_address = dialled_address(lambda: self._port, self._own_address())
+        self.namesrv = NameServer(self._clock, kv_file=ConfigFile(store.files, "kvConfig.json"), own_address=own_address)
+        self._registration = RegistrationService(self._live, self.context.topics, identity=self._identity, namesrv=self.namesrv)
+        self.context.topics.on_change = self._registration.topic_changed
+        self.context.registered = self._registration.waiting
+        self._housekeeping = Housekeeping(self.context)
+        store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival]
+
+    def _identity(self) -> BrokerIdentity:
+        config = self.config
+        host = config.broker_ip2 or split_address(self._own_address())[0]
+        return BrokerIdentity(
+            config.broker_cluster_name, config.broker_name, config.broker_id, self._own_address(), join_address(host, config.ha_listen_port)
+        )
+
+    async def _start(self, nursery: trio.Nursery, listeners: list[object]) -> None:
+        self._registration.register_own()
+        context = self.context
+        services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+            ("long polling", context.held_pulls.run),
+            ("schedule service", context.schedule.run),
+            ("housekeeping", self._housekeeping.run),
+            ("name server", self.namesrv.run),
+            ("registration", self._registration.run),
+        )
+        for name, run in services:
+            nursery.start_soon(_guarded, name, run)
+
+    async def _close(self) -> None:
+        """Everything that leaving means, within the bound of the caller; each step is worth its while without the next ones."""
+        self.context.held_pulls.release_all()
+        await self._registration.unregister()
+        async with trio.open_nursery() as nursery:
+            for channel in list(self._channels):
+                nursery.start_soon(channel.aclose)
+        await self._housekeeping.persist_all()
+
+    def _channel_opened(self, channel: "Channel") -> None:
+        self._channels.add(channel)
+        channel.on_close.append(self._channel_closed)
+
+    def _namesrv_channel_opened(self, channel: "Channel") -> None:
+        self._channels.add(channel)
+        channel.on_close.append(self._channels.discard)
+
+    def _channel_closed(self, channel: "Channel") -> None:
+        self._channels.discard(channel)
+        self.context.held_pulls.channel_closed(channel)
+        self.context.consumers.channel_closed(channel)
+        self.context.producers.channel_closed(channel)
+
+
+async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a service; what ends it becomes an error that names it."""
+    try:
+        await run()
+    except RocketMQError:
+        raise
+    except Exception as error:
+        raise RocketMQError(f"the {name} of the embedded broker failed: {type(error).__name__}: {error}") from error
+
+
+def _parse_listen(listen: str | int | None) -> tuple[str, int] | None:
+    if listen is None:
+        return None
+    if isinstance(listen, int):
+        if not 0 <= listen <= 65535:
+            raise ConfigurationError(f"{listen} is no port")
+        return _LOCAL_HOST, listen
+    return split_address(listen)

@@ -1,0 +1,106 @@
+"""How the parts of a broker are put together, apart from its life in `broker.py`: settings, context, table of handlers."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.managers import offsets as offsets_file
+from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
+from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
+from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
+from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
+from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin, client, lock, offsets, pull, send, send_back
+from rocketmq_sdk.broker_embedded.put import PutPipeline
+from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
+from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
+from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
+from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
+from rocketmq_sdk.broker_embedded.settings import settings_of
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.clock import Clock
+
+
+def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:
+    """The settings given to `EmbeddedBroker`: a configuration changed by single settings under their Python or Apache names.
+
+    Raises `ConfigurationError` for a name that does not exist, with the nearest one that does, and for a bad value.
+    """
+    resolved = config or BrokerConfig()
+    names: dict[str, tuple[str, str]] = {}
+    for cls in (StoreConfig, BrokerConfig):
+        for setting in settings_of(cls).values():
+            names[setting.name] = names[setting.attribute] = (setting.name, setting.attribute)
+    texts: dict[str, str] = {}
+    values: dict[str, object] = {}
+    for name, value in settings.items():
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigurationError(f"the broker has no setting {name!r}{hint}")
+        apache, attribute = names[name]
+        if isinstance(value, str):
+            texts[apache] = value
+        elif isinstance(value, bool):
+            texts[apache] = "true" if value else "false"
+        elif isinstance(value, Enum):
+            texts[apache] = value.name
+        elif isinstance(value, int):
+            texts[apache] = str(value)
+        else:
+            values[attribute] = value
+    resolved, _warnings = resolved.with_settings(texts)
+    return resolved.with_options(values) if values else resolved
+
+
+def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", store_host: bytes, address: Callable[[], str]) -> BrokerContext:
+    """Managers and services over an open store; their files are read.
+
+    Raises `StoreCorruptError` or `FieldError` when a file can not be what it claims to be.
+    """
+    context = BrokerContext()
+    current = config.current
+    context.clock, context.config, context.store, context.store_host, context.address = clock, config, store, store_host, address
+    context.boot_ms = clock.now_ms()
+    context.registered = lambda: None
+    context.topics = TopicManager(ConfigFile(store.files, "topics.json"), config, clock)
+    context.groups = GroupManager(ConfigFile(store.files, "subscriptionGroup.json"), config, clock)
+    context.offsets = ConsumerOffsetManager(
+        ConfigFile(store.files, offsets_file.FILE_NAME), clock, version_step=current.consumer_offset_update_version_step
+    )
+    context.offsets.load()
+    context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
+    context.producers = ProducerManager(clock)
+    context.locks = QueueLocks(clock)
+    context.stats = BrokerStats()
+    levels = DelayLevels(current.store.message_delay_level)
+    context.put = PutPipeline(store, config, levels, clock)
+    context.schedule = ScheduleService(
+        store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
+    )
+    context.schedule.load()
+    context.topic_deleted = [context.stats.remove_topic]
+    context.group_deleted = [context.stats.remove_group]
+    return context
+
+
+def make_dispatcher(context: BrokerContext) -> Dispatcher:
+    """The table of all handlers; completes the context by what holds pulls."""
+    puller = pull.PullProcessor(context)
+    context.held_pulls = PullHolder(context.clock, puller.rerun)
+    dispatcher = Dispatcher(refused=admin.REFUSED)
+    dispatcher.handlers.update(admin.handlers(context))
+    dispatcher.handlers.update(pull.handlers(puller))
+    for module in (send, offsets, client, lock, send_back):
+        dispatcher.handlers.update(module.handlers(context))
+    return dispatcher
