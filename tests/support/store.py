@@ -55,7 +55,8 @@ def open_store(files: FileSystem | None = None, config: StoreConfig | None = Non
 def message(topic: str = "TopicA", queue_id: int = 0, body: bytes = b"hello", *, tag: str | None = None, **fields: Any) -> MessageToStore:
     """A message as the broker hands it in."""
     properties = encode_properties({"UNIQ_KEY": "U1", **({"TAGS": tag} if tag else {}), **fields.pop("properties", {})})
-    return MessageToStore(topic, queue_id, body, properties, born_host=BORN_HOST, born_timestamp=1_700_000_000_000, tags_code=tags_code(tag), **fields)
+    fields = {"born_host": BORN_HOST, "born_timestamp": 1_700_000_000_000, "tags_code": tags_code(tag), **fields}
+    return MessageToStore(topic, queue_id, body, properties, **fields)
 
 
 def bodies(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> list[bytes]:

@@ -21,17 +21,20 @@ DIRECTORY: Final = "config"
 class ConfigFile:
     """A JSON value under a name such as `topics.json`."""
 
-    __slots__ = ("_files", "_lock", "_path", "name")
+    __slots__ = ("_files", "_lock", "_path", "_sound", "name")
 
     def __init__(self, files: FileSystem, name: str) -> None:
         self.name = name
         self._files = files
         self._lock = trio.Lock()
+        self._sound = False
+        """Whether the file is known to hold what this object wrote or read."""
         self._path = f"{DIRECTORY}/{name}"
 
     def load(self) -> object | None:
         """The value last stored; None when there is none. Raises `StoreCorruptError` when neither the file nor its `.bak` can be read."""
         found, value = self._read(self._path)
+        self._sound = found
         if found:
             return value
         backup = f"{self._path}.bak"
@@ -66,9 +69,10 @@ class ConfigFile:
 
     def _replace(self, data: bytes) -> None:
         files = self._files
-        current = files.read(self._path)
-        if current and self._read(self._path)[0]:
+        if (self._sound and files.exists(self._path)) or self._read(self._path)[0]:
             files.rename(self._path, f"{self._path}.bak")
             files.sync_directory(DIRECTORY)
+        self._sound = False
         files.write(self._path, data)
         files.sync_directory(DIRECTORY)
+        self._sound = True

@@ -167,7 +167,7 @@ class ConsumeQueue:
             for file in files:
                 file.sync()
             if directory is not None:
-                for path in (directory, directory.rpartition("/")[0], DIRECTORY):
+                for path in (directory, directory.rpartition("/")[0], DIRECTORY, "."):
                     store_files.sync_directory(path)
 
         return sync

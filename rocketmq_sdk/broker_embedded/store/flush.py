@@ -58,7 +58,7 @@ class LogFlusher:
         self._interval = config.flush_interval_commit_log / 1000
         self._least_bytes = config.flush_commit_log_least_pages * _PAGE
         self._thorough_interval = config.flush_commit_log_thorough_interval / 1000
-        self._thorough_at = clock.monotonic() + self._thorough_interval
+        self._thorough_at = 0.0
         self._appended = trio.Event()
         self._busy = trio.Lock()
         self.idle = False
@@ -72,8 +72,10 @@ class LogFlusher:
         self.idle = False
         self._appended.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
+        self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
             if self.flushed.value >= self._log.position:
                 self._appended = trio.Event()
@@ -122,6 +124,7 @@ class LogFlusher:
                 file.sync()
             if directory is not None:
                 store_files.sync_directory(directory)
+                store_files.sync_directory(".")
 
         return sync
 
@@ -155,8 +158,9 @@ class QueueFlusher:
         self._interval = config.flush_interval_consume_queue / 1000
         self._least_bytes = config.flush_consume_queue_least_pages * _PAGE
         self._thorough_interval = config.flush_consume_queue_thorough_interval / 1000
-        self._thorough_at = clock.monotonic() + self._thorough_interval
+        self._thorough_at = 0.0
         self._appended = trio.Event()
+        self._busy = trio.Lock()
         self.idle = False
 
     def wake(self) -> None:
@@ -164,8 +168,10 @@ class QueueFlusher:
         self.idle = False
         self._appended.set()
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
+        self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
             if not self._table.dirty and not self._table.unsynced:
                 self._appended = trio.Event()
@@ -188,6 +194,10 @@ class QueueFlusher:
 
     async def flush(self, *, thorough: bool) -> None:
         """Write all units out and sync queues with enough of them, all queues when `thorough`; failures are noted, not raised."""
+        async with self._busy:
+            await self._flush(thorough)
+
+    async def _flush(self, thorough: bool) -> None:
         timestamp = self._state.dispatched_timestamp
         if not await self._write_out():
             return

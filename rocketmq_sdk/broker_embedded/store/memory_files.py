@@ -99,6 +99,11 @@ class MemoryFile:
                     del self._chunks[index]
                 else:
                     del self._chunks[index][inside:]
+            self._reserved = min(self._reserved, size)
+            held = self._reserved
+            for index, chunk in self._chunks.items():
+                held += max(0, index * CHUNK + len(chunk) - max(self._reserved, index * CHUNK))
+            self._charge(held - self._charged)
         self._size = size
 
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:

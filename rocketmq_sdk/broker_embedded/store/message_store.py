@@ -132,6 +132,7 @@ class MessageStore:
         self.files.write(ABORT_PATH, str(os.getpid()).encode())
         self.files.sync_directory(".")
 
+    @trio.lowlevel.enable_ki_protection
     async def _close(self) -> None:
         """Make everything durable; only when all of it worked the stop counts as clean."""
         await self._flusher.flush()
@@ -212,6 +213,7 @@ class MessageStore:
 
     # --- appending -------------------------------------------------------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
     def put(self, message: MessageToStore) -> PutResult:
         """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
         state = self._state
@@ -293,6 +295,7 @@ class MessageStore:
                 raise LocalProtocolError(f"a record of {size} bytes does not fit into a log file of {log.file_size} bytes")
             position = log.make_room(size)
 
+    @trio.lowlevel.enable_ki_protection
     def put_batch(self, message: MessageToStore) -> PutResult:
         """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
 
@@ -398,6 +401,7 @@ class MessageStore:
         if self._sync_flush:
             self._dispatch_up_to(self.flushed.value)
 
+    @trio.lowlevel.enable_ki_protection
     def flush_appends(self) -> None:
         """Hand every append to the operating system.
 
@@ -422,6 +426,7 @@ class MessageStore:
             return PutStatus.SERVICE_NOT_AVAILABLE
         return PutStatus.PUT_OK if reached else PutStatus.FLUSH_DISK_TIMEOUT
 
+    @trio.lowlevel.enable_ki_protection
     async def flush(self) -> None:
         """Make everything appended so far durable, log and queues, and write the checkpoint. Raises `StoreError` when the store can not."""
         await self._flusher.flush()

@@ -53,8 +53,11 @@ def is_message_magic(magic: int) -> bool:
     return magic in (MAGIC_V1, MAGIC_V2)
 
 
-def check_record(data: bytes, at: int, position: int, *, check_crc: bool) -> RecordHead | None:
-    """The record at index `at` of `data`, which lies at `position` of the log; None when it is broken or not all there."""
+def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool) -> RecordHead | None:
+    """The record at index `at` of `data`, which lies at `position` of the log; None when it is broken or not all there.
+
+    `topics` remembers decoded topics from call to call.
+    """
     available = len(data) - at
     if available < RECORD_OVERHEAD_V1:
         return None
@@ -85,7 +88,10 @@ def check_record(data: bytes, at: int, position: int, *, check_crc: bool) -> Rec
         return None
     if check_crc and body_length and zlib.crc32(memoryview(data)[body_start:body_end]) & 0x7FFFFFFF != crc:
         return None
-    topic = decode_topic(data[topic_start:topic_end])
+    raw = data[topic_start:topic_end]
+    topic = topics.get(raw)
+    if topic is None:
+        topic = topics[raw] = decode_topic(raw)
     if topic is None:
         return None
     return RecordHead(position, (size, queue_id, queue_offset, physical_offset, sys_flag, fields[10]), topic, data[topic_end + 2 : end])

@@ -26,11 +26,12 @@ _CHUNK = 4 * 1024 * 1024
 class LogScanner:
     """Reads records in order; `end` is the position behind the last whole one."""
 
-    __slots__ = ("_check_crc", "_queue", "end")
+    __slots__ = ("_check_crc", "_queue", "_topics", "end")
 
     def __init__(self, queue: MappedFileQueue, *, check_crc: bool) -> None:
         self._queue = queue
         self._check_crc = check_crc
+        self._topics: dict[bytes, str | None] = {}
         self.end = 0
 
     def records(self, start: int) -> Iterator[RecordHead]:
@@ -46,6 +47,7 @@ class LogScanner:
     def _records_of(self, file: MappedFile) -> Iterator[RecordHead]:
         base = position = self.end
         data = b""
+        topics = self._topics
         while True:
             at = position - base
             if len(data) - at < BLANK_SIZE:
@@ -62,7 +64,7 @@ class LogScanner:
             if size > len(data) - at:
                 data = file.read(position, max(_CHUNK, size))
                 base, at = position, 0
-            head = check_record(data, at, position, check_crc=self._check_crc)
+            head = check_record(data, at, position, topics, check_crc=self._check_crc)
             if head is None:
                 return
             position += size
@@ -75,7 +77,7 @@ class LogScanner:
         size, magic = size_and_magic(data, 0)
         if not is_message_magic(magic) or not 0 < size <= file.size:
             return None
-        return check_record(file.read(file.start, size), 0, file.start, check_crc=self._check_crc)
+        return check_record(file.read(file.start, size), 0, file.start, self._topics, check_crc=self._check_crc)
 
 
 class Recovery:

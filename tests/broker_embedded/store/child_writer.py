@@ -3,6 +3,7 @@
 import sys
 
 import trio
+
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore

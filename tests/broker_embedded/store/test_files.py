@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.consume_queue import PRE_BLANK, UNIT, valid_units
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
+
+LONG = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -92,6 +95,11 @@ def test_memory_is_counted() -> None:
     other.pwrite(b"z" * 10, 39_990)
     files.remove("log")
     assert files.used_bytes == 40_000
+    other.truncate(10_000)
+    assert files.used_bytes == 10_000
+    for _round in range(20):
+        files.write("config/x", b"c" * 20_000)
+    assert files.used_bytes == 30_000
 
 
 def test_config_files(files: FileSystem) -> None:
@@ -117,8 +125,6 @@ def test_config_files(files: FileSystem) -> None:
 
 async def test_config_files_saved_in_order(files: FileSystem) -> None:
     """Concurrent saves end with the last one, and the one before as its copy."""
-    import trio
-
     config = ConfigFile(files, "x.json")
     async with trio.open_nursery() as nursery:
         for number in range(5):
@@ -129,7 +135,7 @@ async def test_config_files_saved_in_order(files: FileSystem) -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)), max_size=50), st.binary(max_size=19))
+@given(st.lists(st.tuples(LONG, st.integers(-5, 2**31 - 1), LONG), max_size=50), st.binary(max_size=19))
 def test_valid_units(units: list[tuple[int, int, int]], rest: bytes) -> None:
     """The column test equals the plain loop."""
     data = b"".join(UNIT.pack(*unit) for unit in units) + rest

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from support.store import bodies, message, open_store, small_config
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
@@ -17,6 +16,7 @@ from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
+from support.store import bodies, message, open_store, small_config
 
 
 @pytest.fixture(params=["memory", "memory-joined", "disk"])
@@ -175,7 +175,12 @@ async def test_get_says_where_it_stands(files: FileSystem) -> None:
         assert (unknown.status, unknown.next_begin_offset, unknown.max_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0)
         for index in range(5):
             store.put(message(body=b"%d" % index))
-        cases = {-1: (GetStatus.OFFSET_TOO_SMALL, 0), 5: (GetStatus.OFFSET_OVERFLOW_ONE, 5), 6: (GetStatus.OFFSET_OVERFLOW_BADLY, 5), 2: (GetStatus.FOUND, 5)}
+        cases = {
+            -1: (GetStatus.OFFSET_TOO_SMALL, 0),
+            5: (GetStatus.OFFSET_OVERFLOW_ONE, 5),
+            6: (GetStatus.OFFSET_OVERFLOW_BADLY, 5),
+            2: (GetStatus.FOUND, 5),
+        }
         for offset, (status, next_offset) in cases.items():
             result = store.get("TopicA", 0, offset, 32)
             assert (result.status, result.next_begin_offset, result.min_offset, result.max_offset) == (status, next_offset, 0, 5)

@@ -9,12 +9,12 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.store import bodies, message, open_store, small_config
 
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.errors import StoreError, StoreLockedError
+from support.store import bodies, message, open_store, small_config
 
 CHILD = Path(__file__).parent / "child_writer.py"
 
@@ -50,7 +50,7 @@ async def test_a_killed_store_has_every_acknowledged_message(files: FileSystem) 
 
 
 async def test_torn_at_each_byte(tmp_path: Path) -> None:
-    """A last record cut anywhere is dropped or, where only its properties are hurt, kept as Apache keeps it; what was before is served, numbering goes on."""
+    """A last record cut anywhere is dropped, or kept as Apache keeps it where only its properties are hurt; numbering goes on."""
     origin = MemoryFileSystem(write_through=True)
     store = await open_store(origin).__aenter__()
     for index in range(5):
@@ -172,12 +172,17 @@ async def test_one_opener_in_a_process(tmp_path: Path) -> None:
             await open_store(files).__aenter__()
 
 
+def start_child(root: Path, life: int) -> subprocess.Popen[bytes]:
+    """A process that appends to the directory."""
+    return subprocess.Popen([sys.executable, str(CHILD), str(root), str(life)], stdout=subprocess.PIPE)
+
+
 @pytest.mark.real_time
 async def test_killed_process_and_other_processes(tmp_path: Path) -> None:
-    """SIGKILL in the middle of a stream of appends: every acknowledged record is there byte for byte. While it lives nobody else opens the directory."""
+    """SIGKILL amid a stream of appends: every acknowledged record is there byte for byte. While it lives nobody else opens the directory."""
     root = tmp_path / "store"
     for life in range(2):
-        child = subprocess.Popen([sys.executable, str(CHILD), str(root), str(life)], stdout=subprocess.PIPE)
+        child = start_child(root, life)
         assert child.stdout is not None
         try:
             lines = [child.stdout.readline() for _ in range(300)]
