@@ -1,0 +1,268 @@
+"""One open channel per address, opened when somebody needs it and opened again after it is lost (`NettyRemotingClient`)."""
+
+import logging
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.backoff import Backoff
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import ClosedError, ConnectError, RequestTimeoutError, RocketMQError
+from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler
+    from rocketmq_sdk.remoting.interceptors import Interceptor
+    from rocketmq_sdk.remoting.source import ChannelSource
+
+logger = logging.getLogger("rocketmq_sdk.remoting")
+
+RECONNECT: Final = Backoff(first=0.05, limit=1.0)
+CLOSE_TIMEOUT: Final = 2.0
+RETIRE_TIMEOUT: Final = 30.0
+
+
+class _Attempt:
+    """One try to connect, shared by all who want the address."""
+
+    __slots__ = ("channel", "ended", "error")
+
+    def __init__(self) -> None:
+        self.ended = trio.Event()
+        self.channel: Channel | None = None
+        self.error: RocketMQError | None = None
+
+
+class _Failures:
+    """Tries in a row that failed, and when the next one is due."""
+
+    __slots__ = ("count", "error", "next_try")
+
+    def __init__(self, error: RocketMQError) -> None:
+        self.count = 0
+        self.next_try = 0.0
+        self.error = error
+
+
+class RemotingClient:
+    """Address → channel. Open it with `RemotingClient.open`; all its channels live in its own nursery.
+
+    Addresses that `source` does not know, and all addresses without a source, are connected over `tcp`. The address None stands for the name server
+    of a source that has one. `on_connect` are told of each new channel, synchronously.
+    """
+
+    def __init__(
+        self,
+        source: "ChannelSource | None",
+        handler: "Handler",
+        nursery: trio.Nursery,
+        *,
+        tcp: "ChannelSource",
+        interceptors: "Sequence[Interceptor]" = (),
+        backoff: Backoff = RECONNECT,
+    ) -> None:
+        self._source = source
+        self._tcp = tcp
+        self.interceptors: list[Interceptor] = list(interceptors)
+        self.on_connect: list[Callable[[str | None, Channel], None]] = []
+        self.closed = False
+        self._handler = handler
+        self._nursery = nursery
+        self._backoff = backoff
+        self._channels: dict[str | None, Channel] = {}
+        self._attempts: dict[str | None, _Attempt] = {}
+        self._failures: dict[str | None, _Failures] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        source: "ChannelSource | None",
+        handler: "Handler",
+        *,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        tls: "ssl.SSLContext | None" = None,
+        limits: "ChannelLimits | None" = None,
+        interceptors: "Sequence[Interceptor]" = (),
+        backoff: Backoff = RECONNECT,
+    ) -> "AsyncIterator[RemotingClient]":
+        """A client for the length of the block. At its end all channels are closed, within a bound.
+
+        `connect_timeout`, `tls` and `limits` hold for what is connected over TCP.
+        """
+        tcp = TcpChannelSource(tls=tls, connect_timeout=connect_timeout, limits=limits)
+        async with open_quiet_nursery() as nursery:
+            client = cls(source, handler, nursery, tcp=tcp, interceptors=interceptors, backoff=backoff)
+            try:
+                yield client
+            finally:
+                async with bounded_cleanup(CLOSE_TIMEOUT):
+                    await client.aclose()
+                nursery.cancel_scope.cancel()
+
+    def channel_nowait(self, address: str | None) -> "Channel | None":
+        """The open channel to an address, or None."""
+        channel = self._channels.get(address)
+        return None if channel is None or channel.closed else channel
+
+    def channels(self) -> "dict[str | None, Channel]":
+        """All open channels by address."""
+        return {address: channel for address, channel in self._channels.items() if not channel.closed}
+
+    async def channel(self, address: str | None, timeout: float) -> "Channel":
+        """The channel to an address; connects when there is none.
+
+        Callers that want the same address at once share one try, which a caller's cancellation does not end. After a failed try the next one waits
+        for a moment that grows up to a second; who has less time than that gets the last error at once. Raises `ConnectError`, `ConfigurationError`
+        for what is no address, `ClosedError` once the client is closed.
+        """
+        channel = self.channel_nowait(address)
+        if channel is not None:
+            await trio.lowlevel.checkpoint()
+            return channel
+        with trio.move_on_after(timeout):
+            return await self._connected(address, trio.current_time() + timeout)
+        raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
+
+    async def _connected(self, address: str | None, deadline: float) -> "Channel":
+        while True:
+            if self.closed:
+                raise ClosedError("the client is closed")
+            channel = self.channel_nowait(address)
+            if channel is not None:
+                return channel
+            attempt = self._attempts.get(address)
+            if attempt is None:
+                failures = self._failures.get(address)
+                if failures is not None and failures.next_try > trio.current_time():
+                    if failures.next_try >= deadline:
+                        await trio.lowlevel.checkpoint()
+                        raise ConnectError(f"{failures.error} (not tried again yet)", address=address) from failures.error
+                    await trio.sleep_until(failures.next_try)
+                    continue
+                attempt = self._attempts[address] = _Attempt()
+                self._nursery.start_soon(self._connect, address, attempt)
+            await attempt.ended.wait()
+            if attempt.channel is not None:
+                return attempt.channel
+            assert attempt.error is not None
+            if not isinstance(attempt.error, ConnectError):
+                raise attempt.error
+            raise ConnectError(str(attempt.error), address=address) from attempt.error
+
+    async def _connect(self, address: str | None, attempt: _Attempt) -> None:
+        try:
+            source = self._source
+            if source is None or (address is not None and not source.knows(address)):
+                source = self._tcp
+            channel = await source.open_channel(address, self._handler, self._nursery)
+        except ConnectError as error:
+            attempt.error = error
+            self._failed(address, error)
+        except RocketMQError as error:
+            attempt.error = error
+        except Exception as error:
+            logger.exception("connecting to %s failed in an unforeseen way", address)
+            attempt.error = ConnectError(f"can not connect to {address}: {error!r}", address=address)
+            self._failed(address, attempt.error)
+        else:
+            attempt.channel = channel
+            self._opened(address, channel)
+        finally:
+            if attempt.channel is None and attempt.error is None:
+                attempt.error = ClosedError("the client is closed")
+            del self._attempts[address]
+            attempt.ended.set()
+
+    def _failed(self, address: str | None, error: RocketMQError) -> None:
+        failures = self._failures.get(address)
+        if failures is None:
+            failures = self._failures[address] = _Failures(error)
+        failures.error = error
+        failures.next_try = trio.current_time() + self._backoff.delay(failures.count, random.random())
+        failures.count += 1
+
+    def _opened(self, address: str | None, channel: "Channel") -> None:
+        self._failures.pop(address, None)
+        if self.closed:
+            channel.abort("the client is closed")
+            return
+        self._channels[address] = channel
+        channel.on_close.append(lambda closed: self._dropped(address, closed))
+        if channel.closed:
+            self._dropped(address, channel)
+            return
+        for hook in list(self.on_connect):
+            try:
+                hook(address, channel)
+            except Exception:
+                logger.exception("a hook for the new connection to %s failed", address)
+
+    def _dropped(self, address: str | None, channel: "Channel") -> None:
+        if self._channels.get(address) is channel:
+            del self._channels[address]
+
+    async def call(self, address: str | None, command: "Command", timeout: float) -> "Command":
+        """Send a request to an address and wait for its answer, whatever its code; `timeout` covers connecting too.
+
+        When the peer asks to go away (1500) the address is connected anew and the request sent once more. Raises as `channel` and `Channel.call` do;
+        `outcome_unknown` tells whether the request may have been sent.
+        """
+        deadline = trio.current_time() + timeout
+        self.prepare(address, command)
+        channel = await self.channel(address, timeout)
+        response = await channel.call(command, self._left(deadline, address))
+        if response.code == ResponseCode.GO_AWAY:
+            self._dropped(address, channel)
+            self._nursery.start_soon(self._retire, channel)
+            channel = await self.channel(address, self._left(deadline, address))
+            response = await channel.call(command, self._left(deadline, address))
+        for interceptor in self.interceptors:
+            interceptor.after(command, response, address)
+        return response
+
+    async def send_oneway(self, address: str | None, command: "Command", timeout: float) -> None:
+        """Queue a one-way request; `timeout` is for connecting. Raises as `channel` does, and `TooManyRequestsError`."""
+        self.prepare(address, command)
+        (await self.channel(address, timeout)).send_oneway(command)
+
+    def prepare(self, address: str | None, command: "Command") -> None:
+        """Run the interceptors' `before`. For callers that use a channel directly."""
+        for interceptor in self.interceptors:
+            interceptor.before(command, address)
+
+    @staticmethod
+    def _left(deadline: float, address: str | None) -> float:
+        left = deadline - trio.current_time()
+        if left <= 0.0:
+            raise RequestTimeoutError(f"connecting to {address} took all the time of the request", address=address, outcome_unknown=False)
+        return left
+
+    async def _retire(self, channel: "Channel") -> None:
+        """Close a channel that the peer wants to be rid of, after a time in which requests under way on it may be answered."""
+        with trio.move_on_after(RETIRE_TIMEOUT):
+            await channel.wait_closed()
+        await channel.aclose()
+
+    async def close_channel(self, address: str | None) -> None:
+        """Close the channel to an address, if there is one."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.aclose()
+
+    async def aclose(self) -> None:
+        """Close all channels, sending what is queued within each one's `drain_timeout`. Nothing can be opened any more."""
+        self.closed = True
+        channels = list(self._channels.values())
+        self._channels.clear()
+        async with trio.open_nursery() as nursery:
+            for channel in channels:
+                nursery.start_soon(channel.aclose)

@@ -1,0 +1,181 @@
+"""Accepts connections and serves all of them with one handler (`NettyRemotingServer`)."""
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rocketmq_sdk.errors import ConnectError
+from rocketmq_sdk.lifecycle import bounded_cleanup
+from rocketmq_sdk.remoting.channel import ChannelLimits
+from rocketmq_sdk.remoting.ends import stream_ends
+from rocketmq_sdk.remoting.local import LOCAL_ADDRESS, LocalChannel, check_same_run, open_local_channel
+from rocketmq_sdk.remoting.stream import StreamChannel
+from rocketmq_sdk.transport.tls import TlsMode, accept_tls
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_sdk.remoting.channel import Channel, Handler
+
+logger = logging.getLogger("rocketmq_sdk.remoting")
+
+STOP_TIMEOUT: Final = 3.0
+ACCEPT_PAUSE: Final = 0.1
+FIRST_BYTE_TIMEOUT: Final = 120.0
+
+
+class RemotingServer:
+    """One handler, many channels.
+
+    `on_open` and `on_close` are told of each channel, over streams and in process, synchronously. With `tls`, or a `tls_mode` other than permissive,
+    the first byte of a connection decides whether it speaks TLS. Over `max_connections` new streams are closed at once.
+    """
+
+    def __init__(
+        self,
+        handler: "Handler",
+        *,
+        limits: ChannelLimits | None = None,
+        on_open: "Callable[[Channel], None] | None" = None,
+        on_close: "Callable[[Channel], None] | None" = None,
+        tls: "ssl.SSLContext | None" = None,
+        tls_mode: TlsMode = TlsMode.PERMISSIVE,
+        max_connections: int = 10000,
+    ) -> None:
+        self.channels: dict[int, Channel] = {}
+        self._handler = handler
+        self._limits = limits or ChannelLimits()
+        self._on_open = on_open
+        self._on_close = on_close
+        self._tls = tls
+        self._tls_mode = tls_mode
+        self._max_connections = max_connections
+        self._streams = 0
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    async def serve(self, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Accept and serve until cancelled; then accept no more, send what is queued within a bound, and close all channels of streams.
+
+        Closes the listeners. Never raises for what a connection does.
+        """
+        self._token = trio.lowlevel.current_trio_token()
+        served: set[StreamChannel] = set()
+        async with trio.open_nursery() as nursery:
+            connections: trio.Nursery = await nursery.start(self._host)
+            try:
+                async with trio.open_nursery() as accepting:
+                    for listener in listeners:
+                        accepting.start_soon(self._accept, listener, connections, served)
+                    task_status.started()
+            finally:
+                async with bounded_cleanup(STOP_TIMEOUT):
+                    for listener in listeners:
+                        await listener.aclose()
+                    async with trio.open_nursery() as closing:
+                        for channel in list(served):
+                            closing.start_soon(channel.aclose)
+                connections.cancel_scope.cancel()
+
+    @staticmethod
+    async def _host(task_status: trio.TaskStatus[trio.Nursery]) -> None:
+        """The nursery of connections. It outlives the cancellation that ends accepting, so that they can be drained; `serve` ends it."""
+        async with trio.open_nursery() as connections:
+            connections.cancel_scope.shield = True
+            task_status.started(connections)
+            await trio.sleep_forever()
+
+    async def _accept(self, listener: "trio.abc.Listener[Any]", connections: trio.Nursery, served: set[StreamChannel]) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                # Out of descriptors or memory, or a peer that is gone already: the others are served on.
+                logger.error("can not accept a connection: %s", error)
+                await trio.sleep(ACCEPT_PAUSE)
+                continue
+            connections.start_soon(self._serve_stream, stream, served)
+
+    async def _serve_stream(self, stream: trio.abc.Stream, served: set[StreamChannel]) -> None:
+        ends = stream_ends(stream)
+        if self._streams >= self._max_connections:
+            logger.warning("closing a new connection of %s: %d are open, the limit", ends.remote_address, self._streams)
+            await trio.aclose_forcefully(stream)
+            return
+        self._streams += 1
+        try:
+            if self._tls is not None or self._tls_mode is not TlsMode.PERMISSIVE:
+                stream = await self._secured(stream, ends.remote_address)
+            channel = StreamChannel(
+                stream,
+                self._handler,
+                limits=self._limits,
+                remote_address=ends.remote_address,
+                local_address=ends.local_address,
+                remote_host_packed=ends.remote_host_packed,
+                pause_reading=True,
+            )
+            served.add(channel)
+            try:
+                self._opened(channel)
+                await channel.run()
+            finally:
+                served.discard(channel)
+        except ConnectError as error:
+            logger.info("closed a new connection: %s", error)
+        except Exception:
+            logger.exception("serving the connection of %s failed", ends.remote_address)
+        finally:
+            self._streams -= 1
+
+    async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
+        with trio.move_on_after(FIRST_BYTE_TIMEOUT):
+            return await accept_tls(stream, self._tls, mode=self._tls_mode, address=address)
+        raise ConnectError(f"{address} sent nothing within {FIRST_BYTE_TIMEOUT:g} s", address=address)
+
+    async def local(
+        self,
+        client_handler: "Handler",
+        nursery: trio.Nursery,
+        *,
+        address: str = LOCAL_ADDRESS,
+        limits: ChannelLimits | None = None,
+        through_codec: bool = False,
+    ) -> LocalChannel:
+        """A channel to this server inside the process; its tasks live in `nursery`, the client's. `address` is what the client sees.
+
+        Raises `WrongRunError` when this server serves in another `trio.run`.
+        """
+        if self._token is None:
+            self._token = trio.lowlevel.current_trio_token()
+        check_same_run(self._token)
+        return await open_local_channel(
+            self._handler,
+            client_handler,
+            nursery,
+            limits=limits,
+            server_limits=self._limits,
+            server_address=address,
+            on_open=self._opened,
+            through_codec=through_codec,
+        )
+
+    def _opened(self, channel: "Channel") -> None:
+        self.channels[channel.channel_id] = channel
+        channel.on_close.append(self._closed)
+        if self._on_open is not None:
+            self._on_open(channel)
+
+    def _closed(self, channel: "Channel") -> None:
+        self.channels.pop(channel.channel_id, None)
+        if self._on_close is not None:
+            self._on_close(channel)
+
+    async def aclose(self) -> None:
+        """Close all channels that are open, in process ones too. What `serve` accepts goes on until it is cancelled."""
+        async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as nursery:
+            for channel in list(self.channels.values()):
+                nursery.start_soon(channel.aclose)
