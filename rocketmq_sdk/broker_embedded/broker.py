@@ -1,11 +1,11 @@
 """The embedded broker: a name server and a broker in this process, and the root where all their parts are put together."""
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import trio
 
@@ -22,12 +22,16 @@ from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
 from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
-from rocketmq_sdk.remoting.local import open_local_channel
+from rocketmq_sdk.remoting.client import RemotingClient
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.local import check_same_run
+from rocketmq_sdk.remoting.server import RemotingServer
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
     from rocketmq_sdk.remoting.channel import Channel, Handler
-    from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 MEMORY: Final = ":memory:"
 CLOSE_TIMEOUT: Final = 10.0
@@ -36,7 +40,7 @@ ABANDON_TIMEOUT: Final = 2.0
 """The same when the block is left by an exception or a cancellation."""
 _LOCAL_HOST: Final = "127.0.0.1"
 _DEFAULT_PORT: Final = 10911
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::", ""})
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
 class EmbeddedBroker:
@@ -46,10 +50,10 @@ class EmbeddedBroker:
             async with Producer("shop", namesrv=broker) as producer:
                 ...
 
-    `path` is the directory of a durable store, in the format of Apache's broker; None or ":memory:" keeps everything in memory, isolated from all other
-    brokers and bounded by the setting `memory_limit` (None with the setting `store_path_root_dir` opens that directory). `listen` and `namesrv_listen`
-    open TCP ports for the broker and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free one; without them only this process
-    can reach the broker, by passing it as `namesrv=`. Single settings are given by their Apache names in either spelling, as in
+    `path` is the directory of a durable store, in the format of Apache's broker; None or ":memory:" keeps everything in memory, isolated from all
+    other brokers and bounded by the setting `memory_limit` (None with the setting `store_path_root_dir` opens that directory). `listen` and
+    `namesrv_listen` open TCP ports for the broker and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free one; without them
+    only this process can reach the broker, by passing it as `namesrv=`. Single settings are given by their Apache names in either spelling, as in
     `flush_disk_type="SYNC_FLUSH"`; they change `config`.
 
     Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when it
@@ -80,7 +84,7 @@ class EmbeddedBroker:
         self._token: trio.lowlevel.TrioToken | None = None
         self._host = _LOCAL_HOST
         self._port: int | None = None
-        self._channels: set[Channel] = set()
+        self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
         self.namesrv_address: str | None = None
@@ -89,6 +93,10 @@ class EmbeddedBroker:
         """Managers, services and store, while the broker is open."""
         self.namesrv: NameServer
         """The name server, while the broker is open."""
+        self.server: RemotingServer
+        """The broker's ends of all connections, while it is open."""
+        self.namesrv_server: RemotingServer
+        """The name server's ends of all connections, while it is open."""
 
     async def __aenter__(self) -> Self:
         if self._running is not None:
@@ -116,7 +124,7 @@ class EmbeddedBroker:
         return self.context.store
 
     @property
-    def handler(self) -> "Dispatcher":
+    def handler(self) -> Dispatcher:
         """The broker's table of handlers, while it is open."""
         return self._dispatcher
 
@@ -129,20 +137,18 @@ class EmbeddedBroker:
     async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery, *, through_codec: bool = False) -> "Channel":
         """A channel to the name server (None or its address), to the broker (its address), or over TCP to anything else.
 
-        Own channels hand commands over without making bytes, `through_codec` makes and reads them all the same, for tests. Raises `ClosedError` when the
-        broker is not open, `ConnectError` when another address can not be reached.
+        Own channels hand commands over without making bytes, `through_codec` makes and reads them all the same, for tests. Raises `ClosedError` when
+        the broker is not open, `ConnectError` when another address can not be reached.
         """
         if self._token is None:
             raise ClosedError(f"{self!r} is not open")
-        if self._token is not trio.lowlevel.current_trio_token():
-            raise RocketMQError(f"{self!r} lives in another trio.run; give it a port (listen=) and connect to its address")
+        check_same_run(self._token)
+        own = self._own_address()
         if address is None or address == self.namesrv_address:
-            served, own, opened = self.namesrv.handler, self.namesrv_address or self._own_address(), self._namesrv_channel_opened
-        elif address == self._own_address():
-            served, own, opened = self._dispatcher, address, self._channel_opened
-        else:
-            return await TcpChannelSource().open_channel(address, handler, nursery)
-        return await open_local_channel(served, handler, nursery, server_address=own, on_open=opened, through_codec=through_codec)
+            return await self.namesrv_server.local(handler, nursery, address=own, through_codec=through_codec)
+        if address == own:
+            return await self.server.local(handler, nursery, address=own, through_codec=through_codec)
+        return await TcpChannelSource().open_channel(address, handler, nursery)
 
     # Life
 
@@ -151,10 +157,11 @@ class EmbeddedBroker:
         self._token = trio.lowlevel.current_trio_token()
         async with AsyncExitStack() as stack:
             stack.callback(self._forget_run)
-            listeners = await self._open_listeners()
+            listeners = await self._open_listeners(stack)
             packed = pack_host(*split_address(self._own_address()))
             store = await stack.enter_async_context(MessageStore(self.config.store, self._files(), self._clock, packed))
-            self._make_parts(store, packed)
+            caller = await self._open_caller(stack)
+            self._make_parts(store, packed, caller)
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
                 limit = ABANDON_TIMEOUT
@@ -178,22 +185,46 @@ class EmbeddedBroker:
             raise StoreError(f"the store {self._path} can not be opened: {error.strerror}") from error
         return OsFileSystem(self._path)
 
-    async def _open_listeners(self) -> list[object]:
-        return []
+    async def _open_listeners(self, stack: AsyncExitStack) -> "list[list[trio.SocketListener]]":
+        """Bind what has to be bound, broker first; the port is known before the store opens, because records hold it."""
+        opened: list[list[trio.SocketListener]] = []
+        for wanted in (self._listen, self._namesrv_listen):
+            listeners: list[trio.SocketListener] = []
+            if wanted is not None:
+                listeners, port = await open_tcp_listeners(*wanted)
+                stack.callback(_close_all, listeners)
+                address = join_address(_stable_host(listeners), port)
+                if wanted is self._listen:
+                    self._host, self._port = _stable_host(listeners), port
+                    self.address = self._own_address()
+                else:
+                    self.namesrv_address = address
+            opened.append(listeners)
+        return opened
+
+    async def _open_caller(self, stack: AsyncExitStack) -> RemotingClient | None:
+        """What carries calls to name servers elsewhere."""
+        if not self.config.namesrv_addr:
+            return None
+        return await stack.enter_async_context(RemotingClient.open(TcpChannelSource(), Dispatcher()))
 
     def _own_address(self) -> str:
         """The address in records, message ids and, for clients of this process, in routes."""
         return join_address(self.config.broker_ip1 or self._host, self._port or _DEFAULT_PORT)
 
-    def _make_parts(self, store: MessageStore, packed: bytes) -> None:
+    def _make_parts(self, store: MessageStore, packed: bytes, caller: RemotingClient | None) -> None:
         self.context = make_context(store, self._live, self._clock, packed, self._own_address)
         self._dispatcher = make_dispatcher(self.context)
         own_address = dialled_address(lambda: self._port, self._own_address())
         self.namesrv = NameServer(self._clock, kv_file=ConfigFile(store.files, "kvConfig.json"), own_address=own_address)
-        self._registration = RegistrationService(self._live, self.context.topics, identity=self._identity, namesrv=self.namesrv)
+        self._registration = RegistrationService(
+            self._live, self.context.topics, identity=self._identity, namesrv=self.namesrv, caller=caller
+        )
         self.context.topics.on_change = self._registration.topic_changed
         self.context.registered = self._registration.waiting
         self._housekeeping = Housekeeping(self.context)
+        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed)
+        self.namesrv_server = RemotingServer(self.namesrv.handler)
         store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival]
 
     def _identity(self) -> BrokerIdentity:
@@ -203,7 +234,7 @@ class EmbeddedBroker:
             config.broker_cluster_name, config.broker_name, config.broker_id, self._own_address(), join_address(host, config.ha_listen_port)
         )
 
-    async def _start(self, nursery: trio.Nursery, listeners: list[object]) -> None:
+    async def _start(self, nursery: trio.Nursery, listeners: "list[list[trio.SocketListener]]") -> None:
         self._registration.register_own()
         context = self.context
         services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
@@ -215,26 +246,36 @@ class EmbeddedBroker:
         )
         for name, run in services:
             nursery.start_soon(_guarded, name, run)
+        for server, listening in zip((self.server, self.namesrv_server), listeners, strict=True):
+            if listening:
+                await nursery.start(self._accept, server, listening)
+
+    async def _accept(
+        self, server: RemotingServer, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve listeners until the broker closes."""
+        ended = trio.Event()
+        try:
+            with trio.CancelScope() as scope:
+                self._accepting.append((scope, ended))
+                await server.serve(listeners, task_status=task_status)
+        finally:
+            ended.set()
 
     async def _close(self) -> None:
         """Everything that leaving means, within the bound of the caller; each step is worth its while without the next ones."""
         self.context.held_pulls.release_all()
+        await self._housekeeping.persist_all()
         await self._registration.unregister()
-        async with trio.open_nursery() as nursery:
-            for channel in list(self._channels):
-                nursery.start_soon(channel.aclose)
+        for scope, _ended in self._accepting:
+            scope.cancel()
+        for _scope, ended in self._accepting:
+            await ended.wait()
+        for server in (self.server, self.namesrv_server):
+            await server.aclose()
         await self._housekeeping.persist_all()
 
-    def _channel_opened(self, channel: "Channel") -> None:
-        self._channels.add(channel)
-        channel.on_close.append(self._channel_closed)
-
-    def _namesrv_channel_opened(self, channel: "Channel") -> None:
-        self._channels.add(channel)
-        channel.on_close.append(self._channels.discard)
-
     def _channel_closed(self, channel: "Channel") -> None:
-        self._channels.discard(channel)
         self.context.held_pulls.channel_closed(channel)
         self.context.consumers.channel_closed(channel)
         self.context.producers.channel_closed(channel)
@@ -248,6 +289,17 @@ async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
         raise
     except Exception as error:
         raise RocketMQError(f"the {name} of the embedded broker failed: {type(error).__name__}: {error}") from error
+
+
+def _close_all(listeners: "list[trio.SocketListener]") -> None:
+    for listener in listeners:
+        listener.socket.close()
+
+
+def _stable_host(listeners: "list[trio.SocketListener]") -> str:
+    """The bound address, IPv4 first; 127.0.0.1 for a wildcard."""
+    hosts = sorted((str(listener.socket.getsockname()[0]) for listener in listeners), key=lambda host: ":" in host)
+    return _LOCAL_HOST if hosts[0] in _WILDCARDS else hosts[0]
 
 
 def _parse_listen(listen: str | int | None) -> tuple[str, int] | None:

@@ -1,8 +1,8 @@
 """What happens to a message between the processors and the log (`HookUtils`, `SendMessageProcessor.handlePutMessageResult`).
 
 Checks of size and of the store's state, then the delay levels: a message with the property DELAY goes to the queue of its level in the schedule
-topic and carries where it wanted to go. Timers and transactions have services of their own, which this broker does not run yet; their messages are refused,
-because to store them as ordinary ones would deliver them at once.
+topic and carries where it wanted to go. Timers and transactions have services of their own, which this broker does not run yet; their messages are
+refused, because to store them as ordinary ones would deliver them at once.
 """
 
 from typing import TYPE_CHECKING, Final
