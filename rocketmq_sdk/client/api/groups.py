@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.client.api.call import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.groups import ConsumerList, SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
 from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import GetConsumerListByGroupRequestHeader, LockBatchMqRequestHeader, UnlockBatchMqRequestHeader
@@ -13,7 +14,10 @@ from rocketmq_sdk.protocol.headers.groups import DeleteSubscriptionGroupRequestH
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from collections.abc import Iterable
+
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 
 async def consumer_ids(client: Caller, address: str, group: str, timeout: float | None = None) -> list[str]:
@@ -25,6 +29,13 @@ async def consumer_ids(client: Caller, address: str, group: str, timeout: float 
         return []
     body = checked(response, address=address, group=group).body
     return list(ConsumerList.decode(body).consumer_id_list) if body else []
+
+
+async def check_client_config(client: Caller, address: str, group: str, subscription: "SubscriptionData", timeout: float | None = None) -> None:
+    """Ask a broker whether it can serve a subscription (46); raises its error when it can not."""
+    body = CheckClientRequestBody(client.client_id, group, None, subscription).encode()
+    response = await client.call_address(address, Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=body), timeout)
+    checked(response, address=address, topic=subscription.topic, group=group)
 
 
 async def lock_batch(

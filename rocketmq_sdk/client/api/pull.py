@@ -1,0 +1,76 @@
+"""Pulling messages out of one queue."""
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.model.enums import PullStatus
+from rocketmq_sdk.model.results import PullResult
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketmq_sdk.protocol.message_codec import decode_messages
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+_STATUS: Final[dict[int, PullStatus]] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+_END: Final = b"\x02"
+
+
+async def pull_message(
+    client: "Caller", address: str, broker_name: str, header: PullMessageRequestHeader, timeout: float, *, tags: frozenset[str] = frozenset()
+) -> PullResult:
+    """One pull (11, or 361 with the LITE_PULL flag) from the broker at `address`.
+
+    `timeout` in seconds must be longer than the time that the header lets the broker hold the pull. With `tags` messages with another tag are left out,
+    because brokers filter by hash only. Raises the error of any code that is no outcome of a pull. Cancellation drops the answer when it comes; nothing
+    is lost by it.
+    """
+    code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullSysFlag.LITE_PULL else RequestCode.PULL_MESSAGE
+    response = await client.call_address(address, Command.request(code, header), timeout)
+    return pull_result(response, broker_name, address, header, tags=tags)
+
+
+def pull_result(
+    response: Command, broker_name: str, address: str, header: PullMessageRequestHeader, *, tags: frozenset[str] = frozenset()
+) -> PullResult:
+    """What an answer to a pull says, messages decoded and inflated (`PullAPIWrapper.processPullResult`).
+
+    Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
+    """
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise broker_error(response.code, response.remark, address=address, topic=header.topic, group=header.consumer_group)
+    found = PullMessageResponseHeader.from_ext(response.ext_fields)
+    messages: list[ReceivedMessage] = []
+    if status is PullStatus.FOUND:
+        messages = decode_messages(response.body, broker_name=broker_name)
+        if found.offset_delta:
+            for message in messages:
+                message.offset += found.offset_delta
+        if tags:
+            messages = [message for message in messages if message.tags in tags]
+        _add_bounds(messages, found)
+    return PullResult(status, found.next_begin_offset, found.min_offset, found.max_offset, messages, found.suggest_which_broker_id)
+
+
+def _add_bounds(messages: "list[ReceivedMessage]", found: PullMessageResponseHeader) -> None:
+    # Appended undecoded: decoding the properties of each message would double what a message costs.
+    low, high = str(found.min_offset), str(found.max_offset)
+    bounds = f"MIN_OFFSET\x01{low}\x02MAX_OFFSET\x01{high}\x02".encode()
+    for message in messages:
+        raw = message._properties_raw
+        message._properties_raw = raw + bounds if raw[-1:] == _END or not raw else raw + _END + bounds
+        decoded = message._properties
+        if decoded is not None:
+            decoded["MIN_OFFSET"] = low
+            decoded["MAX_OFFSET"] = high

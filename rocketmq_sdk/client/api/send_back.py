@@ -1,0 +1,105 @@
+"""Handing a message back to the broker, to be delivered again later; and the detour when that fails.
+
+Apache RocketMQ 5.4.0: `DefaultMQPushConsumerImpl.sendMessageBack`.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.model import properties as names
+from rocketmq_sdk.model.properties import encode_properties
+from rocketmq_sdk.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, retry_topic
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+
+FIRST_RETRY_LEVEL: Final = 3
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_NOT_COPIED: Final = (names.TRAN_MSG, names.MIN_OFFSET, names.MAX_OFFSET, names.CRC32)
+
+
+async def consumer_send_back(
+    client: Caller,
+    broker_name: str,
+    group: str,
+    commit_log_offset: int,
+    *,
+    delay_level: int = 0,
+    origin_message_id: str | None = None,
+    origin_topic: str | None = None,
+    max_reconsume_times: int | None = None,
+    timeout: float | None = 5.0,
+) -> None:
+    """Send one consumed message back to the broker that stores it (36).
+
+    `delay_level` 0 lets the broker choose by the number of tries, below 0 means the dead letter topic. Raises the broker's error; after a timeout the
+    message may be scheduled again all the same.
+    """
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=commit_log_offset,
+        group=group,
+        delay_level=delay_level,
+        origin_msg_id=origin_message_id,
+        origin_topic=origin_topic,
+        max_reconsume_times=max_reconsume_times,
+        bname=broker_name,
+    )
+    command = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+    checked(await client.call_broker(broker_name, command, timeout), topic=origin_topic, group=group)
+
+
+async def send_retry_message(
+    client: Caller,
+    queue: "MessageQueue",
+    group: str,
+    message: "ReceivedMessage",
+    *,
+    delay_level: int = 0,
+    max_reconsume_times: int,
+    born_timestamp: int,
+    timeout: float | None = 5.0,
+) -> None:
+    """Send a copy of a message to a queue of the group's retry topic (310), for when its own broker can not be asked.
+
+    `delay_level` as in `consumer_send_back`; where the broker would choose, the delay grows with each attempt as it would there. (Apache's client
+    forgets the level here, so that a message given up would come back.) Raises the broker's error unless the copy was stored.
+    """
+    attempt = message.reconsume_times + 1 if delay_level >= 0 else max(max_reconsume_times, message.reconsume_times) + 1
+    properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    properties.setdefault(names.RETRY_TOPIC, message.topic)
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_message_id)
+    properties[names.RECONSUME_TIME] = str(attempt)
+    properties[names.MAX_RECONSUME_TIMES] = str(max_reconsume_times)
+    properties[names.DELAY] = str(delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times)
+    header = SendMessageRequestHeaderV2(
+        producer_group=INNER_PRODUCER_GROUP,
+        topic=retry_topic(group),
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=message.sys_flag & SysFlag.MULTI_TAGS,
+        born_timestamp=born_timestamp,
+        flag=message.flag,
+        properties=encode_properties(properties),
+        reconsume_times=attempt,
+        unit_mode=False,
+        max_reconsume_times=max_reconsume_times,
+        batch=False,
+        bname=queue.broker_name,
+    )
+    response = await client.call_broker(queue.broker_name, Command.request(RequestCode.SEND_MESSAGE_V2, header, body=message.body), timeout)
+    if response.code not in _STORED:
+        raise broker_error(response.code, response.remark, topic=queue.topic, group=group)

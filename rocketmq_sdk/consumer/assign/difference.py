@@ -1,0 +1,38 @@
+"""What one round of rebalancing changes: a comparison of what a member owns with what it should own."""
+
+from collections.abc import Collection, Sequence
+
+import attrs
+
+from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
+from rocketmq_sdk.model.queue import MessageQueue
+
+
+@attrs.frozen
+class Difference:
+    """Queues to give up and queues to take, each in the order of the queues."""
+
+    revoked: tuple[MessageQueue, ...]
+    added: tuple[MessageQueue, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not self.revoked and not self.added
+
+
+def wanted_queues(strategy: AllocateStrategy, client_id: str, queues: Collection[MessageQueue], client_ids: Collection[str]) -> list[MessageQueue]:
+    """The queues of a topic that a member should own, by the sorting rules of `RebalanceImpl.rebalanceByTopic`.
+
+    Duplicate queues and duplicate ids count once (a broker lists an id twice when two connections share it).
+    """
+    return strategy.allocate(client_id, sorted(set(queues)), sorted(set(client_ids)))
+
+
+def difference(owned: Collection[MessageQueue], wanted: Sequence[MessageQueue]) -> Difference:
+    """What has to change so that `owned` becomes `wanted`."""
+    keep = set(wanted)
+    return Difference(
+        revoked=tuple(sorted(queue for queue in owned if queue not in keep)),
+        added=tuple(sorted(keep.difference(owned))),
+    )

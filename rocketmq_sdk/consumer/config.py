@@ -1,0 +1,133 @@
+"""Settings of a push consumer.
+
+Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in Python's spelling; durations are seconds and sizes are bytes.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from rocketmq_sdk.client.config import ClientOptions, positive, to_seconds
+from rocketmq_sdk.consumer.assign.average import Average
+from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
+from rocketmq_sdk.consumer.flow_control import FlowLimits
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.message import epoch_milliseconds
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+MIB: Final = 1024 * 1024
+
+
+class PushOptions(ClientOptions, total=False):
+    """Keyword form of `PushConfig`, and the settings of the client that a consumer opens for itself."""
+
+    batch: int
+    consume_from: ConsumeFrom
+    consume_timestamp: datetime | int | None
+    max_reconsume_times: int
+    concurrency: int
+    consume_timeout: "float | timedelta"
+    strategy: AllocateStrategy
+    consume_concurrently_max_span: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_topic: int
+    pull_interval: "float | timedelta"
+    pull_batch_size: int
+    pull_batch_size_in_bytes: int
+    post_subscription_when_pull: bool
+    pull_suspend: "float | timedelta"
+    pull_timeout: "float | timedelta"
+    pull_time_delay_when_exception: "float | timedelta"
+    rebalance_interval: "float | timedelta"
+    persist_consumer_offset_interval: "float | timedelta"
+    revoke_grace: "float | timedelta"
+
+
+def _between(low: int, high: int, special: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
+    def check(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+        if value == special and special is not None:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            also = f", or {special}" if special is not None else ""
+            raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}")
+
+    return check
+
+
+def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+    if not 0 <= value < float("inf"):
+        raise ConfigurationError(f"{field.name} is {value!r}; it must not be below 0")
+
+
+def _consume_from(_instance: object, field: "attrs.Attribute[ConsumeFrom]", value: ConsumeFrom) -> None:
+    if not isinstance(value, ConsumeFrom):
+        raise ConfigurationError(f"{field.name} is {value!r}; give a member of ConsumeFrom")
+
+
+def _timestamp(value: datetime | int | None) -> int | None:
+    return None if value is None else epoch_milliseconds(value)
+
+
+def _duration(default: float) -> Any:
+    return attrs.field(default=default, converter=to_seconds, validator=positive)
+
+
+@attrs.frozen(kw_only=True)
+class PushConfig:
+    """How a push consumer behaves.
+
+    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a time.
+    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group begins that has
+    no committed offset. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic (-1: 16).
+    `consume_timeout` bounds one call of the listener. The thresholds stop the pulling of a queue that holds too much; those for the topic (-1: off)
+    are shared out equally over all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long running listeners may
+    take to finish when their queue goes to another member.
+    """
+
+    batch: int = attrs.field(default=1, validator=_between(1, 1024))
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
+    consume_timestamp: int | None = attrs.field(default=None, converter=_timestamp)
+    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
+    concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
+    consume_timeout: float = _duration(15 * 60.0)
+    strategy: AllocateStrategy = attrs.field(factory=Average)
+    consume_concurrently_max_span: int = attrs.field(default=2000, validator=_between(1, 65535))
+    pull_threshold_for_queue: int = attrs.field(default=1000, validator=_between(1, 65535))
+    pull_threshold_size_for_queue: int = attrs.field(default=100 * MIB, validator=_between(1, 1024 * MIB))
+    pull_threshold_for_topic: int = attrs.field(default=-1, validator=_between(1, 6553500, special=-1))
+    pull_threshold_size_for_topic: int = attrs.field(default=-1, validator=_between(1, 102400 * MIB, special=-1))
+    pull_interval: float = attrs.field(default=0.0, converter=to_seconds, validator=_not_negative)
+    pull_batch_size: int = attrs.field(default=32, validator=_between(1, 1024))
+    pull_batch_size_in_bytes: int = attrs.field(default=256 * 1024, validator=_between(1, 2**31 - 1))
+    post_subscription_when_pull: bool = False
+    pull_suspend: float = _duration(15.0)
+    pull_timeout: float = _duration(30.0)
+    pull_time_delay_when_exception: float = _duration(1.0)
+    rebalance_interval: float = _duration(20.0)
+    persist_consumer_offset_interval: float = _duration(5.0)
+    revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
+
+    def __attrs_post_init__(self) -> None:
+        if self.pull_timeout <= self.pull_suspend:
+            raise ConfigurationError(f"pull_timeout is {self.pull_timeout} s; it must be above pull_suspend, {self.pull_suspend} s")
+
+    @property
+    def effective_max_reconsume_times(self) -> int:
+        """`max_reconsume_times` with its default filled in."""
+        return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
+
+    @property
+    def flow_limits(self) -> FlowLimits:
+        """The thresholds per queue."""
+        return FlowLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue, self.consume_concurrently_max_span)
+
+
+PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))

@@ -1,0 +1,41 @@
+"""Offsets that are kept at the brokers (`RemoteBrokerOffsetStore` of Apache RocketMQ 5.4.0)."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
+from rocketmq_sdk.errors import RocketMQError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.model.queue import MessageQueue
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+OFFSET_TIMEOUT: Final = 5.0
+
+
+class RemoteOffsets:
+    """Reads and commits the offsets of one group at the masters of the queues' brokers."""
+
+    def __init__(self, client: "Caller", group: str) -> None:
+        self._client = client
+        self._group = group
+
+    async def read(self, queue: "MessageQueue") -> int | None:
+        """The committed offset, or None when there is none.
+
+        Raises `RocketMQError` when the broker can not be asked.
+        """
+        return await query_consumer_offset(self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, OFFSET_TIMEOUT)
+
+    async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
+        """Commit an offset; gives whether it was sent, or with `confirmed` whether the broker has it. A failure is logged, not raised."""
+        try:
+            await update_consumer_offset(
+                self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, offset, OFFSET_TIMEOUT, oneway=not confirmed
+            )
+        except RocketMQError as error:
+            logger.info("group %s: offset %d of %r could not be committed: %s", self._group, offset, queue, error)
+            return False
+        return True

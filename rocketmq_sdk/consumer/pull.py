@@ -1,0 +1,160 @@
+"""The long-polling loop of one owned queue (`DefaultMQPushConsumerImpl.pullMessage` of Apache RocketMQ 5.4.0).
+
+One pull is under way at a time. The next one leaves before listeners have seen what the last one brought, so pulling and consuming overlap.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from rocketmq_sdk.client.api.pull import pull_message
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.process_queue import ProcessQueue
+from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, RouteError, SubscriptionError
+from rocketmq_sdk.model.enums import PullStatus
+from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.model.route import MASTER_ID
+from rocketmq_sdk.names import retry_topic
+from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.concurrent import ConcurrentService
+    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.flow_control import FlowLimits
+    from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import PullResult
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+FLOW_CONTROL_DELAY: Final = 0.02
+"""Seconds to wait when a broker asks for a pause."""
+_AT_ONCE: Final = 0.005
+"""An answer that brings nothing new within these seconds is followed by a pause instead of the next pull."""
+
+
+@attrs.frozen
+class PullContext:
+    """What the pull loops of one consumer share."""
+
+    client: "Client"
+    group: str
+    config: "PushConfig"
+    service: "ConcurrentService"
+    offsets: "RemoteOffsets"
+
+
+class QueuePuller:
+    """Pulls one queue into its process queue until it is cancelled."""
+
+    def __init__(
+        self, context: PullContext, queue: "MessageQueue", subscription: "SubscriptionData", first_offset: int, limits: "FlowLimits"
+    ) -> None:
+        self.process_queue = ProcessQueue(queue, first_offset, limits)
+        self._context = context
+        self._queue = queue
+        self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        self._is_retry = queue.topic == retry_topic(context.group)
+        self._broker_id = MASTER_ID
+        self._complaint = ""
+        config = context.config
+        self._flags = PullSysFlag.SUSPEND | (PullSysFlag.SUBSCRIPTION if config.post_subscription_when_pull else 0)
+        self._header = PullMessageRequestHeader(
+            consumer_group=context.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=first_offset,
+            max_msg_nums=config.pull_batch_size,
+            sys_flag=self._flags,
+            commit_offset=0,
+            suspend_timeout_millis=round(config.pull_suspend * 1000),
+            subscription=subscription.sub_string if config.post_subscription_when_pull else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=config.pull_batch_size_in_bytes,
+            bname=queue.broker_name,
+        )
+
+    async def run(self) -> None:
+        """Pull until cancelled; errors are logged and followed by a pause."""
+        config = self._context.config
+        while True:
+            if self.process_queue.is_blocked:
+                await self.process_queue.wait_room()
+            began = trio.current_time()
+            try:
+                result = await self._pull()
+            except RocketMQError as error:
+                await self._after_error(error)
+                continue
+            self._complaint = ""
+            self._broker_id = result.suggest_broker_id
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                await self._correct(result.next_begin_offset)
+            elif not self._take_in(result) and trio.current_time() - began < _AT_ONCE:
+                await trio.sleep(FLOW_CONTROL_DELAY)
+            if config.pull_interval:
+                await trio.sleep(config.pull_interval)
+
+    async def _pull(self) -> "PullResult":
+        context, queue, header = self._context, self._queue, self._header
+        found = context.client.brokers.subscribe_address(queue.broker_name, self._broker_id)
+        if found is None:
+            context.client.routes.request_refresh(queue.topic)
+            raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+        process_queue = self.process_queue
+        commit_offset = process_queue.commit_offset
+        header.queue_offset = process_queue.next_offset
+        header.commit_offset = commit_offset
+        # A slave keeps no offsets of its own.
+        header.sys_flag = self._flags | PullSysFlag.COMMIT_OFFSET if commit_offset > 0 and not found.is_slave else self._flags
+        return await pull_message(context.client, found.address, queue.broker_name, header, context.config.pull_timeout, tags=self._tags)
+
+    def _take_in(self, result: "PullResult") -> bool:
+        """Hand over what a pull brought; False when it brought neither messages nor another offset."""
+        process_queue = self.process_queue
+        before = process_queue.next_offset
+        messages = result.messages
+        if messages and self._is_retry:
+            for message in messages:
+                message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        if process_queue.put(messages, result.next_begin_offset):
+            self._context.service.add(process_queue)
+            return True
+        return process_queue.next_offset != before
+
+    async def _correct(self, offset: int) -> None:
+        """The broker has nothing at the pull offset, or an administrator moved it: go on where the broker says.
+
+        What listeners have already got is finished, but counts for nothing.
+        """
+        old = self.process_queue
+        logger.warning("group %s: offset %d of %r is not valid at the broker; going on at %d", self._context.group, old.next_offset, self._queue, offset)
+        self._context.service.withdraw(old)
+        again = offset == old.next_offset
+        self.process_queue = ProcessQueue(self._queue, offset, old.limits)
+        await self._context.offsets.commit(self._queue, offset, confirmed=True)
+        if again:
+            await trio.sleep(self._context.config.pull_time_delay_when_exception)
+
+    async def _after_error(self, error: RocketMQError) -> None:
+        context = self._context
+        complaint = str(error)
+        if complaint != self._complaint:
+            self._complaint = complaint
+            logger.info("group %s: pulling %r failed, to be tried again: %s", context.group, self._queue, error)
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            await trio.sleep(FLOW_CONTROL_DELAY)
+            return
+        self._broker_id = MASTER_ID
+        if error.route_stale:
+            context.client.routes.request_refresh(self._queue.topic)
+        if isinstance(error, SubscriptionError | GroupNotFoundError):
+            # A broker that was restarted does not know the group until it hears from it.
+            await context.client.heartbeat_now()
+        await trio.sleep(context.config.pull_time_delay_when_exception)

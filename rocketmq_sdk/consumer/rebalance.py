@@ -1,0 +1,221 @@
+"""Which queues this member owns: one task computes it, one task with one cancel scope lives for each owned queue.
+
+Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s, after 1 s when a round could not be completed, and at once
+when the members or a route change. A queue that goes to another member is not flagged; its task is told to stop pulling, lets the running listeners
+finish within the grace, commits the contiguous prefix and ends, and only then can the queue be owned again.
+"""
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.client.api.groups import consumer_ids
+from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
+from rocketmq_sdk.consumer.flow_control import shared_limits
+from rocketmq_sdk.consumer.pull import PullContext, QueuePuller
+from rocketmq_sdk.errors import RocketMQError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.consumer.process_queue import ProcessQueue
+    from rocketmq_sdk.consumer.start_offset import StartOffsets
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+RETRY_INTERVAL: Final = 1.0
+"""Seconds after which a round is repeated that could not be completed."""
+MINIMUM_PAUSE: Final = 0.1
+"""Least seconds between two rounds, however many notices come."""
+
+
+class OwnedQueue:
+    """One queue of this member: its pull loop, the scope around it, and whether its task has ended."""
+
+    __slots__ = ("ended", "puller", "pulling", "queue", "reset_to")
+
+    def __init__(self, queue: "MessageQueue", puller: QueuePuller) -> None:
+        self.queue = queue
+        self.puller = puller
+        self.pulling = trio.CancelScope()
+        self.ended = trio.Event()
+        self.reset_to: int | None = None
+
+    @property
+    def process_queue(self) -> "ProcessQueue":
+        """What is cached of the queue."""
+        return self.puller.process_queue
+
+
+class Rebalancer:
+    """Owns the owned queues of one consumer."""
+
+    def __init__(self, context: PullContext, subscriptions: "Mapping[str, SubscriptionData]", start_offsets: "StartOffsets") -> None:
+        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        self.leaving: dict[MessageQueue, OwnedQueue] = {}
+        self.last_round: float | None = None
+        self.first_round = trio.Event()
+        self._context = context
+        self._subscriptions = subscriptions
+        self._start_offsets = start_offsets
+        self._grace = context.config.revoke_grace
+        self._woken = trio.Event()
+        self._complaint = ""
+
+    def wake(self) -> None:
+        """Run a round at once."""
+        self._woken.set()
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Rebalance until cancelled; the tasks of the owned queues live in `nursery`."""
+        while True:
+            self._woken = trio.Event()
+            complete = await self._round(nursery)
+            self.last_round = trio.current_time()
+            self.first_round.set()
+            with trio.move_on_after(self._context.config.rebalance_interval if complete else RETRY_INTERVAL):
+                await self._woken.wait()
+                await trio.sleep(MINIMUM_PAUSE)
+
+    async def commit_all(self) -> None:
+        """Commit the contiguous prefix of each owned queue, without waiting for brokers."""
+        for owned in list(self.owned.values()):
+            await self._context.offsets.commit(owned.queue, owned.process_queue.commit_offset, confirmed=False)
+
+    async def close(self, grace: float) -> None:
+        """Give up all queues; returns when each is committed. `grace` bounds how long running listeners may take."""
+        self._grace = grace
+        for owned in list(self.owned.values()):
+            self._revoke(owned)
+        for owned in list(self.leaving.values()):
+            await owned.ended.wait()
+
+    def reset(self, offsets: "Mapping[MessageQueue, int]") -> None:
+        """Let the owned ones of these queues begin again at other offsets (`MQClientInstance.resetOffset`)."""
+        for queue, offset in offsets.items():
+            owned = self.owned.get(queue)
+            if owned is not None:
+                owned.reset_to = offset
+                self._revoke(owned)
+
+    # -- a round
+
+    async def _round(self, nursery: trio.Nursery) -> bool:
+        complete = True
+        unreachable: set[str] = set()
+        members: dict[str, list[str]] = {}
+        before = set(self.owned)
+        for topic in self._subscriptions:
+            complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
+        if set(self.owned) != before:
+            self._share_limits()
+            logger.info("group %s: %d queues owned", self._context.group, len(self.owned))
+        return complete
+
+    async def _rebalance_topic(self, topic: str, nursery: trio.Nursery, unreachable: set[str], members: dict[str, list[str]]) -> bool:
+        """One topic's part of a round; False when it should be repeated soon."""
+        client, config = self._context.client, self._context.config
+        queues = client.routes.subscribe_queues(topic)
+        if not queues:
+            return True  # the route is polled, and its arrival wakes this task
+        ids = await self._members(topic, members)
+        if not ids:
+            return False
+        try:
+            wanted = wanted_queues(config.strategy, client.client_id, queues, ids)
+        except Exception:
+            logger.exception("group %s: the strategy %s failed for topic %s; its queues stay as they are", self._context.group, config.strategy.name, topic)
+            return False
+        change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
+        for queue in change.revoked:
+            self._revoke(self.owned[queue])
+        complete = client.client_id in ids
+        if not complete:
+            # The broker has not seen the heartbeat: all queues of the topic were given up.
+            await client.heartbeat_now()
+        for queue in change.added:
+            complete &= await self._acquire(queue, nursery, unreachable)
+        return complete
+
+    async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
+        """The members of the group, from a broker of the topic; none when no broker knows any."""
+        client = self._context.client
+        route = client.routes.get(topic)
+        names = [] if route is None else [data.broker_name for data in route.broker_datas]
+        random.shuffle(names)
+        problem = "no broker has seen its heartbeat"
+        for name in names:
+            if name not in known:
+                found = client.brokers.subscribe_address(name)
+                if found is None:
+                    continue
+                try:
+                    known[name] = await consumer_ids(client, found.address, self._context.group)
+                except RocketMQError as error:
+                    known[name] = []
+                    problem = str(error)
+            if known[name]:
+                self._complaint = ""
+                return known[name]
+        if problem != self._complaint:
+            self._complaint = problem
+            logger.info("group %s: the members are not known, so the queues of topic %s stay as they are: %s", self._context.group, topic, problem)
+        return []
+
+    async def _acquire(self, queue: "MessageQueue", nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        if queue in self.leaving or queue.broker_name in unreachable:
+            return queue in self.leaving  # the end of the old task wakes this one
+        try:
+            offset = await self._start_offsets.first_offset(queue)
+        except RocketMQError as error:
+            unreachable.add(queue.broker_name)
+            logger.info("group %s: the first offset of %r is not known, so it is not taken yet: %s", self._context.group, queue, error)
+            return False
+        limits = self._context.config.flow_limits
+        owned = OwnedQueue(queue, QueuePuller(self._context, queue, self._subscriptions[queue.topic], offset, limits))
+        self.owned[queue] = owned
+        nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
+        return True
+
+    def _share_limits(self) -> None:
+        config = self._context.config
+        limits = shared_limits(config.flow_limits, config.pull_threshold_for_topic, config.pull_threshold_size_for_topic, len(self.owned))
+        for owned in self.owned.values():
+            owned.process_queue.set_limits(limits)
+
+    # -- the life of an owned queue
+
+    def _revoke(self, owned: OwnedQueue) -> None:
+        del self.owned[owned.queue]
+        self.leaving[owned.queue] = owned
+        owned.pulling.cancel()
+
+    async def _own(self, owned: OwnedQueue) -> None:
+        try:
+            with owned.pulling:
+                await owned.puller.run()
+            await self._give_up(owned)
+        finally:
+            self.leaving.pop(owned.queue, None)
+            owned.ended.set()
+        self.wake()
+
+    async def _give_up(self, owned: OwnedQueue) -> None:
+        """Let running listeners finish, and commit how far the queue was consumed."""
+        context, process_queue = self._context, owned.process_queue
+        context.service.withdraw(process_queue)
+        committed = process_queue.commit_offset
+        if owned.reset_to is None and process_queue.in_flight:
+            # The next owner may start right now: the sooner it knows, the fewer messages are delivered twice.
+            await context.offsets.commit(owned.queue, committed, confirmed=False)
+        with trio.move_on_after(self._grace):
+            await process_queue.wait_drained()
+        context.service.interrupt(process_queue)
+        # Again, because a send-back may have failed meanwhile.
+        context.service.withdraw(process_queue)
+        final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
+        await context.offsets.commit(owned.queue, final, confirmed=True)

@@ -1,0 +1,93 @@
+"""What happens to a message that a listener did not take: it goes back to a broker, or it stays here and is tried again.
+
+Three steps, each only when the one before failed (`ConsumeMessageConcurrentlyService.processConsumeResult` and `DefaultMQPushConsumerImpl.sendMessageBack`
+of Apache RocketMQ 5.4.0): ask the broker that stores the message; send a copy to the group's retry topic at any broker; keep the message and consume it
+again after five seconds. The offset never passes a message for which none of the first two was confirmed.
+"""
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.client.api.send_back import consumer_send_back, send_retry_message
+from rocketmq_sdk.errors import ConnectError, RocketMQError
+from rocketmq_sdk.names import retry_topic
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+SEND_BACK_TIMEOUT: Final = 5.0
+RECONSUME_DELAY: Final = 5.0
+"""Seconds after which a message that could not be sent back is consumed again."""
+TIMEOUT_DELAY_LEVEL: Final = 3
+"""The delay level of a message whose listener took too long (`ProcessQueue.cleanExpiredMsg`)."""
+
+
+class SendBack:
+    """Gives messages of one group back."""
+
+    def __init__(self, client: "Client", group: str, *, max_reconsume_times: int) -> None:
+        self._client = client
+        self._group = group
+        self._max_reconsume_times = max_reconsume_times
+
+    async def give_back(self, message: "ReceivedMessage", delay_level: int) -> bool:
+        """Whether a broker confirmed that it will deliver the message again (or has put it into the dead letter topic)."""
+        try:
+            await self._ask_its_broker(message, delay_level)
+        except RocketMQError as error:
+            first = error
+        else:
+            return True
+        try:
+            await self._send_copy(message, delay_level)
+        except RocketMQError as error:
+            logger.warning(
+                "group %s: message %s of %s could not be sent back (%s), nor a copy to the retry topic (%s); it is consumed again in %g s",
+                self._group, message.message_id, message.topic, first, error, RECONSUME_DELAY,
+            )  # fmt: skip
+            return False
+        logger.info("group %s: message %s could not be sent back (%s); a copy went to the retry topic", self._group, message.message_id, first)
+        return True
+
+    async def _ask_its_broker(self, message: "ReceivedMessage", delay_level: int) -> None:
+        await consumer_send_back(
+            self._client,
+            message.broker_name,
+            self._group,
+            message.commit_log_offset,
+            delay_level=delay_level,
+            origin_message_id=message.message_id,
+            origin_topic=message.topic,
+            max_reconsume_times=self._max_reconsume_times,
+            timeout=SEND_BACK_TIMEOUT,
+        )
+
+    async def _send_copy(self, message: "ReceivedMessage", delay_level: int) -> None:
+        topic = retry_topic(self._group)
+        route = await self._client.route(topic)
+        # One queue of each broker; the broker that just failed comes last.
+        publishable = route.publish_queues(topic)
+        random.shuffle(publishable)
+        queues = {queue.broker_name: queue for queue in publishable}
+        failure: RocketMQError = ConnectError(f"no broker can store messages of {topic}")
+        for queue in sorted(queues.values(), key=lambda queue: queue.broker_name == message.broker_name):
+            try:
+                await send_retry_message(
+                    self._client,
+                    queue,
+                    self._group,
+                    message,
+                    delay_level=delay_level,
+                    max_reconsume_times=self._max_reconsume_times,
+                    born_timestamp=self._client.clock.now_ms(),
+                    timeout=SEND_BACK_TIMEOUT,
+                )
+            except RocketMQError as error:
+                failure = error
+            else:
+                return
+        raise failure

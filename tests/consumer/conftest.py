@@ -1,0 +1,10 @@
+"""What the tests of the consumer share."""
+
+import pytest
+from support.consuming import Collector
+
+
+@pytest.fixture
+def collector() -> Collector:
+    """A listener that keeps what it gets."""
+    return Collector()

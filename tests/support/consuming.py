@@ -1,0 +1,76 @@
+"""A sender that needs no producer, and a way to wait for a condition in virtual time."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.api.topics import create_topic
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
+
+
+class Sender:
+    """Stores messages in chosen queues."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._number = 0
+
+    async def create_topic(self, topic: str, queues: int = 4) -> None:
+        for address in self.client.brokers.all() or [await self._broker()]:
+            await create_topic(self.client, address, TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues))
+
+    async def _broker(self) -> str:
+        route = await self.client.route("TBW102")
+        return route.broker_datas[0].broker_addrs[0]
+
+    async def send(self, topic: str, *bodies: str | bytes, queue: int | None = None, tags: str | None = None, queues: int = 4) -> None:
+        address = await self._broker()
+        for body in bodies:
+            raw = body.encode() if isinstance(body, str) else body
+            message = Message(topic, raw, tags=tags)
+            self._number += 1
+            header = SendMessageRequestHeaderV2(
+                producer_group="sender", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,
+                queue_id=self._number % queues if queue is None else queue, sys_flag=0, born_timestamp=self.client.clock.now_ms(), flag=0,
+                properties=f"UNIQ_KEY\x01{self._number:032X}\x02{message.property_text()}",
+            )  # fmt: skip
+            response = await self.client.call_address(address, Command.request(RequestCode.SEND_MESSAGE_V2, header, body=raw))
+            if response.code != 0:
+                raise broker_error(response.code, response.remark)
+
+
+@asynccontextmanager
+async def open_sender(broker: EmbeddedBroker) -> AsyncIterator[Sender]:
+    async with Client(broker) as client:
+        client.routes.use("TBW102")
+        yield Sender(client)
+
+
+async def until(condition: Callable[[], object], seconds: float = 60.0, step: float = 0.05) -> None:
+    with trio.fail_after(seconds):
+        while not condition():
+            await trio.sleep(step)
+
+
+class Collector:
+    """A listener that keeps what it got."""
+
+    def __init__(self) -> None:
+        self.messages: list[ReceivedMessage] = []
+        self.times: list[float] = []
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message.body.decode() for message in self.messages]
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.messages.append(message)
+        self.times.append(trio.current_time())
