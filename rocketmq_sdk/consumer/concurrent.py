@@ -72,9 +72,7 @@ def _in_thread(listener: Listener) -> AsyncListener:
 class ConcurrentService:
     """Runs the listener for the messages of all process queues of one consumer."""
 
-    def __init__(
-        self, listener: Listener, *, group: str, batch: int, concurrency: int, consume_timeout: float, give_back: GiveBack
-    ) -> None:
+    def __init__(self, listener: Listener, *, group: str, batch: int, concurrency: int, consume_timeout: float, give_back: GiveBack) -> None:
         if not callable(listener):
             raise ConfigurationError(f"the listener is {listener!r}, which can not be called")
         self._listener = cast("AsyncListener", listener) if _is_async(listener) else _in_thread(listener)
@@ -179,7 +177,7 @@ class ConcurrentService:
             worker.started = now()
             try:
                 await listener(message)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
                 await self._after_failure(worker, error)
             except BaseExceptionGroup as group:
                 await self._after_mixed_failure(worker, group)
@@ -212,7 +210,7 @@ class ConcurrentService:
             worker.started = now()
             try:
                 await listener(list(messages))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
                 await self._after_failure(worker, error)
             except BaseExceptionGroup as group:
                 await self._after_mixed_failure(worker, group)
@@ -280,7 +278,9 @@ class ConcurrentService:
         worker.process_queue, worker.messages, worker.started = None, (), _NOT_RUNNING
         if timed_out and process_queue is not None:
             self.timed_out += len(messages)
-            logger.warning("group %s: the listener took more than %g s; to be consumed again later: %s", self._group, self._consume_timeout, _describe(messages))
+            logger.warning(
+                "group %s: the listener took more than %g s; to be consumed again later: %s", self._group, self._consume_timeout, _describe(messages)
+            )
             await self._return(process_queue, messages, TIMEOUT_DELAY_LEVEL)
 
     # -- the sweeper

@@ -84,12 +84,12 @@ def _duration(default: float) -> Any:
 class PushConfig:
     """How a push consumer behaves.
 
-    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a time.
-    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group begins that has
-    no committed offset. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic (-1: 16).
-    `consume_timeout` bounds one call of the listener. The thresholds stop the pulling of a queue that holds too much; those for the topic (-1: off)
-    are shared out equally over all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long running listeners may
-    take to finish when their queue goes to another member.
+    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a
+    time. `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group
+    begins that has no committed offset. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic
+    (-1: 16). `consume_timeout` bounds one call of the listener. The thresholds stop the pulling of a queue that holds too much; those for the topic
+    (-1: off) are shared out equally over all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long running
+    listeners may take to finish when their queue goes to another member.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))

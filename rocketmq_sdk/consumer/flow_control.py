@@ -1,4 +1,7 @@
-"""When a queue may be pulled: thresholds of what is cached and not consumed yet (`DefaultMQPushConsumerImpl.pullMessage` of Apache RocketMQ 5.4.0)."""
+"""When a queue may be pulled: thresholds of what is cached and not consumed yet.
+
+Apache RocketMQ 5.4.0: `DefaultMQPushConsumerImpl.pullMessage`.
+"""
 
 import attrs
 

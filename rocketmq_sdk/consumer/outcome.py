@@ -31,7 +31,9 @@ class ConsumeLater(ListenerAnswer):
 
     def __init__(self, reason: str = "", *, delay_level: int = BROKER_CHOOSES, messages: Sequence[ReceivedMessage] | None = None) -> None:
         if not isinstance(delay_level, int) or delay_level < 0:
-            raise ConfigurationError(f"delay_level is {delay_level!r}; levels begin with 1, 0 lets the broker choose, RejectMessage gives a message up")
+            raise ConfigurationError(
+                f"delay_level is {delay_level!r}; levels begin with 1, 0 lets the broker choose, RejectMessage gives a message up"
+            )
         super().__init__(reason, messages)
         self.delay_level = delay_level
 

@@ -1,9 +1,9 @@
 """What a consumer holds of one queue: pulled messages that wait, messages that listeners work on, and the offset that may be committed.
 
-Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages arrive in offset order and are taken in offset order, so a deque
-of waiting messages and an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that is not finished is the first key of the
-dictionary, else the first waiting message, else the offset to pull next. That offset is the contiguous prefix, and it costs nothing per message
-because it is looked up only when it is committed. A message whose send-back failed stays in the dictionary, where it holds the prefix back.
+Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages arrive in offset order and are taken in offset order, so a
+deque of waiting messages and an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that is not finished is the first
+key of the dictionary, else the first waiting message, else the offset to pull next. That offset is the contiguous prefix, and it costs nothing per
+message because it is looked up only when it is committed. A message whose send-back failed stays in the dictionary, where it holds the prefix back.
 """
 
 from collections import deque
@@ -18,7 +18,20 @@ from rocketmq_sdk.model.queue import MessageQueue
 class ProcessQueue:
     """The cached messages of one owned queue. Synchronous except for the two waits; used from one trio thread."""
 
-    __slots__ = ("_drained", "_last_offset", "_room", "again", "byte_count", "deferred", "limits", "next_offset", "pending", "queue", "scheduled", "taken")
+    __slots__ = (
+        "_drained",
+        "_last_offset",
+        "_room",
+        "again",
+        "byte_count",
+        "deferred",
+        "limits",
+        "next_offset",
+        "pending",
+        "queue",
+        "scheduled",
+        "taken",
+    )
 
     def __init__(self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None) -> None:
         self.queue = queue

@@ -134,7 +134,9 @@ class QueuePuller:
         What listeners have already got is finished, but counts for nothing.
         """
         old = self.process_queue
-        logger.warning("group %s: offset %d of %r is not valid at the broker; going on at %d", self._context.group, old.next_offset, self._queue, offset)
+        logger.warning(
+            "group %s: offset %d of %r is not valid at the broker; going on at %d", self._context.group, old.next_offset, self._queue, offset
+        )
         self._context.service.withdraw(old)
         again = offset == old.next_offset
         self.process_queue = ProcessQueue(self._queue, offset, old.limits)

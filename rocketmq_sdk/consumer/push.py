@@ -53,12 +53,13 @@ class PushConsumer:
     `listener` takes one message (with `batch` above 1 a list) and is an async function, or a plain one that runs in a worker thread. Returning means
     done; an exception means later, after a delay that grows with each attempt and in the end in the dead letter topic. `ConsumeLater` and
     `RejectMessage` choose. A message may be delivered more than once. A listener that runs longer than `consume_timeout` is cancelled (a thread goes on,
-    its result ignored) and its message is sent back. Give `namesrv`, or a `Client` to share as `client`; all else is in `PushConfig` and `ClientConfig`.
+    its result ignored) and its message is sent back. Give `namesrv`, or a `Client` to share as `client`; all else is in `PushConfig` and
+    `ClientConfig`.
 
-    Entering the block returns when brokers know the member and it has its first queues, or after three seconds. Leaving it stops pulling, lets running
-    listeners finish for up to 8 seconds, commits and unregisters, in 10 seconds at most; leaving it by an exception or cancellation cancels the
-    listeners and takes at most 2. What was not consumed is delivered again to whoever owns the queue. Raises `ConfigurationError` for settings that are
-    not acceptable; a failure in the background cancels the block and is raised from it as one `RocketMQError`.
+    Entering the block returns when brokers know the member and it has its first queues, or after three seconds. Leaving it stops pulling, lets
+    running listeners finish for up to 8 seconds, commits and unregisters, in 10 seconds at most; leaving it by an exception or cancellation cancels
+    the listeners and takes at most 2. What was not consumed is delivered again to whoever owns the queue. Raises `ConfigurationError` for settings
+    that are not acceptable; a failure in the background cancels the block and is raised from it as one `RocketMQError`.
     """
 
     def __init__(
@@ -273,7 +274,7 @@ class _Running(ConsumerCallbacks):
         if topic in self._subscriptions:
             self._rebalancer.wake()
 
-    def on_broker_connected(self, address: str) -> None:
+    def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
         """A broker is there, perhaps again: rebalance now."""
         self._rebalancer.wake()
 

@@ -1,8 +1,8 @@
 """Which queues this member owns: one task computes it, one task with one cancel scope lives for each owned queue.
 
-Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s, after 1 s when a round could not be completed, and at once
-when the members or a route change. A queue that goes to another member is not flagged; its task is told to stop pulling, lets the running listeners
-finish within the grace, commits the contiguous prefix and ends, and only then can the queue be owned again.
+Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s, after 1 s when a round could not be completed, and at
+once when the members or a route change. A queue that goes to another member is not flagged; its task is told to stop pulling, lets the running
+listeners finish within the grace, commits the contiguous prefix and ends, and only then can the queue be owned again.
 """
 
 import logging
@@ -128,7 +128,9 @@ class Rebalancer:
         try:
             wanted = wanted_queues(config.strategy, client.client_id, queues, ids)
         except Exception:
-            logger.exception("group %s: the strategy %s failed for topic %s; its queues stay as they are", self._context.group, config.strategy.name, topic)
+            logger.exception(
+                "group %s: the strategy %s failed for topic %s; its queues stay as they are", self._context.group, config.strategy.name, topic
+            )
             return False
         change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
         for queue in change.revoked:

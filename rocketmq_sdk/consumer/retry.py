@@ -1,8 +1,9 @@
 """What happens to a message that a listener did not take: it goes back to a broker, or it stays here and is tried again.
 
-Three steps, each only when the one before failed (`ConsumeMessageConcurrentlyService.processConsumeResult` and `DefaultMQPushConsumerImpl.sendMessageBack`
-of Apache RocketMQ 5.4.0): ask the broker that stores the message; send a copy to the group's retry topic at any broker; keep the message and consume it
-again after five seconds. The offset never passes a message for which none of the first two was confirmed.
+Three steps, each only when the one before failed (`ConsumeMessageConcurrentlyService.processConsumeResult` and
+`DefaultMQPushConsumerImpl.sendMessageBack` of Apache RocketMQ 5.4.0): ask the broker that stores the message; send a copy to the group's retry
+topic at any broker; keep the message and consume it again after five seconds. The offset never passes a message for which none of the first two was
+confirmed.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """What the tests of the consumer share."""
 
 import pytest
+
 from support.consuming import Collector
 
 

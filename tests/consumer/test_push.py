@@ -1,11 +1,10 @@
 """The push consumer against the embedded broker, in virtual time."""
 
-import trio
-from support.consuming import Collector, open_sender, until
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.push import PushConsumer
+from support.consuming import Collector, open_sender, until
 
 
 async def test_everything_is_consumed(autojump_clock: MockClock, collector: Collector) -> None:

@@ -14,8 +14,6 @@ from rocketmq_sdk.protocol.headers.groups import DeleteSubscriptionGroupRequestH
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from collections.abc import Iterable
-
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
