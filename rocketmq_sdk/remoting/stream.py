@@ -20,6 +20,7 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.base import CommandChannel
 from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
+from rocketmq_sdk.transport.tcp import can_send_now, send_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -61,6 +62,8 @@ class StreamChannel(CommandChannel):
         self._high_water = self.limits.high_water if pause_reading else math.inf
         self._frames: list[bytes] = []
         self._unsent = 0
+        self._direct = can_send_now(stream)
+        self._handling = False
         self._idle_writer: trio.lowlevel.Task | None = None
         self._drained: trio.Event | None = None
         self._last_read = self._last_write = trio.current_time()
@@ -77,7 +80,7 @@ class StreamChannel(CommandChannel):
         calls = self._calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
-        self._transmit(command)
+        self._transmit(command, alone=not calls.slots)
         return calls.add(opaque, timeout, on_done)
 
     @trio.lowlevel.enable_ki_protection
@@ -90,14 +93,40 @@ class StreamChannel(CommandChannel):
         command.opaque = self._calls.next_opaque()
         self._transmit(command)
 
-    def _transmit(self, command: "Command") -> None:
+    def _transmit(self, command: "Command", *, alone: bool = False) -> None:
         frame = self._connection.send(command)
         self._frames.append(frame)
         self._unsent += len(frame)
+        if self._handling or self._idle_writer is None:
+            return  # it leaves with the others: at the end of the chunk that is handled, or when the writer is through
+        if alone:
+            self._flush()
+        else:
+            self._wake_writer()
+
+    def _wake_writer(self) -> None:
         writer = self._idle_writer
         if writer is not None:
             self._idle_writer = None
             trio.lowlevel.reschedule(writer)
+
+    def _flush(self) -> None:
+        """Let what is queued leave as soon as possible: at once if the writer sleeps and the socket takes it, else by the writer."""
+        if self._idle_writer is None or not self._frames:
+            return
+        if not self._direct or self._unsent > WRITE_SIZE:
+            self._wake_writer()
+            return
+        frames = self._frames
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        sent = send_now(self._stream, data)
+        self._last_write = trio.current_time()
+        self._unsent -= sent
+        if sent == len(data):
+            frames.clear()
+        else:
+            frames[:] = [data[sent:]]
+            self._wake_writer()
 
     def unsent_bytes(self) -> int:
         return self._unsent
@@ -176,17 +205,25 @@ class StreamChannel(CommandChannel):
 
     async def _handle(self, commands: "list[Command]") -> None:
         answer, high_water = self._calls.answer, self._high_water
-        for command in commands:
-            if command.flag & FLAG_RESPONSE:
-                answer(command)
-                continue
-            if self.closed:
-                return
-            response = self._serve(command)
-            if response is not None and not self.closed:
-                self._answer(command, response)
-            if self._unsent > high_water:
-                await self._wait_unsent(self.limits.low_water)
+        self._handling = True
+        try:
+            for command in commands:
+                if command.flag & FLAG_RESPONSE:
+                    answer(command)
+                    continue
+                if self.closed:
+                    return
+                response = self._serve(command)
+                if response is not None and not self.closed:
+                    self._answer(command, response)
+                if self._unsent > high_water:
+                    self._handling = False
+                    self._flush()
+                    await self._wait_unsent(self.limits.low_water)
+                    self._handling = True
+        finally:
+            self._handling = False
+            self._flush()
 
     # The connection as a whole
 

@@ -1,7 +1,9 @@
 """TCP byte streams. Foreign exceptions end here: what goes wrong while connecting is a `ConnectError` that keeps its cause."""
 
 import errno
+import os
 import socket
+import sys
 from typing import Final
 
 import trio
@@ -24,6 +26,25 @@ async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIME
         except (OSError, ValueError) as error:  # ValueError: a host name that can not be one
             raise ConnectError(f"can not connect to {address}: {error}", address=address) from error
     raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
+
+
+def can_send_now(stream: trio.abc.Stream) -> bool:
+    """Whether `send_now` works with a stream: a bare TCP stream, and a system that writes to sockets as to files."""
+    return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
+
+
+# Handing bytes to a sleeping writer task costs a pass of the loop, 20 to 30 us, which one request at a time pays on both sides. The socket does not
+# block, so a write is safe wherever nobody else is in the middle of one.
+def send_now(stream: trio.abc.Stream, data: bytes) -> int:
+    """Give the socket as many bytes as it takes at once; tells their number. Only while no task sends on the stream.
+
+    0 also when the socket is broken or closed: the next `send_all` meets the error.
+    """
+    assert isinstance(stream, trio.SocketStream)
+    try:
+        return os.write(stream.socket.fileno(), data)
+    except OSError:
+        return 0
 
 
 async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
