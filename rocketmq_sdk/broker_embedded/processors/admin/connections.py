@@ -73,7 +73,9 @@ def _producer(client: "ClientChannel") -> ProducerInfo:
 def groups_of_topic(context: "BrokerContext", command: Command) -> Command:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that are online or have offsets."""
     topic = QueryTopicConsumeByWhoRequestHeader.from_ext(command.ext_fields).topic
-    groups = context.consumers.topic_consumers(topic) | context.offsets.groups_of(topic)
+    # Offsets of broadcasting groups are kept under names that no group can have; Apache leaves them out here too.
+    stored = {group for group in context.offsets.groups_of(topic) if "@" not in group}
+    groups = context.consumers.topic_consumers(topic) | stored
     return Command.response(body=GroupList(tuple(sorted(groups))).encode())
 
 

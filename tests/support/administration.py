@@ -1,0 +1,201 @@
+"""Recorded conversations, and a broker without sockets or store to hold them with."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
+from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
+from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
+from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
+from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
+from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin
+from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.frame import decode_frame
+from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+from rocketmq_sdk.remoting.channel import Channel
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+
+WIRE = Path(__file__).parent.parent / "vectors" / "wire"
+ADDRESS = "127.0.0.1:21911"
+
+
+class FixedClock:
+    """Time that a test moves."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def monotonic(self) -> float:
+        return self.time_ms / 1000
+
+
+class TableInMemory:
+    """A configuration file that keeps its text; counts how often it was written."""
+
+    def __init__(self, content: object = None) -> None:
+        self.text = None if content is None else encode_pretty(content)
+        self.writes = 0
+
+    def load(self) -> object | None:
+        return None if self.text is None else decode_json(self.text.encode())
+
+    def store(self, value: object) -> None:
+        self.text = encode_pretty(value)
+        self.writes += 1
+
+
+class FakeChannel(Channel):
+    """A peer that only asks; closing it runs the callbacks."""
+
+    def __init__(self, *, local_address: str = "127.0.0.1:9876", remote_address: str = "127.0.0.1:50000") -> None:
+        super().__init__(local_address=local_address, remote_address=remote_address, remote_host_packed=b"\x7f\x00\x00\x01\x00\x00\xc3\x50")
+
+    def abort(self, reason: str) -> None:
+        if not self.closed:
+            self.closed = True
+            for callback in list(self.on_close):
+                callback(self)
+
+    def submit(self, *_arguments: Any, **_options: Any) -> Any:
+        raise AssertionError("nobody calls a fake channel")
+
+    send_oneway = respond = statistics = submit  # type: ignore[assignment]
+
+    def unsent_bytes(self) -> int:
+        return 0
+
+    async def drained(self) -> None:
+        return
+
+    async def aclose(self) -> None:
+        self.abort("closed")
+
+    async def wait_closed(self) -> None:
+        return
+
+
+class StoreOfOffsets:
+    """A store that only knows how long its queues are and that each message came at second `offset`."""
+
+    def __init__(self) -> None:
+        self.ends: dict[tuple[str, int], int] = {}
+        self.deleted: list[str] = []
+        self.max_physical_offset = 1000
+        self.min_physical_offset = 0
+        self.dispatched = SimpleNamespace(value=900)
+        self.flushed = SimpleNamespace(value=800)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return self.ends.get((topic, queue_id), 0)
+
+    def min_offset(self, _topic: str, _queue_id: int) -> int:
+        return 0
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        return offset * 1000 if 0 <= offset < self.max_offset(topic, queue_id) else -1
+
+    def earliest_store_time(self) -> int:
+        return 0
+
+    def delete_topic(self, topic: str) -> None:
+        self.deleted.append(topic)
+
+
+class Scene:
+    """A name server and the administration of a broker that is registered at it."""
+
+    def __init__(self, config: BrokerConfig | None = None, *, files: dict[str, object] | None = None) -> None:
+        self.clock = FixedClock()
+        self.files = {name: TableInMemory((files or {}).get(name)) for name in ("topics", "groups", "offsets")}
+        self.config = LiveConfig(config or BrokerConfig(broker_ip1="127.0.0.1"))
+        self.namesrv = NameServer(self.clock)
+        self.store = StoreOfOffsets()
+        self.context = context = BrokerContext()
+        context.clock = self.clock
+        context.config = self.config
+        context.topics = self.topics = TopicManager(self.files["topics"], self.config, self.clock)
+        context.groups = self.groups = GroupManager(self.files["groups"], self.config, self.clock)
+        context.offsets = self.offsets = ConsumerOffsetManager(cast("Any", self.files["offsets"]), self.clock)
+        context.offsets.load()
+        context.consumers = ConsumerManager(self.clock)
+        context.producers = ProducerManager(self.clock)
+        context.stats = BrokerStats()
+        context.store = cast("Any", self.store)
+        context.schedule = cast("Any", SimpleNamespace(wrapper=lambda: DelayOffsetSerializeWrapper({1: 2, 18: 0}, self.topics.data_version)))
+        context.boot_ms = self.clock.time_ms
+        context.address = lambda: ADDRESS
+        context.topic_deleted, context.group_deleted = [], []
+        self.registration = RegistrationService(
+            self.config,
+            self.topics,
+            identity=lambda: BrokerIdentity("DefaultCluster", "broker-a", 0, ADDRESS, "192.0.2.2:21912"),
+            namesrv=self.namesrv,
+        )
+        self.topics.on_change = self.registration.topic_changed
+        context.registered = self.registration.waiting
+        self.registration.register_own()
+        self.broker = Dispatcher(admin.handlers(context), admin.REFUSED)
+
+    def ask(self, request: Command, *, namesrv: bool = False) -> Command:
+        """The answer, which must be there at once."""
+        answer = (self.namesrv.handler if namesrv else self.broker)(FakeChannel(), request)
+        assert isinstance(answer, Command)
+        return answer
+
+
+Frame = tuple[str, Command, Command]
+
+
+def conversation(name: str) -> Iterator[Frame]:
+    """Connection, request and recorded answer, in the order of the requests."""
+    path = WIRE / name
+    text = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+    asked: dict[tuple[str, int], Command] = {}
+    answers: dict[tuple[str, int], Command] = {}
+    for line in text.decode().splitlines():
+        entry = json.loads(line)
+        if "frame" not in entry:
+            continue
+        command = decode_frame(bytes.fromhex(entry["frame"])[4:])
+        if command.is_response:
+            answers[entry["conn"], command.opaque] = command
+        elif entry["dir"] == "c2s" and not command.is_oneway:
+            asked[entry["conn"], command.opaque] = command
+    for key, request in asked.items():
+        if key in answers:
+            yield key[0], request, answers[key]
+
+
+def body_of(command: Command) -> Any:
+    """The body as JSON where it is that, lists of names sorted, since their order is that of Java's hash tables."""
+    if not command.body:
+        return None
+    return _sorted(decode_json(command.body))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((_sorted(item) for item in value), key=repr)
+    return value
+
+
+def without(value: Any, *names: str) -> Any:
+    """A JSON value without some members, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, *names) for key, item in value.items() if key not in names}
+    return [without(item, *names) for item in value] if isinstance(value, list) else value
