@@ -52,8 +52,8 @@ class PushConsumer:
 
     `listener` takes one message (with `batch` above 1 a list) and is an async function, or a plain one that runs in a worker thread. Returning means
     done; an exception means later, after a delay that grows with each attempt and in the end in the dead letter topic. `ConsumeLater` and
-    `RejectMessage` choose. A message may be delivered more than once. A listener that runs longer than `consume_timeout` is cancelled (a thread goes on,
-    its result ignored) and its message is sent back. Give `namesrv`, or a `Client` to share as `client`; all else is in `PushConfig` and
+    `RejectMessage` choose. A message may be delivered more than once. A listener that runs longer than `consume_timeout` is cancelled (a thread
+    goes on, its result ignored) and its message is sent back. Give `namesrv`, or a `Client` to share as `client`; all else is in `PushConfig` and
     `ClientConfig`.
 
     Entering the block returns when brokers know the member and it has its first queues, or after three seconds. Leaving it stops pulling, lets

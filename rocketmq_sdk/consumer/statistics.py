@@ -9,9 +9,9 @@ from rocketmq_sdk.model.queue import MessageQueue
 class ConsumerStatistics:
     """Numbers of one consumer.
 
-    `queues` are the queues it owns, those of its retry topic included. `cached_messages` and `cached_bytes` count what was pulled and is not done yet,
-    `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here. The totals count
-    from the start of the consumer. `last_rebalance` is when the queues were last computed, in seconds of trio's clock (None: not yet).
+    `queues` are the queues it owns, those of its retry topic included. `cached_messages` and `cached_bytes` count what was pulled and is not done
+    yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here. The totals
+    count from the start of the consumer. `last_rebalance` is when the queues were last computed, in seconds of trio's clock (None: not yet).
     """
 
     queues: tuple[MessageQueue, ...] = ()

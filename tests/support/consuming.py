@@ -14,6 +14,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
+from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 
 
 class Sender:
@@ -74,3 +75,14 @@ class Collector:
     async def __call__(self, message: ReceivedMessage) -> None:
         self.messages.append(message)
         self.times.append(trio.current_time())
+
+
+def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0, broker_name: str = "broker-a") -> ReceivedMessage:
+    """A message as if a broker had stored it."""
+    record = encode_record(
+        topic.encode(), body, f"UNIQ_KEY\x01{offset:032X}\x02".encode(), queue_id=queue_id, flag=0, queue_offset=offset, physical_offset=offset * 200,
+        sys_flag=0, born_timestamp=1, born_host=bytes(8), store_timestamp=2, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
+    )  # fmt: skip
+    message = decode_message(record)
+    message.broker_name = broker_name
+    return message

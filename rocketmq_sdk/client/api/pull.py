@@ -31,9 +31,9 @@ async def pull_message(
 ) -> PullResult:
     """One pull (11, or 361 with the LITE_PULL flag) from the broker at `address`.
 
-    `timeout` in seconds must be longer than the time that the header lets the broker hold the pull. With `tags` messages with another tag are left out,
-    because brokers filter by hash only. Raises the error of any code that is no outcome of a pull. Cancellation drops the answer when it comes;
-    nothing is lost by it.
+    `timeout` in seconds must be longer than the time that the header lets the broker hold the pull. With `tags` messages with another tag are left
+    out, because brokers filter by hash only. Raises the error of any code that is no outcome of a pull. Cancellation drops the answer when it
+    comes; nothing is lost by it.
     """
     code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullSysFlag.LITE_PULL else RequestCode.PULL_MESSAGE
     response = await client.call_address(address, Command.request(code, header), timeout)
