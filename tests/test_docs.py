@@ -29,3 +29,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8")):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} points to {target}, which is not there"
+
+
+def test_every_setting_is_on_its_page() -> None:
+    from rocketmq_sdk.client.config import CLIENT_OPTIONS
+    from rocketmq_sdk.consumer.config import PUSH_OPTIONS
+    from rocketmq_sdk.producer.config import PRODUCER_OPTIONS
+
+    producer, consumer = ((ROOT / "docs" / name).read_text("utf-8") for name in ("producer.md", "consumer.md"))
+    assert {name for name in PRODUCER_OPTIONS | CLIENT_OPTIONS if f"`{name}`" not in producer} == set()
+    assert {name for name in PUSH_OPTIONS if f"`{name}`" not in consumer} == set()

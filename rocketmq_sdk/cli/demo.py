@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUP = "flight-statistics"
+QUEUES = 8
 PATIENCE = 120.0
 """Seconds without any new message after which the demo gives up."""
 
@@ -154,9 +155,12 @@ async def _wait_consumed(seen: set[str], expected: int, arrived: trio.Event) -> 
                 return
 
 
-async def _wait_shared(consumers: list[PushConsumer]) -> None:
-    """Until each member owns queues of its own."""
-    while not all(consumer.statistics().queues for consumer in consumers):
+async def _wait_shared(consumers: list[PushConsumer], topic: str) -> None:
+    """Until each member owns queues of the topic and none is owned twice."""
+    while True:
+        owned = [[queue for queue in consumer.statistics().queues if queue.topic == topic] for consumer in consumers]
+        if all(owned) and sum(map(len, owned)) == QUEUES:
+            return
         await trio.sleep(0.02)
 
 
@@ -179,7 +183,7 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
     async with AsyncExitStack() as stack:
         source = namesrv or await stack.enter_async_context(EmbeddedBroker())
         producer = await stack.enter_async_context(Producer("flight-board", namesrv=source))
-        await producer.create_topic(topic, queues=8)
+        await producer.create_topic(topic, queues=QUEUES)
         consumers = [
             await stack.enter_async_context(
                 PushConsumer(
@@ -193,7 +197,7 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
             for member in members
         ]
         with trio.fail_after(PATIENCE):
-            await _wait_shared(consumers)
+            await _wait_shared(consumers, topic)
         began = trio.current_time()
         await _publish(producer, topic, columns, rows)
         published = trio.current_time()
