@@ -11,7 +11,7 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.managers.attributes import TOPIC_ATTRIBUTES, alter_attributes
-from rocketmq_sdk.broker_embedded.managers.storage import TableFile
+from rocketmq_sdk.broker_embedded.table_file import TableFile
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.model.enums import Permission

@@ -63,3 +63,14 @@ def test_route_json_follows_the_peer(version: int, strict: bool, text: bytes) ->
     assert isinstance(answer, Command)
     assert text in answer.body
     assert decode_json(answer.body)
+
+
+def test_cluster_information_is_always_in_the_dialect() -> None:
+    namesrv = NameServer(FixedClock())
+    for _, request, _ in conversation("broker_register.json.jsonl"):
+        namesrv.handler(FakeChannel(), request)
+    request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+    request.version = 493
+    answer = namesrv.handler(FakeChannel(), request)
+    assert isinstance(answer, Command)
+    assert b'"brokerAddrs":{0:"127.0.0.1:21911"}' in answer.body

@@ -1,7 +1,7 @@
 """What Apache's tools ask name servers and brokers and are answered, held against ours.
 
-Mask: opaque, language, version, encoding and remarks are not compared; lists of names are compared as sets; versions of tables, rates and what a store
-would know are left out where named below.
+Mask: opaque, language, version, encoding and remarks are not compared; lists of names are compared as sets; versions of tables, rates and what a
+store would know are left out where named below.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
-"""Where a manager keeps its table."""
+"""The seam between tables of the broker or name server and the files that keep them."""
 
 from typing import Protocol
 
 
 class TableFile(Protocol):
-    """A configuration file: `store.config_file.ConfigFile` is one."""
+    """A file that holds one JSON value: `store.config_file.ConfigFile` is one."""
 
     def load(self) -> object | None:
         """The decoded content, or None when there is no file yet."""
