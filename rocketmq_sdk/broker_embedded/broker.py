@@ -56,8 +56,8 @@ class EmbeddedBroker:
     only this process can reach the broker, by passing it as `namesrv=`. Single settings are given by their Apache names in either spelling, as in
     `flush_disk_type="SYNC_FLUSH"`; they change `config`.
 
-    Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when it
-    can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is left
+    Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when
+    it can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is left
     by an exception or a cancellation) and the time of the last sync. When a service of the broker fails, the block is cancelled and left with one
     `RocketMQError` that names the service.
 

@@ -23,6 +23,7 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketmq_sdk.protocol.batch_codec import decode_batch
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.config import LiveConfig
@@ -87,10 +88,16 @@ class PutPipeline:
         return self._put(message)
 
     def put_batch(self, message: "MessageToStore") -> PutResult:
-        """Store the messages of a batch one behind the other."""
+        """Store the messages of a batch one behind the other.
+
+        Raises `RemoteProtocolError` for a body that is no batch; Apache answers that with SYSTEM_ERROR.
+        """
         if len(message.body) > self._config.current.store.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        return self._put_batch(message)
+        result = self._put_batch(message)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            decode_batch(message.body)
+        return result
 
     def _delay(self, message: "MessageToStore") -> None:
         level = delay_level(message.properties)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.properties import decode_properties
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.dispatch import error_response
@@ -175,6 +176,8 @@ class PullHolder:
             return None
         try:
             answer = self._rerun(pull)
+        except RocketMQError as error:
+            answer = error_response(error)
         except Exception as error:
             logger.exception("a held pull of %s failed", pull.channel.remote_address)
             answer = error_response(error)
@@ -187,6 +190,8 @@ class PullHolder:
     async def _answer(self, pull: HeldPull, continuation: Callable[[], Awaitable[Command | None]]) -> None:
         try:
             answer = await continuation()
+        except RocketMQError as error:
+            answer = error_response(error)
         except Exception as error:
             logger.exception("a held pull of %s failed", pull.channel.remote_address)
             answer = error_response(error)

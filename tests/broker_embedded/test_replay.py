@@ -1,0 +1,257 @@
+"""Conversations of Apache's Java client with Apache's servers, held again with the embedded broker in the servers' place.
+
+Each recorded frame of the client is written, byte for byte and at its time, to a connection of a memory network; the clock is virtual. Our answer to
+each is compared with the recorded one by code, remark, ext fields and body.
+
+Mask, here and nowhere else:
+- language and version of commands, order of answers and of client ids, and the opaque of the broker's own requests;
+- the positions in the log: `msgId` (compared by the number of ids), ORIGIN_MESSAGE_ID, commit log offsets; in CONSUMER_SEND_MSG_BACK the position is
+  replaced by that of the message with the same unique id;
+- a topic made a moment before is in our routes at once, in Apache's a little later;
+- in `heartbeat_v2` and `push_two_consumers`, whose queues held messages from before, positions of queues and pulls;
+- where the broker chooses a queue at random, our choice is made to be the recorded one, the last queue;
+- times and hosts of the store, ports in remarks;
+- the pointer to Apache's FAQ at the end of a remark, and the remark "not set any response code" of a success;
+- remarks of requests of administration, `ADMINISTRATION`, which have a test of their own;
+- remarks that are Java exceptions (`java.`, `com.`, `org.apache.`): the code alone counts;
+- requests that this broker does not serve yet, `LATER`: it has to refuse them with code 3, pulls with SQL92 with code 1;
+- answers that the recorded client did not wait for.
+"""
+
+import gzip
+import json
+import random
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.properties import UNIQ_KEY, property_in_text
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import Connection
+from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
+
+WIRE = Path(__file__).parent.parent / "vectors" / "wire"
+TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_hb": 2}
+LATER = {
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.END_TRANSACTION,
+    RequestCode.QUERY_ASSIGNMENT,
+    RequestCode.POP_MESSAGE,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+}
+ADMINISTRATION = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC,
+}
+SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+_PORT = re.compile(r"127\.0\.0\.1:\d+")
+
+
+class Line:
+    """One frame of a recording."""
+
+    def __init__(self, record: dict[str, Any]) -> None:
+        self.connection: str = record["conn"]
+        self.from_client: bool = record["dir"] == "c2s"
+        self.seconds: float = record["t_ms"] / 1000
+        self.frame = bytes.fromhex(record["frame"])
+        self.command = decode_frame(self.frame[4:])
+
+
+def recording(name: str) -> list[Line]:
+    path = WIRE / name
+    text = gzip.decompress(path.read_bytes()).decode() if name.endswith(".gz") else path.read_text()
+    return [Line(record) for record in map(json.loads, text.splitlines()) if "frame" in record]
+
+
+class Wire:
+    """A connection that writes frames as they are and collects what comes back."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.stream = stream
+        self.answers: dict[int, Command] = {}
+        self.requests: list[Command] = []
+
+    async def collect(self) -> None:
+        engine = Connection()
+        while data := await self.stream.receive_some():
+            for command in engine.receive_commands(bytes(data)):
+                if command.is_response:
+                    assert command.opaque not in self.answers, f"two answers to {command.opaque}"
+                    self.answers[command.opaque] = command
+                else:
+                    self.requests.append(command)
+
+
+def first_offsets(lines: list[Line]) -> dict[tuple[str, int], int]:
+    """How many messages each queue of the recorded broker held when the recording began: the queue offset of the first answer to a send."""
+    requests = {line.command.opaque: line.command for line in lines if line.from_client and line.command.code in SENDS}
+    found: dict[tuple[str, int], int] = {}
+    for line in lines:
+        fields = line.command.ext_fields
+        request = requests.get(line.command.opaque)
+        if line.from_client or request is None or "queueOffset" not in fields or "DELAY\x01" in request.ext_fields["i"]:
+            continue
+        found.setdefault((request.ext_fields["b"], int(fields["queueId"])), int(fields["queueOffset"]))
+    return found
+
+
+def prepare(broker: EmbeddedBroker, lines: list[Line]) -> None:
+    """Give the broker the topics and the messages that the recorded one had."""
+    for topic, queues in TOPICS.items():
+        broker.context.topics.put(TopicConfig(topic, queues, queues))
+    for (topic, queue_id), count in first_offsets(lines).items():
+        for _ in range(count):
+            assert broker.store.put(MessageToStore(topic, queue_id, b"before the recording")).ok
+
+
+def relocated(line: Line, positions: dict[str, int]) -> bytes:
+    """The frame of a line; the position of a message that is sent back is that in our log."""
+    command = line.command
+    unique = command.ext_fields.get("originMsgId")
+    if command.code != RequestCode.CONSUMER_SEND_MSG_BACK or unique is None:
+        return line.frame
+    command.ext_fields["offset"] = str(positions[unique])
+    return encode_frame(command)
+
+
+async def replay(lines: list[Line]) -> dict[str, Wire]:
+    """Hold the client's side of a recording; the connections with what the broker said."""
+    network = MemoryNetwork()
+    wires: dict[str, Wire] = {}
+    async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+        prepare(broker, lines)
+        positions: dict[str, int] = {}
+        broker.store.arrivals.append(
+            lambda arrival: positions.setdefault(property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset) and None
+        )
+        await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
+        await nursery.start(broker.namesrv_server.serve, [network.listen("127.0.0.1:9876")])
+        begin = trio.current_time()
+        for line in lines:
+            if not line.from_client:
+                continue
+            await trio.sleep_until(begin + line.seconds)
+            if line.connection not in wires:
+                address = "127.0.0.1:9876" if line.connection.startswith("ns") else "127.0.0.1:10911"
+                wire = wires[line.connection] = Wire(await network.connect(address))
+                nursery.start_soon(wire.collect)
+            await wires[line.connection].stream.send_all(relocated(line, positions))
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(60)
+        nursery.cancel_scope.cancel()
+    return wires
+
+
+def masked_fields(command: Command) -> dict[str, str]:
+    fields = dict(command.ext_fields)
+    if "msgId" in fields:
+        fields["msgId"] = f"{fields['msgId'].count(',') + 1} ids"
+    return fields
+
+
+def masked_remark(remark: str | None) -> str | None:
+    if not remark or remark == "not set any response code":
+        return None
+    remark = remark.partition("\nSee https://")[0].rstrip(" ,")
+    if remark.startswith(("java.", "com.", "org.apache.")):
+        return "a Java exception"
+    return _PORT.sub("127.0.0.1:port", remark)
+
+
+def masked_message(message: ReceivedMessage) -> dict[str, Any]:
+    properties = {name: value for name, value in message.properties.items() if name != "ORIGIN_MESSAGE_ID"}
+    return {
+        "topic": message.topic,
+        "queue": message.queue_id,
+        "offset": message.offset,
+        "body": message.body,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born": message.born_timestamp,
+        "times": message.reconsume_times,
+        "properties": properties,
+    }
+
+
+def masked_body(request: Command, answer: Command) -> Any:
+    if not answer.body:
+        return None
+    if request.code == RequestCode.PULL_MESSAGE:
+        return [masked_message(message) for message in decode_messages(answer.body)]
+    text = _PORT.sub("127.0.0.1:port", answer.body.decode())
+    value: Any = decode_json(text.encode())
+    return sorted(value["consumerIdList"]) if request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP else value
+
+
+def compare(request: Command, ours: Command, recorded: Command) -> None:
+    what = f"{request!r} {request.ext_fields}: {ours.remark!r} instead of {recorded.remark!r}"
+    if request.code in LATER:
+        assert ours.code == 3, what
+        return
+    if request.code == RequestCode.PULL_MESSAGE and request.ext_fields.get("expressionType") == "SQL92" and recorded.code == 0:
+        assert (ours.code, ours.remark) == (1, "The broker does not support consumer to filter message by SQL92")
+        return
+    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and recorded.code == 17 and ours.code == 0:
+        return
+    assert ours.code == recorded.code, what
+    expected = masked_remark(recorded.remark)
+    if expected == "a Java exception":
+        assert ours.remark, what
+        return
+    if request.code not in ADMINISTRATION:
+        assert masked_remark(ours.remark) == expected, what
+    assert masked_fields(ours) == masked_fields(recorded), what
+    assert masked_body(request, ours) == masked_body(request, recorded), what
+
+
+def scenarios() -> list[str]:
+    names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_ordered"]
+    names += ["push_concurrent", "push_two_consumers", "heartbeat_v2", "errors"]
+    return sorted(path.name for name in names for path in WIRE.glob(f"{name}.*") if "5.3.3" not in path.name)
+
+
+@pytest.mark.parametrize("name", scenarios())
+async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "randrange", lambda stop: stop - 1)
+    lines = recording(name)
+    with trio.fail_after(3600):
+        wires = await replay(lines)
+    requests = {(line.connection, line.command.opaque): line.command for line in lines if line.from_client}
+    compared = 0
+    told: dict[str, list[tuple[int, dict[str, str]]]] = defaultdict(list)
+    for line in lines:
+        if line.from_client:
+            continue
+        if not line.command.is_response:
+            told[line.connection].append((line.command.code, line.command.ext_fields))
+            continue
+        request = requests[line.connection, line.command.opaque]
+        if name.startswith(("heartbeat_v2", "push_two")) and request.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE):
+            continue
+        ours = wires[line.connection].answers.get(line.command.opaque)
+        assert ours is not None, f"{request!r} was not answered"
+        compare(request, ours, line.command)
+        compared += 1
+    assert compared >= 6
+    for connection, wire in wires.items():
+        assert [(command.code, command.ext_fields) for command in wire.requests] == told[connection], connection
