@@ -1,1 +1,171 @@
+"""A native RocketMQ client on trio, with a complete broker that runs inside the same process.
 
+Importing this package does nothing but make its names known; each is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.broker_embedded.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.client.config import ClientConfig
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.config import PushConsumerConfig
+    from rocketmq_sdk.consumer.push import PushConsumer
+    from rocketmq_sdk.errors import (
+        BrokerError,
+        BusyError,
+        ClosedError,
+        CodecMissingError,
+        ConfigurationError,
+        ConnectError,
+        FieldError,
+        GroupNotFoundError,
+        InvalidParameterError,
+        LocalProtocolError,
+        MessageIllegalError,
+        NotFoundError,
+        NotPermittedError,
+        NotSupportedError,
+        ProtocolError,
+        RemoteProtocolError,
+        RequestTimeoutError,
+        RocketMQError,
+        RouteError,
+        SendTimeout,
+        ServiceNotAvailableError,
+        StoreCorruptError,
+        StoreError,
+        StoreFullError,
+        StoreLockedError,
+        SubscriptionError,
+        TooManyRequestsError,
+        TopicNotFoundError,
+    )
+    from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel, SendStatus
+    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.producer.producer import Producer
+    from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
+    from rocketmq_sdk.protocol.flags import HeaderEncoding
+
+_HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "broker_embedded.broker": ("EmbeddedBroker",),
+    "broker_embedded.config": ("BrokerConfig",),
+    "broker_embedded.store.config": ("StoreConfig",),
+    "client.config": ("ClientConfig",),
+    "client.runtime": ("Client",),
+    "consumer.config": ("PushConsumerConfig",),
+    "consumer.push": ("PushConsumer",),
+    "errors": (
+        "BrokerError",
+        "BusyError",
+        "ClosedError",
+        "CodecMissingError",
+        "ConfigurationError",
+        "ConnectError",
+        "FieldError",
+        "GroupNotFoundError",
+        "InvalidParameterError",
+        "LocalProtocolError",
+        "MessageIllegalError",
+        "NotFoundError",
+        "NotPermittedError",
+        "NotSupportedError",
+        "ProtocolError",
+        "RemoteProtocolError",
+        "RequestTimeoutError",
+        "RocketMQError",
+        "RouteError",
+        "SendTimeout",
+        "ServiceNotAvailableError",
+        "StoreCorruptError",
+        "StoreError",
+        "StoreFullError",
+        "StoreLockedError",
+        "SubscriptionError",
+        "TooManyRequestsError",
+        "TopicNotFoundError",
+    ),
+    "model.enums": ("ConsumeFrom", "MessageModel", "SendStatus"),
+    "model.message": ("Message", "ReceivedMessage"),
+    "model.queue": ("MessageQueue",),
+    "model.results": ("SendResult",),
+    "producer.config": ("ProducerConfig",),
+    "producer.handle": ("SendHandle",),
+    "producer.producer": ("Producer",),
+    "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
+    "protocol.flags": ("HeaderEncoding",),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BrokerConfig",
+    "BrokerError",
+    "BusyError",
+    "Client",
+    "ClientConfig",
+    "ClosedError",
+    "CodecMissingError",
+    "ConfigurationError",
+    "ConnectError",
+    "ConsumeFrom",
+    "EmbeddedBroker",
+    "FieldError",
+    "GroupNotFoundError",
+    "HeaderEncoding",
+    "InvalidParameterError",
+    "LocalProtocolError",
+    "Message",
+    "MessageIllegalError",
+    "MessageModel",
+    "MessageQueue",
+    "NotFoundError",
+    "NotPermittedError",
+    "NotSupportedError",
+    "Producer",
+    "ProducerConfig",
+    "ProtocolError",
+    "PushConsumer",
+    "PushConsumerConfig",
+    "ReceivedMessage",
+    "RemoteProtocolError",
+    "RequestTimeoutError",
+    "RocketMQError",
+    "RoundRobin",
+    "RouteError",
+    "SendHandle",
+    "SendResult",
+    "SendStatus",
+    "SendTimeout",
+    "ServiceNotAvailableError",
+    "StoreConfig",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreFullError",
+    "StoreLockedError",
+    "SubscriptionError",
+    "TooManyRequestsError",
+    "TopicNotFoundError",
+    "select_by_hash",
+    "select_by_key",
+    "select_by_random",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

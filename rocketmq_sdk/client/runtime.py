@@ -40,14 +40,14 @@ UNREGISTER_TIMEOUT: Final = 1.0
 class Client:
     """One connection to a RocketMQ cluster, to be shared by producers and consumers through their `client=`.
 
-    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are those
-    of `ClientConfig`. Use it as `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises `ConfigurationError`
-    for settings that are unknown or not acceptable.
+    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are
+    those of `ClientConfig`. Use it as `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises
+    `ConfigurationError` for settings that are unknown or not acceptable.
     """
 
     def __init__(self, namesrv: NamesrvSource | None = None, *, clock: Clock | None = None, **options: Unpack[ClientOptions]) -> None:
         refuse_unknown(options, CLIENT_OPTIONS, "Client")
-        self.config = ClientConfig(**options)  # type: ignore[arg-type]
+        self.config = ClientConfig(**options)
         source = resolve_namesrv(namesrv)
         self._source = None if isinstance(source, tuple) else source
         self._addresses: tuple[str, ...] = source if isinstance(source, tuple) else ()

@@ -1,0 +1,119 @@
+"""Settings of a producer: one frozen object and its keyword form, which holds the settings of a client too.
+
+Options and defaults are those of `DefaultMQProducer` of Apache RocketMQ 5.4.0; durations are seconds, sizes bytes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions, positive, refuse_unknown, to_seconds
+from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.names import DEFAULT_TOPIC
+from rocketmq_sdk.producer.fault_strategy import FaultProfileName, fault_profile
+from rocketmq_sdk.protocol.compression import CompressionType
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Keyword form of `ProducerConfig` and `ClientConfig`."""
+
+    send_timeout: "float | timedelta"
+    send_timeout_per_attempt: "float | timedelta | None"
+    retry_times: int
+    retry_another_broker_when_not_store_ok: bool
+    retry_response_codes: Iterable[int]
+    max_message_size: int
+    compress_over: int
+    compression_level: int
+    compression: CompressionType | str
+    create_topic_key: str
+    default_topic_queue_nums: int
+    fault_profile: FaultProfileName | None
+    detector: bool
+    detect_timeout: "float | timedelta"
+    detect_interval: "float | timedelta"
+    max_in_flight: int
+    max_in_flight_bytes: int
+
+
+def _optional_seconds(value: "float | timedelta | None") -> float | None:
+    return None if value is None else to_seconds(value)
+
+
+def _compression(value: CompressionType | str) -> CompressionType:
+    return value if isinstance(value, CompressionType) else CompressionType.of(value)
+
+
+def _codes(value: Iterable[int]) -> frozenset[int]:
+    return frozenset(value)
+
+
+def _not_negative(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 0")
+
+
+def _at_least_one(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 1")
+
+
+def _check_profile(_instance: object, _field: object, value: str | None) -> None:
+    fault_profile(value)
+
+
+def _check_limit(_instance: object, field: "attrs.Attribute[float | None]", value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0, or None")
+
+
+@attrs.frozen(kw_only=True)
+class ProducerConfig:
+    """What a producer needs to know before it starts."""
+
+    send_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
+    """For the whole send, all attempts together."""
+    send_timeout_per_attempt: float | None = attrs.field(default=None, converter=_optional_seconds, validator=_check_limit)
+    """For one attempt, while another one is possible behind it."""
+    retry_times: int = attrs.field(default=2, validator=_not_negative)
+    """Attempts after the first one."""
+    retry_another_broker_when_not_store_ok: bool = False
+    """Whether a message that is stored with a status other than SEND_OK is sent to another broker as well."""
+    retry_response_codes: frozenset[int] = attrs.field(default=DEFAULT_RETRY_CODES, converter=_codes)
+    max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least_one)
+    """Of a body before compression, and of an encoded batch."""
+    compress_over: int = attrs.field(default=4096, validator=_at_least_one)
+    """Bodies of at least so many bytes are compressed."""
+    compression_level: int = 5
+    compression: CompressionType = attrs.field(default=CompressionType.ZLIB, converter=_compression)
+    create_topic_key: str = DEFAULT_TOPIC
+    """The topic that brokers create missing ones from."""
+    default_topic_queue_nums: int = attrs.field(default=4, validator=_at_least_one)
+    fault_profile: str | None = attrs.field(default=None, validator=_check_profile)
+    """`"today"` or `"classic"` avoids brokers that answered late or not at all; None does not."""
+    detector: bool = False
+    """Whether brokers that were not reached are probed until they answer again."""
+    detect_timeout: float = attrs.field(default=0.2, converter=to_seconds, validator=positive)
+    detect_interval: float = attrs.field(default=2.0, converter=to_seconds, validator=positive)
+    max_in_flight: int = attrs.field(default=32768, validator=_at_least_one)
+    """Messages handed over and not finished."""
+    max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
+    """Their bodies together; one message is always let through."""
+
+
+PRODUCER_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ProducerConfig))
+
+
+def split_options(options: Mapping[str, Any], *, shared_client: bool) -> tuple[ProducerConfig, dict[str, Any]]:
+    """The producer's settings, and those meant for the client that it makes for itself.
+
+    Raises `ConfigurationError` for unknown settings, and for client settings beside a client that is shared.
+    """
+    refuse_unknown(options, PRODUCER_OPTIONS if shared_client else PRODUCER_OPTIONS | CLIENT_OPTIONS, "Producer")
+    own = {name: value for name, value in options.items() if name in PRODUCER_OPTIONS}
+    return ProducerConfig(**own), {name: value for name, value in options.items() if name in CLIENT_OPTIONS}

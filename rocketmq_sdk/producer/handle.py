@@ -1,0 +1,163 @@
+"""One message under way: what its sender waits on, and what the send loop knows of it."""
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from rocketmq_sdk.errors import ClosedError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.producer.queue_selector import QueueSelector
+    from rocketmq_sdk.producer.targets import Target, TopicTargets
+    from rocketmq_sdk.remoting.channel import PendingCall
+
+
+class SendHandle:
+    """A message that was handed over with `Producer.submit`. Await it (or `wait()`) for its `SendResult`; any number of tasks may.
+
+    `done` tells that it is finished, `message_id` is its unique id. Nothing is lost by not awaiting it: retries go on without a waiter.
+    """
+
+    __slots__ = (
+        "_abandon",
+        "_waiters",
+        "attempts",
+        "body",
+        "call",
+        "code",
+        "deadline",
+        "done",
+        "error",
+        "key",
+        "last_broker",
+        "message",
+        "message_id",
+        "observed",
+        "properties",
+        "queue",
+        "refreshed",
+        "result",
+        "selector",
+        "started",
+        "stored",
+        "sys_flag",
+        "target",
+        "topic",
+        "unknown",
+    )
+
+    def __init__(
+        self,
+        topic: "TopicTargets",
+        code: int,
+        message: "Message",
+        message_id: str,
+        properties: str,
+        body: bytes,
+        sys_flag: int,
+        deadline: float,
+        attempts: int,
+        abandon: "Callable[[SendHandle], None]",
+    ) -> None:
+        self.topic = topic
+        self.code = code
+        self.message = message
+        self.message_id = message_id
+        self.properties = properties
+        self.body = body
+        self.sys_flag = sys_flag
+        self.deadline = deadline
+        self.attempts = attempts
+        self._abandon = abandon
+        self.queue: MessageQueue | None = None
+        self.selector: QueueSelector | None = None
+        self.key: object = None
+        self.target: Target | None = None
+        self.last_broker: str | None = None
+        self.call: PendingCall | None = None
+        self.stored: SendResult | None = None
+        self.started = 0.0
+        self.unknown = False
+        self.refreshed = False
+        self.observed = False
+        self.done = False
+        self.result: SendResult | None = None
+        self.error: Exception | None = None
+        self._waiters: list[trio.lowlevel.Task] | None = None
+
+    def __await__(self) -> Generator[Any, Any, "SendResult"]:
+        return self.wait().__await__()
+
+    async def wait(self) -> "SendResult":
+        """Wait for the result.
+
+        Raises what `Producer.send` raises. Cancelling the waiter does not touch the message: it stays under way, and may be awaited again.
+        """
+        if self.done:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._park(self._leave)
+        return self.outcome()
+
+    async def wait_or_abandon(self) -> "SendResult":
+        """As `wait` for the only waiter: when it is cancelled the message is given up, no further attempt is made, and it may be stored."""
+        if self.done:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._park(self._give_up)
+        return self.outcome()
+
+    async def settled(self) -> None:
+        """Wait until the message is finished, however."""
+        if self.done:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._park(self._leave)
+
+    def outcome(self) -> "SendResult":
+        """The result of a finished message, or its error raised."""
+        self.observed = True
+        if self.result is not None:
+            return self.result
+        raise self.error or ClosedError("the message is not finished")
+
+    async def _park(self, leave: "Callable[[trio.lowlevel.Task], None]") -> None:
+        task = trio.lowlevel.current_task()
+        if self._waiters is None:
+            self._waiters = [task]
+        else:
+            self._waiters.append(task)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            leave(task)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _leave(self, task: trio.lowlevel.Task) -> None:
+        if self._waiters is not None:
+            self._waiters.remove(task)
+
+    def _give_up(self, _task: trio.lowlevel.Task) -> None:
+        self._waiters = None
+        self.observed = True
+        self._abandon(self)
+
+    def settle(self) -> None:
+        """Wake the waiters; result or error is set. For the send loop only."""
+        self.done = True
+        self.call = None
+        waiters = self._waiters
+        if waiters:
+            self._waiters = None
+            self.observed = True
+            for task in waiters:
+                trio.lowlevel.reschedule(task)
+
+    def __repr__(self) -> str:
+        state = "under way" if not self.done else repr(self.result or self.error)
+        return f"<SendHandle {self.message_id} to {self.topic.topic!r}: {state}>"

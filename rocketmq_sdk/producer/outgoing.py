@@ -1,0 +1,81 @@
+"""From a message to what one request carries: checked, given its unique id, compressed; and batches of one topic."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
+from rocketmq_sdk.protocol.batch_codec import encode_batch
+from rocketmq_sdk.protocol.compression import compress
+from rocketmq_sdk.protocol.flags import SysFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.producer.config import ProducerConfig
+
+MAX_PROPERTIES: Final = 32767
+
+
+def check_size(size: int, limit: int) -> None:
+    """Refuse an empty body and one over the limit (`Validators.checkMessage`)."""
+    if not size:
+        raise ConfigurationError("the body is empty; brokers do not store empty messages")
+    if size > limit:
+        raise ConfigurationError(f"the body has {size} bytes, more than max_message_size = {limit}")
+
+
+def compressed(body: bytes, config: "ProducerConfig") -> tuple[bytes, int]:
+    """The body made smaller and the system flag that says how. The result is used even when it is bigger, as Apache's client does."""
+    return compress(body, config.compression, config.compression_level), SysFlag.COMPRESSED | config.compression.sys_flag_bits
+
+
+def properties_of(message: Message, message_id: str) -> str:
+    """The property text of one request."""
+    text = f"UNIQ_KEY\x01{message_id}\x02{message.property_text()}"
+    if len(text) > MAX_PROPERTIES:
+        raise ConfigurationError(f"the properties have {len(text)} characters, more than {MAX_PROPERTIES}")
+    return text
+
+
+class Batch(NamedTuple):
+    """What a request for several messages carries."""
+
+    topic: str
+    message_ids: str
+    properties: str
+    body: bytes
+
+
+# The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a batch pass whose messages have a time to be delivered at, and
+# the broker then delivers them at once.
+def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "Callable[[], str]") -> Batch:
+    """Encode messages of one topic as one request.
+
+    Raises `ConfigurationError` when there is none, when they differ in topic or `wait_store_ok`, when one of them is delayed or goes to a retry
+    topic, and when they are more than `max_message_size` bytes together.
+    """
+    if not messages:
+        raise ConfigurationError("the batch is empty")
+    first = messages[0]
+    topic, wait = first.topic, first.wait_store_ok
+    check_send_topic(topic)
+    if topic.startswith(RETRY_PREFIX):
+        raise ConfigurationError(f"messages to the retry topic {topic!r} can not be sent in a batch")
+    ids: list[str] = []
+    items: list[tuple[int, bytes, bytes]] = []
+    for message in messages:
+        if message.topic != topic or message.wait_store_ok != wait:
+            raise ConfigurationError(f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}")
+        if message.delay_level or message.deliver_at_ms is not None:
+            raise ConfigurationError(f"{message!r} is delayed; delayed messages can not be sent in a batch")
+        check_size(len(message.body), config.max_message_size)
+        message_id = next_id()
+        ids.append(message_id)
+        items.append((message.flag, message.body, properties_of(message, message_id).encode("utf-8")))
+    body = encode_batch(items)
+    if len(body) > config.max_message_size:
+        raise ConfigurationError(f"the batch has {len(body)} bytes, more than max_message_size = {config.max_message_size}; send it in parts")
+    properties = f"UNIQ_KEY\x01{next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
+    return Batch(topic, ",".join(ids), properties, body)

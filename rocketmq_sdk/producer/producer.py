@@ -1,0 +1,440 @@
+"""The producer."""
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, Unpack
+
+import trio
+
+from rocketmq_sdk.client.api.routes import cluster_info
+from rocketmq_sdk.client.api.topics import create_topic
+from rocketmq_sdk.client.callbacks import ProducerCallbacks
+from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.route import MASTER_ID
+from rocketmq_sdk.names import check_group, check_send_topic
+from rocketmq_sdk.producer.config import ProducerOptions, split_options
+from rocketmq_sdk.producer.detector import Detector
+from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
+from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, properties_of
+from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
+from rocketmq_sdk.producer.send import SendLoop
+from rocketmq_sdk.producer.targets import TopicTargets, make_template
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from rocketmq_sdk.model.results import SendResult
+
+__all__ = ["Producer", "SendHandle"]
+
+logger = logging.getLogger("rocketmq_sdk.producer")
+SEND_V2: Final = 310
+SEND_BATCH: Final = 320
+DRAIN_TIMEOUT: Final = 10.0
+LEAVE_TIMEOUT: Final = 1.0
+TOPIC_VISIBLE_TIMEOUT: Final = 3.0
+COMPRESS_IN_THREAD: Final = 256 * 1024
+ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
+REMEMBERED_FAILURES: Final = 1000
+_UNENDING: Final = float("inf")
+
+
+class Producer(ProducerCallbacks):
+    """Sends messages; use it as `async with Producer("group", namesrv=...) as producer`.
+
+    `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running `Client`. The options are those of
+    `ProducerConfig` and, without `client=`, of `ClientConfig`. Leaving the block waits up to 10 s for messages under way (not at all when it is left
+    by an exception or a cancellation) and unregisters the group. Raises `ConfigurationError` for settings that are unknown or not acceptable.
+    """
+
+    def __init__(
+        self, group: str, *, namesrv: NamesrvSource | None = None, client: Client | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.config, client_options = split_options(options, shared_client=client is not None)
+        if client is not None and namesrv is not None:
+            raise ConfigurationError("namesrv= and client= exclude each other; the client knows its name servers")
+        self._owns_client = client is None
+        self.client = client if client is not None else Client(namesrv, **client_options)
+        self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
+        self._topics: dict[str, TopicTargets] = {}
+        self._under_way: set[SendHandle] = set()
+        self._bytes_under_way = 0
+        self._room = trio.lowlevel.ParkingLot()
+        self._failures: deque[SendHandle] = deque(maxlen=REMEMBERED_FAILURES)
+        self._loop: SendLoop | None = None
+        self._context: AbstractAsyncContextManager[None] | None = None
+        self._attempts = 1 + self.config.retry_times
+        self._timeout = self.config.send_timeout
+        self._next_id = self.client.ids.next_id
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._context is not None:
+            raise ClosedError("a producer runs once; make a new one")
+        self._context = self._running()
+        await self._context.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
+        assert self._context is not None
+        return await self._context.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if self._owns_client:
+                await stack.enter_async_context(self.client)
+            self.client.register_producer(self.group, self)
+            try:
+                async with open_quiet_nursery() as nursery:
+                    self._loop = SendLoop(self.client, self.config, self._strategy, nursery, self._finished)
+                    if self.config.detector:
+                        nursery.start_soon(self._detector().run)
+                    try:
+                        yield
+                        await self._drain()
+                    finally:
+                        self._end()
+                        nursery.cancel_scope.cancel()
+            finally:
+                async with bounded_cleanup(LEAVE_TIMEOUT):
+                    await self.client.unregister_producer(self.group)
+                for topic in self._topics:
+                    self.client.routes.release(topic)
+
+    async def _drain(self) -> None:
+        """Take no more messages, and wait for those under way."""
+        loop, self._loop = self._loop, None
+        assert loop is not None
+        with trio.move_on_after(DRAIN_TIMEOUT):
+            await self._settled()
+
+    def _end(self) -> None:
+        """Give up what is under way."""
+        self._loop = None
+        for handle in list(self._under_way):
+            call = handle.call
+            if call is not None:
+                handle.unknown = True
+                call.forget()
+            handle.result = handle.stored
+            if handle.result is None:
+                handle.error = ClosedError("the producer was closed before the message was finished")
+                handle.error.outcome_unknown = handle.unknown
+            handle.settle()
+            self._finished(handle)
+        lost = sum(1 for handle in self._failures if not handle.observed)
+        if lost:
+            logger.warning("producer %r was closed; %d submitted messages have failed and nobody has awaited them", self.group, lost)
+        self._room.unpark_all()
+
+    def _detector(self) -> Detector:
+        config = self.config
+        return Detector(
+            self.client, self._strategy, lambda: next(iter(self._topics), None), timeout=config.detect_timeout, interval=config.detect_interval
+        )
+
+    # --- sending
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout: "float | timedelta | None" = None,
+    ) -> "SendResult":
+        """Send one message and wait until a broker has stored it.
+
+        Up to `1 + retry_times` attempts, at other brokers if there are, within `timeout` seconds in all (default `send_timeout`); the unique id stays
+        the same. With `queue=`, `selector=` or `key=` (queue by hash of the key) there is one attempt. A status other than SEND_OK is returned, not
+        raised. Waits within the same time when too many messages are under way.
+
+        Raises `ConfigurationError` for a message that is not acceptable, `RouteError` when the topic has no route, `SendTimeout` and `ConnectError`
+        (`outcome_unknown` tells whether it may be stored all the same), `BrokerError` by the broker's code, `ClosedError`. When cancelled the message
+        is given up: no further attempt is made, and it may have been stored.
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        size = len(message.body)
+        if self._is_full(size):
+            seconds = await self._wait_for_room(size, seconds)
+        if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
+            check_size(size, self.config.max_message_size)
+            packed = await trio.to_thread.run_sync(compressed, message.body, self.config)
+            return await self._start(message, queue, selector, key, seconds, packed).wait_or_abandon()
+        return await self._start(message, queue, selector, key, seconds).wait_or_abandon()
+
+    def submit(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout: "float | timedelta | None" = None,
+    ) -> SendHandle:
+        """Send one message without waiting; the rules are those of `send`. Synchronous, no task.
+
+        Await the handle for the result. Raises `TooManyRequestsError` when `max_in_flight` messages or `max_in_flight_bytes` are under way,
+        `ConfigurationError` for a message that is not acceptable, `ClosedError`; all else is told by the handle.
+        """
+        if self._is_full(len(message.body)):
+            raise TooManyRequestsError(f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under way, the limit")
+        handle = self._start(message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout))
+        if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
+            handle.observed = True
+            raise handle.error
+        return handle
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout: "float | timedelta | None" = None,
+    ) -> None:
+        """Send one message that nobody confirms: one attempt, and no word whether it arrived.
+
+        Waits only for a route, a connection, and room in the connection's queue. Raises `RouteError`, `ConnectError`, `SendTimeout` (nothing was
+        sent).
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        with trio.move_on_after(seconds):
+            await self._oneway(message, queue, selector, key)
+            return
+        raise SendTimeout(f"the one-way message to {message.topic!r} found no way within {seconds:g} s", outcome_unknown=False)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = None,
+        timeout: "float | timedelta | None" = None,
+    ) -> "SendResult":
+        """Send messages of one topic in one request; they are stored one after the other in one queue, all or none.
+
+        The result's `message_id` holds all unique ids joined by commas, `queue_offset` is that of the first message. Never compressed. The rules and
+        errors are those of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed or over `max_message_size` when encoded.
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        batch = make_batch(messages, self.config, self._next_id)
+        if self._is_full(len(batch.body)):
+            seconds = await self._wait_for_room(len(batch.body), seconds)
+        topic = self._topic(batch.topic)
+        deadline = trio.current_time() + seconds
+        handle = SendHandle(
+            topic, SEND_BATCH, messages[0], batch.message_ids, batch.properties, batch.body, 0, deadline, self._attempts, self._abandoned
+        )
+        return await self._go(handle, queue, selector, key).wait_or_abandon()
+
+    async def flush(self) -> None:
+        """Wait until all messages submitted so far are finished.
+
+        Raises the error of the first one that has failed without anybody awaiting it; the error is raised once.
+        """
+        await self._settled()
+        failed = [handle for handle in self._failures if not handle.observed]
+        self._failures.clear()
+        for handle in failed[1:]:
+            logger.warning("%r has failed as well", handle)
+        if failed:
+            failed[0].outcome()
+
+    @property
+    def in_flight(self) -> int:
+        """Messages handed over and not finished."""
+        return len(self._under_way)
+
+    # --- topics
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that messages can be sent to. Raises `RouteError` when there is no route."""
+        targets = self._topic(topic)
+        if not targets.current():
+            await self._running_loop().find_route(topic)
+            targets.current()
+        return list(targets.queues)
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        permissions: int = 6,
+        order: bool = False,
+        attributes: dict[str, str] | None = None,
+        timeout: "float | timedelta | None" = None,
+    ) -> None:
+        """Create or change a topic at the master of every broker, with `queues` queues at each, and wait up to 3 s until name servers know it.
+
+        Raises `RouteError` when there is no broker, `BrokerError` when one refuses.
+        """
+        check_send_topic(topic)
+        seconds = None if timeout is None else to_seconds(timeout)
+        info = await cluster_info(self.client, seconds)
+        masters = [data.broker_addrs[MASTER_ID] for data in info.broker_addr_table.values() if MASTER_ID in data.broker_addrs]
+        if not masters:
+            raise RouteError("the name server knows no broker that is a master")
+        config = TopicConfig(
+            topic, queues if read_queues is None else read_queues, queues, permissions, order=order, attributes=attributes or {}
+        )
+        for address in masters:
+            await create_topic(self.client, address, config, seconds)
+        await self._wait_visible(topic)
+
+    async def _wait_visible(self, topic: str) -> None:
+        with trio.move_on_after(TOPIC_VISIBLE_TIMEOUT):
+            while True:
+                try:
+                    await self.client.routes.fetch(topic)
+                except RouteError:
+                    await trio.sleep(0.05)
+                else:
+                    return
+        logger.warning("topic %r was created, but the name server does not know it yet", topic)
+
+    # --- inside
+
+    def _running_loop(self) -> SendLoop:
+        loop = self._loop
+        if loop is None:
+            raise ClosedError("the producer is not open; enter it with `async with`, and send before its block is left")
+        return loop
+
+    def _topic(self, topic: str) -> TopicTargets:
+        targets = self._topics.get(topic)
+        if targets is None:
+            check_send_topic(topic)
+            self._running_loop()
+            config = self.config
+            template = make_template(self.group, topic, config.create_topic_key, config.default_topic_queue_nums)
+            targets = self._topics[topic] = TopicTargets(topic, template, self.client.routes, self.client.brokers)
+            self.client.routes.use(topic)
+        return targets
+
+    def _start(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        seconds: float,
+        packed: tuple[bytes, int] | None = None,
+    ) -> SendHandle:
+        topic = self._topics.get(message.topic) or self._topic(message.topic)
+        config = self.config
+        body = message.body
+        sys_flag = 0
+        size = len(body)
+        if not 0 < size <= config.max_message_size:
+            check_size(size, config.max_message_size)
+        if packed is not None:
+            body, sys_flag = packed
+        elif size >= config.compress_over:
+            body, sys_flag = compressed(body, config)
+        message_id = self._next_id()
+        properties = properties_of(message, message_id)
+        deadline = trio.current_time() + seconds
+        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, deadline, self._attempts, self._abandoned)
+        return self._go(handle, queue, selector, key)
+
+    def _go(self, handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> SendHandle:
+        loop = self._running_loop() if self._loop is None else self._loop
+        if queue is not None or selector is not None or key is not None:
+            _aim(handle, queue, selector, key)
+        self._under_way.add(handle)
+        self._bytes_under_way += len(handle.body)
+        loop.start(handle)
+        return handle
+
+    async def _oneway(self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+        loop = self._running_loop()
+        topic = self._topic(message.topic)
+        check_size(len(message.body), self.config.max_message_size)
+        message_id = self._next_id()
+        body, sys_flag = (message.body, 0) if len(message.body) < self.config.compress_over else compressed(message.body, self.config)
+        properties = properties_of(message, message_id)
+        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, _UNENDING, 1, self._abandoned)
+        if queue is not None or selector is not None or key is not None:
+            _aim(handle, queue, selector, key)
+        if not topic.current():
+            await loop.find_route(message.topic)
+            if not topic.current():
+                raise RouteError(f"topic {message.topic!r} has no queue that can be written to, or no broker of it has a master")
+        target = loop.next_target(handle)
+        remoting = self.client.remoting
+        channel = remoting.channel_nowait(target.address) or await remoting.channel(target.address, self.client.config.connect_timeout)
+        channel.send_oneway(loop.command(handle, target, oneway=True))
+        if channel.unsent_bytes() > ONEWAY_HIGH_WATER:
+            await channel.drained()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _is_full(self, size: int) -> bool:
+        under_way = len(self._under_way)
+        return under_way >= self.config.max_in_flight or (under_way > 0 and self._bytes_under_way + size > self.config.max_in_flight_bytes)
+
+    async def _wait_for_room(self, size: int, seconds: float) -> float:
+        """Wait until another message may be handed over; gives the seconds that are left."""
+        deadline = trio.current_time() + seconds
+        with trio.move_on_after(seconds):
+            while self._is_full(size):
+                self._running_loop()
+                await self._room.park()
+            return deadline - trio.current_time()
+        raise SendTimeout(f"{len(self._under_way)} messages were under way, the limit, for {seconds:g} s", outcome_unknown=False)
+
+    async def _settled(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for handle in list(self._under_way):
+            if not handle.done:
+                await handle.settled()
+
+    def _abandoned(self, handle: SendHandle) -> None:
+        """The only waiter of a message was cancelled."""
+        if handle.call is not None:
+            handle.call.forget()
+        handle.error = ClosedError("the message was given up by its sender")
+        handle.settle()
+        self._finished(handle)
+
+    def _finished(self, handle: SendHandle) -> None:
+        self._under_way.discard(handle)
+        self._bytes_under_way -= len(handle.body)
+        if handle.error is not None and not handle.observed:
+            self._failures.append(handle)
+        if self._room:
+            self._room.unpark()
+
+
+def _aim(handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+    """Let the caller choose the queue: there is one attempt then."""
+    if queue is not None:
+        if selector is not None or key is not None:
+            raise ConfigurationError("queue= excludes selector= and key=")
+        if queue.topic != handle.topic.topic:
+            raise ConfigurationError(f"{queue!r} is no queue of topic {handle.topic.topic!r}")
+        handle.queue = queue
+    else:
+        handle.selector = selector or select_by_hash
+        handle.key = key
+    handle.attempts = 1

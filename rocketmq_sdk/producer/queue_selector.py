@@ -1,0 +1,102 @@
+"""Which queue a message goes to, when the caller decides it: selectors and the counter behind round robin.
+
+`MessageQueueSelector`, `SelectMessageQueueByHash` and `ThreadLocalIndex` of Apache RocketMQ 5.4.0. A selector is any function that takes the
+queues to choose from, the message and the caller's key, and returns one of the queues; it must not wait.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.names import java_hash
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.queue import MessageQueue
+
+QueueSelector = Callable[["Sequence[MessageQueue]", "Message", object], "MessageQueue"]
+"""Queues to choose from (never empty), message, key (None when the caller gave none) to the chosen queue."""
+
+_MASK: Final = 0x7FFFFFFF
+_INT_RANGE: Final = 1 << 32
+
+
+class QueueIndex:
+    """A counter that walks around any number of queues: a Java `int` that grows before use and is masked to 31 bits (`ThreadLocalIndex`)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int | None = None) -> None:
+        self.value = random.getrandbits(31) if value is None else value
+
+    def next(self) -> int:
+        """The next position, to be taken modulo the number of queues."""
+        value = self.value + 1
+        if value > _MASK:
+            value -= _INT_RANGE
+        self.value = value
+        return value & _MASK
+
+    def reset(self) -> None:
+        """Go on from a random place."""
+        self.value = random.getrandbits(31)
+
+
+def key_hash(key: object) -> int:
+    """Java's hash code of a key, so that a Java producer chooses the same queue: for texts, whole numbers and booleans; bytes count as Latin-1 text.
+
+    Raises `ConfigurationError` for anything else, whose Java hash code has no counterpart.
+    """
+    if isinstance(key, str):
+        return java_hash(key)
+    if isinstance(key, bool):
+        return 1231 if key else 1237
+    if isinstance(key, int):
+        if -0x80000000 <= key <= 0x7FFFFFFF:
+            return key
+        if -(1 << 63) <= key < 1 << 63:
+            folded = (key ^ (key >> 32)) & 0xFFFFFFFF
+            return folded - _INT_RANGE if folded & 0x80000000 else folded
+        raise ConfigurationError(f"the key {key} does not fit 64 bits; use a text")
+    if isinstance(key, bytes):
+        return java_hash(key.decode("latin-1"))
+    raise ConfigurationError(f"a key of type {type(key).__name__} can not choose a queue; use a text or a whole number")
+
+
+def select_by_hash(queues: "Sequence[MessageQueue]", _message: "Message", key: object) -> "MessageQueue":
+    """Equal keys go to the same queue as long as the number of queues stays: hash code modulo number, without its sign."""
+    return queues[abs(key_hash(key)) % len(queues)]
+
+
+def select_by_key(queues: "Sequence[MessageQueue]", message: "Message", key: object) -> "MessageQueue":
+    """As `select_by_hash`, with the message's own key when the caller gives none: its sharding key, else its first key.
+
+    Raises `ConfigurationError` when the message has neither.
+    """
+    if key is None:
+        key = message.sharding_key or next(iter(message.keys), None)
+        if key is None:
+            raise ConfigurationError("the message has neither a sharding key nor keys to choose a queue by")
+    return queues[abs(key_hash(key)) % len(queues)]
+
+
+def select_by_random(queues: "Sequence[MessageQueue]", _message: "Message", _key: object) -> "MessageQueue":
+    """Any queue."""
+    return random.choice(queues)
+
+
+class RoundRobin:
+    """One queue after the other, by a counter of its own for each topic."""
+
+    __slots__ = ("_indexes",)
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, QueueIndex] = {}
+
+    def __call__(self, queues: "Sequence[MessageQueue]", message: "Message", _key: object) -> "MessageQueue":
+        """The queue after the one chosen last."""
+        index = self._indexes.get(message.topic)
+        if index is None:
+            index = self._indexes[message.topic] = QueueIndex()
+        return queues[index.next() % len(queues)]

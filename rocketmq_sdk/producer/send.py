@@ -1,0 +1,305 @@
+"""The send loop: attempts, what follows from them, and the end of a message (`DefaultMQProducerImpl.sendDefaultImpl`, `sendKernelImpl`).
+
+It is driven by callbacks of channels instead of a task for each message: an attempt is handed to a channel, the channel's reader runs `_answered`,
+and the next attempt starts from there. Only a missing route or connection costs a task, one for all messages that need it. The rules are those of
+`client.retry`; all attempts of a message share its deadline and its unique id.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.client.retry import SEND_STATUS, Judgement, Next, judge_error, judge_status
+from rocketmq_sdk.client.routes import DefaultTopic
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    FieldError,
+    RequestTimeoutError,
+    RocketMQError,
+    RouteError,
+    SendTimeout,
+    broker_error,
+)
+from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer.waiting_room import WaitingRoom
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
+    from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.producer.targets import Target
+    from rocketmq_sdk.remoting.channel import PendingCall
+
+_SEND_OK: Final = SendStatus.SEND_OK
+_BATCH: Final = 320
+
+
+class SendLoop:
+    """Takes handles through their attempts. `finished` is called once for each, with its result or error set."""
+
+    def __init__(
+        self,
+        client: "Client",
+        config: "ProducerConfig",
+        strategy: "MQFaultStrategy",
+        nursery: trio.Nursery,
+        finished: "Callable[[SendHandle], None]",
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._strategy = strategy
+        self._watching = strategy.profile is not None
+        self._finished = finished
+        self._channel_nowait = client.remoting.channel_nowait
+        self._interceptors = client.remoting.interceptors
+        self._now_ms = client.clock.now_ms
+        self._encoding = client.config.header_encoding
+        self._default = DefaultTopic(config.create_topic_key, config.default_topic_queue_nums)
+        self._routes = WaitingRoom(nursery, self.find_route, ready=self._routed, failed=self._no_route, expired=self._expired)
+        self._connections = WaitingRoom(nursery, self._connect, ready=self._connected, failed=self._not_connected, expired=self._expired)
+
+    async def find_route(self, topic: str) -> None:
+        """Ask for the route of a topic, that of the default topic when it does not exist."""
+        await self._client.routes.fetch(topic, self._default)
+
+    async def _connect(self, address: str) -> None:
+        await self._client.remoting.channel(address, self._client.config.connect_timeout)
+
+    # --- the way of one message
+
+    def start(self, handle: "SendHandle") -> None:
+        """Make the first attempt now, or as soon as the route is known."""
+        topic = handle.topic
+        if not topic.current() or self._routes.is_waiting(topic.topic):
+            self._routes.enter(topic.topic, handle)
+        else:
+            self._choose(handle)
+
+    def _routed(self, handle: "SendHandle") -> None:
+        topic = handle.topic
+        if topic.current():
+            self._choose(handle)
+        else:
+            self.finish(handle, None, RouteError(f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a master"))
+
+    def _no_route(self, handle: "SendHandle", error: RocketMQError) -> None:
+        if handle.target is None:
+            self.finish(handle, None, error)
+        else:  # the route was asked for again between two attempts; the old one has to do
+            self._choose(handle)
+
+    def _choose(self, handle: "SendHandle") -> None:
+        """Choose the queue of the next attempt and go on to it."""
+        try:
+            target = self.next_target(handle)
+        except Exception as error:  # noqa: BLE001 - the selector is the caller's function; its error is the outcome of this message
+            self.finish(handle, None, error)
+            return
+        handle.target = target
+        self._attempt(handle, target)
+
+    def next_target(self, handle: "SendHandle") -> "Target":
+        """The target of the next attempt; the route is known. Raises what a caller's selector raises."""
+        topic = handle.topic
+        if handle.queue is not None:
+            return topic.of_queue(handle.queue)
+        if handle.selector is not None:
+            return topic.selected(handle.selector, handle.message, handle.key)
+        if handle.last_broker is None and not self._watching:
+            targets = topic.targets
+            return targets[topic.index.next() % len(targets)]
+        return topic.another(self._strategy, handle.last_broker, self._monotonic_ms())
+
+    def _attempt(self, handle: "SendHandle", target: "Target") -> None:
+        """Hand one attempt to the connection of the target's broker."""
+        channel = self._channel_nowait(target.address)
+        if channel is None or self._connections.is_waiting(target.address):
+            self._connections.enter(target.address, handle)
+            return
+        now = trio.current_time()
+        handle.started = now
+        timeout = handle.deadline - now
+        if timeout <= 0.0:
+            self._expired(handle)
+            return
+        limit = self._config.send_timeout_per_attempt
+        if limit is not None and handle.attempts > 1 and limit < timeout:
+            timeout = limit
+        handle.attempts -= 1
+        command = self.command(handle, target)
+        try:
+            handle.call = channel.submit(command, timeout, partial(self._answered, handle))
+        except RocketMQError as error:
+            self._failed(handle, error)
+
+    def command(self, handle: "SendHandle", target: "Target", *, oneway: bool = False) -> Command:
+        """The request of one attempt."""
+        fields = handle.topic.template.copy()
+        fields["e"] = target.queue_id_text
+        fields["g"] = str(self._now_ms())
+        fields["i"] = handle.properties
+        fields["n"] = target.broker_name
+        if handle.sys_flag:
+            fields["f"] = str(handle.sys_flag)
+        if handle.code == _BATCH:
+            fields["m"] = "true"
+        elif handle.message.flag:
+            fields["h"] = str(handle.message.flag)
+        command = Command(handle.code, flag=2 if oneway else 0, ext_fields=fields, body=handle.body, encoding=self._encoding)
+        if self._interceptors:
+            self._client.remoting.prepare(target.address, command)
+        return command
+
+    def _connected(self, handle: "SendHandle") -> None:
+        target = handle.target
+        assert target is not None
+        if self._channel_nowait(target.address) is None:
+            self._not_connected(handle, ConnectError(f"the connection to {target.address} ended as soon as it was open", address=target.address))
+        else:
+            self._attempt(handle, target)
+
+    def _not_connected(self, handle: "SendHandle", error: RocketMQError) -> None:
+        handle.attempts -= 1
+        handle.started = trio.current_time()
+        self._failed(handle, error)
+
+    # --- what comes back
+
+    def _answered(self, handle: "SendHandle", call: "PendingCall") -> None:
+        """An attempt is over. Runs in the reader of the channel."""
+        if handle.done:
+            return
+        response = call.response
+        if response is None:
+            assert call.error is not None
+            self._failed(handle, call.error)
+            return
+        target = handle.target
+        assert target is not None
+        status = SEND_STATUS.get(response.code)
+        if status is None:
+            self._failed(handle, broker_error(response.code, response.remark, address=target.address, topic=handle.topic.topic))
+            return
+        try:
+            result = _send_result(handle, target, response, status)
+        except FieldError as error:
+            # The broker says that it has stored the message, only not where.
+            handle.unknown = True
+            self._failed(handle, error)
+            return
+        if self._watching:
+            self._note(handle, target, judge_status(status, retry_when_not_store_ok=False))
+        if status is _SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
+            self.finish(handle, result, None)
+        else:
+            handle.stored = result
+            self._again(handle, target, ClosedError("no attempt is left"))
+
+    def _failed(self, handle: "SendHandle", error: RocketMQError) -> None:
+        """An attempt has failed, or could not be made."""
+        if error.outcome_unknown:
+            handle.unknown = True
+        if error.route_stale:
+            self._client.routes.request_refresh(handle.topic.topic)
+        target = handle.target
+        assert target is not None
+        handle.call = None
+        judgement = judge_error(error, retry_codes=self._config.retry_response_codes, detector=self._config.detector)
+        if self._watching:
+            self._note(handle, target, judgement)
+        if judgement.step is Next.RETRY:
+            self._again(handle, target, error)
+        else:
+            self.finish(handle, handle.stored, error)
+
+    def _again(self, handle: "SendHandle", failed: "Target", error: RocketMQError) -> None:
+        """Make the next attempt if one is left and there is time for it."""
+        if handle.attempts <= 0:
+            self.finish(handle, handle.stored, error)
+            return
+        if trio.current_time() >= handle.deadline:
+            self._expired(handle)
+            return
+        handle.last_broker = failed.broker_name
+        if isinstance(error, ConnectError) and not handle.refreshed and handle.topic.only_broker(failed.broker_name):
+            # Nobody else could take the message; perhaps the broker has another address by now.
+            handle.refreshed = True
+            self._routes.enter(handle.topic.topic, handle)
+        else:
+            self._choose(handle)
+
+    def _expired(self, handle: "SendHandle") -> None:
+        """The time of a message is up."""
+        if handle.stored is not None:
+            self.finish(handle, handle.stored, None)
+        else:
+            self.finish(handle, None, SendTimeout(f"{handle!r} used up its time", outcome_unknown=handle.unknown))
+
+    def finish(self, handle: "SendHandle", result: SendResult | None, error: Exception | None) -> None:
+        """End a message: with a result if there is one, else with an error that says whether it may be stored all the same."""
+        if result is not None:
+            handle.result = result
+        else:
+            handle.error = _final_error(error, handle) if isinstance(error, RocketMQError) else error
+        handle.settle()
+        self._finished(handle)
+
+    def _note(self, handle: "SendHandle", target: "Target", judgement: Judgement) -> None:
+        if judgement.isolated is not None:
+            self._strategy.update_fault_item(
+                target.broker_name,
+                int((trio.current_time() - handle.started) * 1000),
+                isolation=judgement.isolated,
+                reachable=judgement.reachable,
+                now=self._monotonic_ms(),
+            )
+
+    def _monotonic_ms(self) -> int:
+        return int(trio.current_time() * 1000)
+
+
+def _send_result(handle: "SendHandle", target: "Target", response: Command, status: SendStatus) -> SendResult:
+    """What a broker says of a message that it has stored. Raises `FieldError` when it says it badly."""
+    fields = response.ext_fields
+    queue_id = fields.get("queueId")
+    offset = fields.get("queueOffset", "")
+    if queue_id is None or not offset.isdecimal() or "msgId" not in fields or not queue_id.isdecimal():
+        header = SendMessageResponseHeader.from_ext(fields)
+        queue_id, offset = str(header.queue_id), str(header.queue_offset)
+    queue = target.queue if queue_id == target.queue_id_text else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
+    return SendResult(
+        status,
+        fields.get("batchUniqId", handle.message_id) if handle.code == _BATCH else handle.message_id,
+        fields["msgId"],
+        queue,
+        int(offset),
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get("MSG_REGION", "DefaultRegion"),
+        fields.get("TRACE_ON") != "false",
+    )
+
+
+def _final_error(error: RocketMQError, handle: "SendHandle") -> RocketMQError:
+    """The error that a message ends with: its `outcome_unknown` speaks for all attempts, and the object belongs to this message alone."""
+    unknown = handle.unknown
+    if isinstance(error, RequestTimeoutError):
+        final: RocketMQError = SendTimeout(str(error), address=error.address, outcome_unknown=unknown)
+    elif isinstance(error, ConnectError):
+        final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
+    else:
+        if unknown and isinstance(error, BrokerError | FieldError):
+            error.outcome_unknown = True
+        return error
+    final.__cause__ = error
+    return final
