@@ -30,10 +30,10 @@ def create(scene: Scene, topic: str, *, queues: int = 4, attributes: str = "", p
     return ask(scene, 17, topic=topic, readQueueNums=str(queues), writeQueueNums=str(queues), perm=str(perm), **fields)
 
 
-def join(scene: Scene, group: str, topic: str) -> FakeChannel:
+def join(scene: Scene, group: str, topic: str, language: LanguageCode | None = LanguageCode.GO) -> FakeChannel:
     """A member of a group appears."""
     channel = FakeChannel()
-    client = ClientChannel(channel, "client-1", LanguageCode.GO, 317, 0.0, 1234)
+    client = ClientChannel(channel, "client-1", language, 317, 0.0, 1234)
     subscriptions = (build_subscription(topic, "a || b", sub_version=1),)
     data = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFrom.LAST_OFFSET, subscriptions)
     scene.context.consumers.register(channel, client, data, notifies=False)
@@ -144,10 +144,11 @@ def test_groups() -> None:
     assert scene.groups.find_existing("a") is None
 
 
-def test_connections() -> None:
+@pytest.mark.parametrize(("language", "name"), [(LanguageCode.JAVA, "JAVA"), (LanguageCode.GO, "GO"), (None, "OTHER")])
+def test_connections(language: LanguageCode | None, name: str) -> None:
     scene = Scene()
-    join(scene, "g", "T")
-    connection = {"clientAddr": "127.0.0.1:50000", "clientId": "client-1", "language": "GO", "version": 317}
+    join(scene, "g", "T", language)
+    connection = {"clientAddr": "127.0.0.1:50000", "clientId": "client-1", "language": name, "version": 317}
     answer = body_of(ask(scene, 203, consumerGroup="g"))
     assert answer["connectionSet"] == [connection]
     assert answer["subscriptionTable"]["T"]["tagsSet"] == ["a", "b"]

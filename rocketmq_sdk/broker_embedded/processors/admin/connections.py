@@ -29,8 +29,12 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     return bind_all(context, _SERVED)
 
 
+def _language(client: "ClientChannel") -> LanguageCode:
+    return LanguageCode.OTHER if client.language is None else client.language
+
+
 def _connection(client: "ClientChannel") -> Connection:
-    return Connection(client.client_id, client.channel.remote_address, client.language or LanguageCode.OTHER, client.version)
+    return Connection(client.client_id, client.channel.remote_address, _language(client), client.version)
 
 
 def consumer_connections(context: "BrokerContext", command: Command) -> Command:
@@ -67,7 +71,7 @@ def all_producers(context: "BrokerContext", _command: Command) -> Command:
 def _producer(client: "ClientChannel") -> ProducerInfo:
     # Apache writes a Java socket address here, which begins with a slash.
     address = f"/{client.channel.remote_address}"
-    return ProducerInfo(client.client_id, address, client.language or LanguageCode.OTHER, client.version, client.last_update_ms)
+    return ProducerInfo(client.client_id, address, _language(client), client.version, client.last_update_ms)
 
 
 def groups_of_topic(context: "BrokerContext", command: Command) -> Command:
