@@ -4,6 +4,7 @@ Under a virtual clock a whole cluster runs on it in no time. Its streams keep tr
 """
 
 from collections import deque
+from operator import index
 from typing import Final
 
 import trio
@@ -133,14 +134,15 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         self._sending = True
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if max_bytes is not None and max_bytes < 1:
+        size = READ_SIZE if max_bytes is None else index(max_bytes)
+        if size < 1:
             raise ValueError("max_bytes must be at least 1")
         if self._receiving:
             raise trio.BusyResourceError("another task is receiving from this stream")
         self._receiving = True
         try:
             await trio.lowlevel.checkpoint()
-            return await self._incoming.read(READ_SIZE if max_bytes is None else max_bytes)
+            return await self._incoming.read(size)
         finally:
             self._receiving = False
 
