@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.consumer.config import PushConsumerConfig
+    from rocketmq_sdk.consumer.config import PushConfig
     from rocketmq_sdk.consumer.push import PushConsumer
     from rocketmq_sdk.errors import (
         BrokerError,
@@ -60,7 +60,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "broker_embedded.store.config": ("StoreConfig",),
     "client.config": ("ClientConfig",),
     "client.runtime": ("Client",),
-    "consumer.config": ("PushConsumerConfig",),
+    "consumer.config": ("PushConfig",),
     "consumer.push": ("PushConsumer",),
     "errors": (
         "BrokerError",
@@ -131,8 +131,8 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProtocolError",
+    "PushConfig",
     "PushConsumer",
-    "PushConsumerConfig",
     "ReceivedMessage",
     "RemoteProtocolError",
     "RequestTimeoutError",
