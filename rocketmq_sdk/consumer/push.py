@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
@@ -82,8 +82,8 @@ class PushConsumer:
         if client is not None and (namesrv is not None or client_options):
             raise ConfigurationError("give either client= or the settings of a client of its own")
         self._listener = listener
-        self._own_client = Client(namesrv, **client_options) if client is None else None  # type: ignore[arg-type]
-        self._client = client or self._own_client
+        self._own_client = client is None
+        self._client = client or Client(namesrv, **client_options)  # type: ignore[arg-type]
         self._wanted = _checked_subscriptions(subscriptions)
         self._running: _Running | None = None
         self._context: AbstractAsyncContextManager[None] | None = None
@@ -101,17 +101,7 @@ class PushConsumer:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        assert self._client is not None
-        if self._own_client is not None:
-            async with self._own_client, self._consuming(self._own_client):
-                yield
-        else:
-            async with self._consuming(self._client):
-                yield
-
-    @asynccontextmanager
-    async def _consuming(self, client: Client) -> AsyncIterator[None]:
-        self._running = running = _Running(client, self.group, self.config, self._wanted, self._listener)
+        self._running = running = _Running(self._client, self.group, self.config, self._wanted, self._listener, own_client=self._own_client)
         async with open_quiet_nursery() as nursery, running.started(nursery):
             yield
 
@@ -136,8 +126,18 @@ def _checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[st
 class _Running(ConsumerCallbacks):
     """A consumer between start and end: its parts, wired together, and what brokers ask of it."""
 
-    def __init__(self, client: Client, group: str, config: PushConfig, wanted: Mapping[str, tuple[str | None, str]], listener: Listener) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        config: PushConfig,
+        wanted: Mapping[str, tuple[str | None, str]],
+        listener: Listener,
+        *,
+        own_client: bool,
+    ) -> None:
         now = client.clock.now_ms()
+        self._own_client = own_client
         self._client = client
         self._group = group
         self._config = config
@@ -156,33 +156,73 @@ class _Running(ConsumerCallbacks):
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
         context = PullContext(client, group, config, self._service, offsets)
         self._rebalancer = Rebalancer(context, self._subscriptions, StartOffsets(client, offsets, config.consume_from, timestamp))
-        self._scope = trio.CancelScope(shield=True)
+        self._scope = trio.CancelScope()
         self._closing = trio.Event()
         self._ended = trio.Event()
-        self._in_background = False
         self._grace = 0.0
 
     # -- life
 
     @asynccontextmanager
     async def started(self, nursery: trio.Nursery) -> AsyncIterator[None]:
-        """Consume while the block runs. Background tasks live behind a shield, so that a cancelled block still commits."""
-        self._client.register_consumer(self._group, self)
-        for topic in self._subscriptions:
-            self._client.routes.use(topic)
+        """Consume while the block runs."""
         graceful = False
+        await nursery.start(self._live)
         try:
-            await self._introduce()
-            await nursery.start(self._background)
-            with trio.move_on_after(FIRST_ROUND):
-                await self._rebalancer.first_round.wait()
             yield
             graceful = True
         finally:
-            await self._close(CLOSE_NORMAL if graceful else CLOSE_HURRIED, DRAIN_GRACE if graceful else 0.0)
+            self._grace = DRAIN_GRACE if graceful else 0.0
+            with trio.move_on_after(CLOSE_NORMAL if graceful else CLOSE_HURRIED, shield=True):
+                self._closing.set()
+                await self._ended.wait()
+            self._scope.cancel()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
+        """The whole life. Behind a shield once it runs, its own client too, so that a cancelled block still commits and unregisters."""
+        try:
+            with self._scope:
+                async with AsyncExitStack() as stack:
+                    if self._own_client:
+                        await stack.enter_async_context(self._client)
+                    self._client.register_consumer(self._group, self)
+                    stack.push_async_callback(self._forget)
+                    await self._introduce()
+                    await self._consume(task_status)
+                    await self._client.unregister_consumer(self._group)
+        except RocketMQError:
+            raise
+        except Exception as error:
+            raise RocketMQError(f"the push consumer of group {self._group!r} failed in the background: {error!r}") from error
+        finally:
+            self._ended.set()
+
+    async def _forget(self) -> None:
+        for topic in self._subscriptions:
+            self._client.routes.release(topic)
+        # Does nothing behind a regular end; else there is no time to wait for brokers.
+        with trio.move_on_after(0.0, shield=True):
+            await self._client.unregister_consumer(self._group)
+
+    async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
+        async with open_quiet_nursery() as nursery:
+            self._service.start(nursery)
+            balancing = trio.CancelScope()
+            nursery.start_soon(self._balance, balancing, nursery)
+            nursery.start_soon(self._commit_forever)
+            with trio.move_on_after(FIRST_ROUND):
+                await self._rebalancer.first_round.wait()
+            self._scope.shield = True
+            task_status.started()
+            await self._closing.wait()
+            balancing.cancel()
+            await self._rebalancer.close(self._grace)
+            nursery.cancel_scope.cancel()
 
     async def _introduce(self) -> None:
         """Learn the routes, ask whether brokers can serve the subscriptions, and tell them who is here."""
+        for topic in self._subscriptions:
+            self._client.routes.use(topic)
         for topic, subscription in self._subscriptions.items():
             try:
                 route = await self._client.route(topic)
@@ -195,27 +235,6 @@ class _Running(ConsumerCallbacks):
                     await check_client_config(self._client, address, self._group, subscription)
         await self._client.heartbeat_now()
 
-    async def _background(self, task_status: trio.TaskStatus[None]) -> None:
-        self._in_background = True
-        try:
-            with self._scope:
-                async with open_quiet_nursery() as nursery:
-                    self._service.start(nursery)
-                    balancing = trio.CancelScope()
-                    nursery.start_soon(self._balance, balancing, nursery)
-                    nursery.start_soon(self._commit_forever)
-                    task_status.started()
-                    await self._closing.wait()
-                    balancing.cancel()
-                    await self._rebalancer.close(self._grace)
-                    nursery.cancel_scope.cancel()
-        except RocketMQError:
-            raise
-        except Exception as error:
-            raise RocketMQError(f"the push consumer of group {self._group!r} failed in the background: {error!r}") from error
-        finally:
-            self._ended.set()
-
     async def _balance(self, scope: trio.CancelScope, nursery: trio.Nursery) -> None:
         with scope:
             await self._rebalancer.run(nursery)
@@ -224,17 +243,6 @@ class _Running(ConsumerCallbacks):
         while True:
             await trio.sleep(self._config.persist_consumer_offset_interval)
             await self._rebalancer.commit_all()
-
-    async def _close(self, budget: float, grace: float) -> None:
-        self._grace = grace
-        with trio.move_on_after(budget, shield=True):
-            self._closing.set()
-            if self._in_background:
-                await self._ended.wait()
-            await self._client.unregister_consumer(self._group)
-        self._scope.cancel()
-        for topic in self._subscriptions:
-            self._client.routes.release(topic)
 
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""

@@ -9,12 +9,13 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.errors import ConnectError, broker_error
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
+from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 class Sender:
@@ -86,3 +87,41 @@ def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: 
     message = decode_message(record)
     message.broker_name = broker_name
     return message
+
+
+class Switch:
+    """A source of channels between clients and an embedded broker that can be cut, or led to another broker."""
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.broker: EmbeddedBroker | None = broker
+        self.name_server_only = False
+        self._channels: list[tuple[str | None, Channel]] = []
+
+    def knows(self, address: str) -> bool:
+        return True
+
+    async def open_channel(self, address: str | None, handler: Handler, nursery: trio.Nursery) -> Channel:
+        if self.broker is None or (self.name_server_only and address is not None):
+            raise ConnectError("the test has cut the connection", address=address)
+        channel = await self.broker.open_channel(address, handler, nursery)
+        self._channels.append((address, channel))
+        return channel
+
+    def cut(self, *, brokers_only: bool = False) -> None:
+        """End all connections; new ones fail until `connect`."""
+        self.name_server_only = brokers_only
+        if not brokers_only:
+            self.broker = None
+        for address, channel in self._channels:
+            if address is not None or not brokers_only:
+                channel.abort("the test has cut the connection")
+        self._channels.clear()
+
+    def connect(self, broker: EmbeddedBroker) -> None:
+        self.broker = broker
+        self.name_server_only = False
+
+
+def committed(broker: EmbeddedBroker, group: str, topic: str, queues: int = 4) -> list[int]:
+    """The offsets that the broker keeps for a group, -1 where there is none."""
+    return [broker.context.offsets.query(group, topic, queue_id) for queue_id in range(queues)]
