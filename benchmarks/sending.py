@@ -1,6 +1,7 @@
 """Ways to send many messages that several benchmarks share."""
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,17 +27,15 @@ async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[floa
 async def in_flight(producer: Producer, topic: str, count: int, depth: int) -> float:
     """Messages per second with `depth` submitted sends under way."""
     begin = time.perf_counter()
-    handles: list[SendHandle] = []
-    waiting = 0
+    handles: deque[SendHandle] = deque()
     for _ in range(count):
         handles.append(producer.submit(Message(topic, BODY)))
-        if len(handles) - waiting >= depth:
-            await handles[waiting]
-            waiting += 1
-            # the answers of one chunk arrive together: do not ask for each
-            while waiting < len(handles) and handles[waiting].done:
-                waiting += 1
-    for handle in handles[waiting:]:
+        if len(handles) >= depth:
+            await handles.popleft()
+            # the answers of one chunk arrive together: those that are there need no waiting
+            while handles and handles[0].done:
+                handles.popleft()
+    for handle in handles:
         await handle
     return count / (time.perf_counter() - begin)
 
