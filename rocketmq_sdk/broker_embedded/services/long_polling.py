@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.properties import decode_properties
 from rocketmq_sdk.protocol.command import Command
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
 DEFAULT_LIMIT: Final = 100_000
+UNSENT_MAX: Final = 8 * 1024 * 1024
+"""Bytes of answers that a peer has not taken yet, above which its held pulls are answered without messages."""
+_UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
 _SLACK: Final = 64
 
 
@@ -85,7 +89,8 @@ class PullHolder:
         self._clock = clock
         self._rerun = rerun
         self._limit = limit
-        self._queues: dict[tuple[str, int], list[HeldPull]] = {}
+        # The inner tables are ordered sets: a connection that ends takes thousands of its pulls out of a long one.
+        self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._channels: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._order = count()
@@ -109,7 +114,7 @@ class PullHolder:
     def hold(self, pull: HeldPull) -> None:
         """Keep a pull until it is woken; the caller has seen that the holder is not `full`."""
         self._held += 1
-        self._queues.setdefault((pull.topic, pull.queue_id), []).append(pull)
+        self._queues.setdefault((pull.topic, pull.queue_id), {})[pull] = None
         pulls = self._channels.get(pull.channel)
         if pulls is None:
             pulls = self._channels[pull.channel] = set()
@@ -153,7 +158,7 @@ class PullHolder:
         self._held -= 1
         key = (pull.topic, pull.queue_id)
         pulls = self._queues[key]
-        pulls.remove(pull)
+        del pulls[pull]
         if not pulls:
             del self._queues[key]
         of_channel = self._channels.get(pull.channel)
@@ -173,6 +178,10 @@ class PullHolder:
     def _finish(self, pull: HeldPull) -> Callable[[], Awaitable[Command | None]] | None:
         """Run a woken pull and answer it; what is still to be awaited for the answer."""
         if pull.channel.closed:
+            return None
+        if pull.channel.unsent_bytes() > UNSENT_MAX:
+            # One message can wake thousands of pulls of a peer that reads nothing; it is not read for each of them.
+            pull.channel.respond(pull.request, Command.response(ResponseCode.SYSTEM_BUSY, remark=_UNREAD))
             return None
         try:
             answer = self._rerun(pull)
