@@ -166,8 +166,13 @@ class RemotingServer:
     def _opened(self, channel: "Channel") -> None:
         self.channels[channel.channel_id] = channel
         channel.on_close.append(self._closed)
-        if self._on_open is not None:
+        if self._on_open is None:
+            return
+        try:
             self._on_open(channel)
+        except Exception:
+            logger.exception("the owner of the server failed over the new channel of %s, which is closed", channel.remote_address)
+            channel.abort("the owner of the server failed over it")
 
     def _closed(self, channel: "Channel") -> None:
         self.channels.pop(channel.channel_id, None)

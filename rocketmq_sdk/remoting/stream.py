@@ -1,6 +1,6 @@
 """A channel over a byte stream: one reader task, one writer task, one sweeper; no task, scope or queue for a request.
 
-The reader handles every complete frame of a chunk before it waits again, the writer joins all frames that are queued into one `send_all`. Answers to
+The reader handles every complete frame of a chunk before it waits again, the writer joins all frames that are queued into one write. Answers to
 one chunk therefore leave together. This batching at the socket is what makes many requests in flight cheap in Python.
 
 A reader waits for its own writer in one case only: a server stops reading a peer that does not take its answers. If both sides did so they could wait
@@ -20,7 +20,7 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.base import CommandChannel
 from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
-from rocketmq_sdk.transport.tcp import can_send_now, send_now
+from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
-WRITE_SIZE: Final = 256 * 1024
-"""Bytes of one `send_all`: the unit in which progress of a slow peer is seen."""
+DIRECT_SIZE: Final = 256 * 1024
+"""More unsent bytes than this are left to the writer."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
@@ -114,7 +114,7 @@ class StreamChannel(CommandChannel):
         """Let what is queued leave as soon as possible: at once if the writer sleeps and the socket takes it, else by the writer."""
         if self._idle_writer is None or not self._frames:
             return
-        if not self._direct or self._unsent > WRITE_SIZE:
+        if not self._direct or self._unsent > DIRECT_SIZE:
             self._wake_writer()
             return
         frames = self._frames
@@ -155,25 +155,25 @@ class StreamChannel(CommandChannel):
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
                 frames, self._frames = self._frames, []
                 data = frames[0] if len(frames) == 1 else b"".join(frames)
-                if len(data) <= WRITE_SIZE:
-                    await self._write_piece(data)
-                else:
+                sent = await self._write_some(data)
+                if sent < len(data):
                     with memoryview(data) as view:
-                        for start in range(0, len(data), WRITE_SIZE):
-                            await self._write_piece(view[start : start + WRITE_SIZE])
+                        while sent < len(data):
+                            sent += await self._write_some(view[sent:])
         except _BROKEN as error:
             self._connection.send_failed()
             self.abort(f"writing failed: {error or type(error).__name__}")
 
-    async def _write_piece(self, piece: bytes | memoryview) -> None:
+    async def _write_some(self, data: bytes | memoryview) -> int:
         self._write_began = began = trio.current_time()
         self._calls.wake_at(began + self.limits.stall_timeout)
-        await self._stream.send_all(piece)
+        sent = await send_some(self._stream, data)
         self._write_began = math.inf
         self._last_write = began
-        self._unsent -= len(piece)
+        self._unsent -= sent
         if self._drained is not None:
             self._wake_drained()
+        return sent
 
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._idle_writer = None

@@ -74,9 +74,9 @@ class _Pipe:
             if self.failure is not None:
                 raise trio.BrokenResourceError(self.failure)
             if self._pieces:
-                due, piece = self._pieces[0]
+                due = self._pieces[0][0]
                 if due <= trio.current_time():
-                    return self._take(due, piece, max_bytes)
+                    return self._take(max_bytes)
                 with trio.CancelScope(deadline=due):
                     await self._changed.wait()
             elif self.ended:
@@ -84,15 +84,19 @@ class _Pipe:
             else:
                 await self._changed.wait()
 
-    def _take(self, due: float, piece: bytes, max_bytes: int) -> bytes:
-        if len(piece) > max_bytes:
-            self._pieces[0] = (due, piece[max_bytes:])
-            piece = piece[:max_bytes]
-        else:
-            self._pieces.popleft()
-        self._held -= len(piece)
+    def _take(self, max_bytes: int) -> bytes:
+        """All bytes that are due, up to `max_bytes`, as a socket gives them."""
+        now, taken, room = trio.current_time(), [], max_bytes
+        while room and self._pieces and self._pieces[0][0] <= now:
+            due, piece = self._pieces.popleft()
+            if len(piece) > room:
+                self._pieces.appendleft((due, piece[room:]))
+                piece = piece[:room]
+            taken.append(piece)
+            room -= len(piece)
+        self._held -= max_bytes - room
         self.notify()
-        return piece
+        return b"".join(taken)
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):

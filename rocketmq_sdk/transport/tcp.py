@@ -12,6 +12,7 @@ from rocketmq_sdk.errors import ConfigurationError, ConnectError
 
 BACKLOG: Final = 1024
 CONNECT_TIMEOUT: Final = 3.0
+PIECE_SIZE: Final = 64 * 1024
 
 
 async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
@@ -45,6 +46,18 @@ def send_now(stream: trio.abc.Stream, data: bytes) -> int:
         return os.write(stream.socket.fileno(), data)
     except OSError:
         return 0
+
+
+async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
+    """Send what the stream takes, at least a byte, and tell how much: progress that can be watched, unlike that of `send_all`.
+
+    A TCP stream tells of each write; others are given `PIECE_SIZE` bytes at a time. Raises what `send_all` raises, and `OSError`.
+    """
+    if isinstance(stream, trio.SocketStream):
+        return await stream.socket.send(data)
+    piece = data if len(data) <= PIECE_SIZE else data[:PIECE_SIZE]
+    await stream.send_all(piece)
+    return len(piece)
 
 
 async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:

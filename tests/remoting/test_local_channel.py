@@ -1,0 +1,105 @@
+"""What is special to channels inside one process."""
+
+import threading
+
+import pytest
+import trio
+
+from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.local import WrongRunError, open_local_channel
+from rocketmq_sdk.remoting.server import RemotingServer
+
+
+def echo(_channel, command: Command) -> Command:
+    return Command.response(0, body=command.body)
+
+
+async def test_an_answer_is_there_at_once():
+    async with trio.open_nursery() as nursery:
+        channel = await open_local_channel(echo, echo, nursery)
+        done = []
+        call = channel.submit(Command(10, body=b"x"), 3, done.append)
+        assert call.done
+        assert done == [call]
+        assert (await call.wait()).body == b"x"
+        await channel.aclose()
+
+
+async def test_a_shared_answer_is_not_shared():
+    shared = Command.response(0)
+
+    async with trio.open_nursery() as nursery:
+        channel = await open_local_channel(lambda channel, command: shared, echo, nursery)
+        first, second = await channel.call(Command(10), 3), await channel.call(Command(10), 3)
+        first.ext_fields["mine"] = "1"
+        assert first.opaque != second.opaque
+        assert second.ext_fields == shared.ext_fields == {}
+        await channel.aclose()
+
+
+async def test_fields_that_are_no_text_are_refused():
+    async with trio.open_nursery() as nursery:
+        channel = await open_local_channel(echo, echo, nursery)
+        with pytest.raises(LocalProtocolError, match="no text"):
+            channel.submit(Command(10, ext_fields={"number": 1}), 3)  # type: ignore[dict-item]
+        await channel.aclose()
+
+
+async def test_the_server_is_told_of_local_channels():
+    told: list[tuple[str, object]] = []
+    server = RemotingServer(echo, on_open=lambda channel: told.append(("open", channel)), on_close=lambda channel: told.append(("close", channel)))
+    async with trio.open_nursery() as nursery:
+        channel = await server.local(echo, nursery, address="broker:1")
+        assert channel.remote_address == "broker:1"
+        assert list(server.channels.values()) == [channel.peer]
+        assert channel.peer.remote_host_packed == bytes([127, 0, 0, 1, 0, 0, 0, 0])
+        await server.aclose()
+        assert channel.closed
+    assert told == [("open", channel.peer), ("close", channel.peer)]
+    assert not server.channels
+
+
+async def test_the_end_of_the_client_nursery_closes_both_ends():
+    async with trio.open_nursery() as nursery:
+        channel = await open_local_channel(lambda channel, command: None, echo, nursery)
+        call = channel.submit(Command(10), 30)
+        nursery.cancel_scope.cancel()
+    assert channel.closed
+    assert channel.peer.closed
+    assert call.error is not None
+    assert call.error.outcome_unknown
+
+
+async def test_use_from_elsewhere_names_the_remedy():
+    server = RemotingServer(echo)
+    errors: list[RocketMQError] = []
+
+    async def elsewhere() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(WrongRunError, match="listen") as caught:
+                await server.local(echo, nursery)
+            errors.append(caught.value)
+            with pytest.raises(WrongRunError) as caught:
+                channel.submit(Command(10), 3)
+            errors.append(caught.value)
+
+    def outside() -> None:
+        with pytest.raises(WrongRunError) as caught:
+            channel.submit(Command(10), 3)
+        errors.append(caught.value)
+        trio.run(elsewhere)
+
+    async with trio.open_nursery() as nursery:
+        channel = await server.local(echo, nursery)
+        thread = threading.Thread(target=outside)
+        thread.start()
+        while thread.is_alive():
+            await trio.sleep(0.01)
+        thread.join()
+        await channel.aclose()
+    assert len(errors) == 3
+    assert all(isinstance(error, RuntimeError) for error in errors)
+
+
+test_use_from_elsewhere_names_the_remedy = pytest.mark.real_time(test_use_from_elsewhere_names_the_remedy)

@@ -1,0 +1,307 @@
+"""Channels over streams: broken input, slow peers, silence, order, and bytes in pieces of any size."""
+
+import logging
+import random
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RequestTimeoutError, TooManyRequestsError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import HeaderEncoding
+from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.remoting.channel import ChannelLimits
+from rocketmq_sdk.remoting.stream import StreamChannel, open_stream_channel
+from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
+
+
+def echo(_channel, command: Command) -> Command:
+    return Command.response(0, body=command.body)
+
+
+async def stream_pair(capacity: int = 256 * 1024) -> tuple[MemoryStream, MemoryStream]:
+    network = MemoryNetwork(capacity=capacity)
+    listener = network.listen("server:1")
+    return await network.connect("server:1"), await listener.accept()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "announces"),
+        (b"\x7f\xff\xff\xff\0\0\0\0", "announces"),
+        (b"\0\0\0\3abc", "announces"),
+        (b"\0\0\0\x08\0\0\0\x04nope", "JSON"),
+        (b"\0\0\0\x08\x07\0\0\x04nope", "encoding 7"),
+        (encode_frame(Command(10))[:-3], "into a frame"),
+    ],
+    ids=["http", "too long", "too short", "no json", "unknown encoding", "end inside a frame"],
+)
+async def test_broken_input_closes_only_that_connection(autojump_clock, caplog, data, reason):
+    bad, bad_far = await stream_pair()
+    good, good_far = await stream_pair()
+    async with (
+        open_stream_channel(bad_far, echo, remote_address="bad-peer:7") as broken,
+        open_stream_channel(good_far, echo),
+        open_stream_channel(good, echo) as near,
+    ):
+        with trio.fail_after(30):
+            call = broken.submit(Command(10), 20)
+            await bad.send_all(data)
+            if reason == "into a frame":
+                await bad.send_eof()
+            with pytest.raises(ConnectError) as caught:
+                await call.wait()
+            assert caught.value.outcome_unknown
+            await broken.wait_closed()
+            assert reason in broken.close_reason
+            assert (await near.call(Command(10), 3)).code == 0
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "bad-peer:7" in warnings[0]
+
+
+async def test_commands_in_front_of_garbage_are_answered(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo) as far:
+        with trio.fail_after(30):
+            await one.send_all(encode_frame(Command(10, opaque=5)) + b"\xff" * 8)
+            assert len(await one.receive_some(1000)) > 8
+            await far.wait_closed()
+
+
+async def test_half_a_frame_and_silence(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo) as far:
+        with trio.fail_after(300):
+            begin = trio.current_time()
+            await one.send_all(encode_frame(Command(10))[:20])
+            await far.wait_closed()
+            assert trio.current_time() - begin == pytest.approx(120, abs=1)
+
+
+async def test_traffic_in_either_direction_keeps_it_open(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo) as far, open_stream_channel(one, echo) as near:
+        with trio.fail_after(3000):
+            for _ in range(10):
+                await trio.sleep(100)
+                near.send_oneway(Command(10))
+            assert not far.closed
+            begin = trio.current_time()
+            await near.wait_closed()
+            assert trio.current_time() - begin == pytest.approx(120, abs=1)
+
+
+async def test_a_peer_that_never_reads_is_cut(autojump_clock):
+    one, two = await stream_pair(capacity=1000)
+    limits = ChannelLimits(high_water=100_000, low_water=10_000, stall_timeout=20)
+    served = 0
+
+    def serve(channel, command):
+        nonlocal served
+        served += 1
+        return Command.response(0, body=b"x" * 10_000)
+
+    async with open_stream_channel(two, serve, limits=limits, pause_reading=True) as far, trio.open_nursery() as nursery:
+
+        async def ask_without_reading() -> None:
+            with pytest.raises(trio.BrokenResourceError):
+                await one.send_all(encode_frame(Command(10)) * 10_000)
+
+        nursery.start_soon(ask_without_reading)
+        with trio.fail_after(100):
+            begin = trio.current_time()
+            await far.wait_closed()
+            assert 20 <= trio.current_time() - begin < 45
+    assert "took none" in far.close_reason
+    assert served <= 12  # it stopped reading: high water is reached with 10 answers
+
+
+async def test_a_slow_reader_is_waited_for(autojump_clock):
+    one, two = await stream_pair(capacity=1000)
+    limits = ChannelLimits(high_water=20_000, low_water=5_000, stall_timeout=30)
+    async with open_stream_channel(two, lambda channel, command: Command.response(0, body=b"x" * 10_000), limits=limits, pause_reading=True) as far:
+        with trio.fail_after(1000):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one.send_all, encode_frame(Command(10)) * 20)
+                received = 0
+                while received < 20 * 10_000:
+                    await trio.sleep(0.5)
+                    assert far.unsent_bytes() < 40_000
+                    received += len(await one.receive_some(100_000))
+        assert not far.closed
+
+
+async def test_two_peers_that_both_send_much_never_wait_for_each_other(autojump_clock):
+    one, two = await stream_pair(capacity=1000)
+    limits = ChannelLimits(high_water=10_000, low_water=1000)
+    async with open_stream_channel(two, echo, limits=limits, pause_reading=True) as far, open_stream_channel(one, echo, limits=limits) as near:
+        with trio.fail_after(100):
+            calls = [channel.submit(Command(10, body=b"x" * 5000), 90) for _ in range(200) for channel in (near, far)]
+            for call in calls:
+                assert len((await call.wait()).body) == 5000
+
+
+async def test_limit_of_unsent_bytes(autojump_clock):
+    one, _two = await stream_pair(capacity=10)
+    async with open_stream_channel(one, echo, limits=ChannelLimits(max_unsent_bytes=10_000)) as near:
+        near.send_oneway(Command(10, body=b"x" * 20_000))
+        with pytest.raises(TooManyRequestsError):
+            near.send_oneway(Command(10))
+        with pytest.raises(TooManyRequestsError):
+            near.submit(Command(10), 3)
+        near.abort("enough")
+
+
+async def test_drained(autojump_clock):
+    one, two = await stream_pair(capacity=1000)
+    async with open_stream_channel(one, echo, limits=ChannelLimits(low_water=5000)) as near:
+        with trio.fail_after(30):
+            near.send_oneway(Command(10, body=b"x" * 400_000))
+            with trio.move_on_after(5) as scope:
+                await near.drained()
+            assert scope.cancelled_caught
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(near.drained)
+                while near.unsent_bytes() > 5000:
+                    await two.receive_some(10_000)
+        near.abort("enough")
+
+
+async def test_closing_waits_for_the_peer_only_for_a_while(autojump_clock):
+    one, _two = await stream_pair(capacity=10)
+    async with open_stream_channel(one, echo) as near:
+        near.send_oneway(Command(10, body=b"x" * 1000))
+        begin = trio.current_time()
+        with trio.fail_after(30):
+            await near.aclose()
+        assert trio.current_time() - begin == pytest.approx(1.0, abs=0.1)
+
+
+async def test_a_cancelled_close_closes(autojump_clock):
+    one, _two = await stream_pair(capacity=10)
+    async with open_stream_channel(one, echo) as near:
+        near.send_oneway(Command(10, body=b"x" * 1000))
+        with trio.move_on_after(0.1):
+            await near.aclose()
+        with trio.fail_after(5):
+            await near.wait_closed()
+
+
+async def test_answers_leave_although_the_peer_ended_its_side(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo) as far:
+        with trio.fail_after(30):
+            await one.send_all(encode_frame(Command(10, opaque=3)))
+            await one.send_eof()
+            assert b'"opaque":3' in await one.receive_some(1000)
+            await far.wait_closed()
+            assert far.close_reason == "the peer closed it"
+
+
+async def test_a_dead_line_is_noticed_by_overdue_calls(autojump_clock):
+    one, _two = await stream_pair()
+    async with open_stream_channel(one, echo) as near:
+        with trio.fail_after(300):
+            begin = trio.current_time()
+            while not near.closed:
+                with pytest.raises((RequestTimeoutError, ConnectError)):
+                    await near.call(Command(10), 3)
+                await trio.sleep(1)
+            assert trio.current_time() - begin == pytest.approx(32, abs=4)
+    assert "overdue" in near.close_reason
+
+
+async def test_a_cut_line_fails_calls(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, lambda channel, command: None), open_stream_channel(one, echo) as near:
+        with trio.fail_after(30):
+            call = near.submit(Command(10), 20)
+            await trio.sleep(1)
+            one.cut()
+            with pytest.raises(ConnectError) as caught:
+                await call.wait()
+            assert caught.value.outcome_unknown
+
+
+async def test_run_cancelled_before_its_first_step_closes(autojump_clock):
+    one, two = await stream_pair()
+    channel = StreamChannel(one, echo)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(channel.run)
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(5):
+        await channel.wait_closed()
+        assert await two.receive_some(10) == b""
+
+
+async def test_answers_to_one_chunk_leave_together():
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo):
+        with trio.fail_after(5):
+            await one.send_all(b"".join(encode_frame(Command(10, opaque=number)) for number in range(50)))
+            assert (await one.receive_some(1_000_000)).count(b'"opaque"') == 50
+
+
+async def test_a_command_that_can_not_be_written_disturbs_nobody(autojump_clock):
+    one, two = await stream_pair()
+    async with open_stream_channel(two, echo), open_stream_channel(one, echo) as near:
+        with trio.fail_after(30):
+            with pytest.raises(LocalProtocolError):
+                await near.call(Command(10, ext_fields={"a" * 40_000: ""}, encoding=HeaderEncoding.ROCKETMQ), 3)
+            assert (near.statistics().in_flight, (await near.call(Command(10), 3)).code) == (0, 0)
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 1 << 32), capacity=st.integers(1, 3000), encoding=st.sampled_from(list(HeaderEncoding)))
+def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: HeaderEncoding):
+    async def main() -> None:
+        rand = random.Random(seed)
+        one, two = await stream_pair(capacity)
+
+        def serve(channel, command):
+            kind = command.ext_fields["kind"]
+            answer = Command.response(0, body=command.body)
+            if kind == "now":
+                return answer
+
+            async def later() -> Command | None:
+                await trio.sleep(rand.random() * 4)
+                if kind == "respond":
+                    channel.respond(command, answer)
+                    return None
+                return answer
+
+            return later
+
+        async def ask(channel, number: int) -> None:
+            await trio.sleep(rand.random())
+            body = b"%d " % number + b"x" * rand.randrange(2000)
+            command = Command(10, ext_fields={"kind": rand.choice(["now", "later", "respond"])}, body=body, encoding=encoding)
+            with trio.move_on_after(rand.choice([0.5, 100])):
+                try:
+                    answer = await channel.call(command, rand.choice([1, 90]))
+                except RequestTimeoutError:
+                    return
+                assert answer.body == body
+                assert answer.encoding is encoding
+                answered.append(number)
+
+        answered: list[int] = []
+        async with open_stream_channel(two, serve, pause_reading=True) as far, open_stream_channel(one, serve) as near:
+            with trio.fail_after(1000):
+                async with trio.open_nursery() as nursery:
+                    for number in range(60):
+                        nursery.start_soon(ask, rand.choice([near, far]), number)
+                await trio.sleep(10)
+            for channel in (near, far):
+                numbers = channel.statistics()
+                assert (numbers.in_flight, numbers.requests_in_flight, numbers.unsent_bytes) == (0, 0, 0)
+                assert not channel.closed
+        assert answered
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
