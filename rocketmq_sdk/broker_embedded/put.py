@@ -170,7 +170,7 @@ def delay_level(text: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise FieldError(f"the property DELAY is {value!r}, not a number") from None
+        raise FieldError(f"the property DELAY is {value[:60]!r}, not a number") from None
 
 
 def redirect_to_level(message: "MessageToStore", level: int) -> None:

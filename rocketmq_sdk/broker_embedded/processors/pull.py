@@ -42,6 +42,7 @@ _CODES: Final = {
 }
 _NOTHING: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 _INT_MAX: Final = 0x7FFFFFFF
+_CACHED_LENGTH: Final = 1024
 
 
 class _Forbidden:
@@ -258,13 +259,21 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
         self.forbidden = forbidden
 
 
-@lru_cache(maxsize=4096)
 def _parse(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
-    """The subscription in a pull's own header; None when it can not be parsed."""
+    """The subscription in a pull's own header; None when it can not be parsed. Long ones, of any length a peer likes, are not kept."""
+    if len(expression or "") + len(expression_type or "") > _CACHED_LENGTH:
+        return _parse_now(topic, expression, expression_type)
+    return _parse_cached(topic, expression, expression_type)
+
+
+def _parse_now(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
     try:
         return build_subscription(topic, expression, expression_type, sub_version=0)
     except ConfigurationError:
         return None
+
+
+_parse_cached = lru_cache(maxsize=4096)(_parse_now)
 
 
 def _answer(code: int, remark: str, forbidden: int | None = None) -> Command:

@@ -108,7 +108,7 @@ class SendProcessor:
         letters = {letter: ext[name] for name, letter in _LETTERS.items() if name in ext}
         try:
             return self._send(channel, request, letters)
-        except KeyError:
+        except (KeyError, ValueError):
             SendMessageRequestHeader.from_ext(ext)
             raise
 
@@ -116,7 +116,7 @@ class SendProcessor:
         """SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE; the flag in the header says whether the body is a batch, not the code."""
         try:
             return self._send(channel, request, request.ext_fields)
-        except KeyError:
+        except (KeyError, ValueError):
             SendMessageRequestHeaderV2.from_ext(request.ext_fields)
             raise
 
