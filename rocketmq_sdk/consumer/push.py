@@ -170,7 +170,8 @@ class _Running(ConsumerCallbacks):
         await nursery.start(self._live)
         try:
             yield
-            graceful = True
+            # A block whose scope was cancelled may end before it notices.
+            graceful = trio.current_effective_deadline() > float("-inf")
         finally:
             self._grace = DRAIN_GRACE if graceful else 0.0
             with trio.move_on_after(CLOSE_NORMAL if graceful else CLOSE_HURRIED, shield=True):

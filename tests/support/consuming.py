@@ -92,8 +92,8 @@ def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: 
 class Switch:
     """A source of channels between clients and an embedded broker that can be cut, or led to another broker."""
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
-        self.broker: EmbeddedBroker | None = broker
+    def __init__(self, broker: EmbeddedBroker | None) -> None:
+        self.broker = broker
         self.name_server_only = False
         self._channels: list[tuple[str | None, Channel]] = []
 

@@ -1,0 +1,200 @@
+"""How a push consumer starts and ends: gracefully, in a hurry, by cancellation, by a failure of its own."""
+
+from typing import Any
+
+import pytest
+import trio
+from support.consuming import Collector, Switch, committed, open_sender, until
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.rebalance import Rebalancer
+from rocketmq_sdk.errors import BrokerError, RocketMQError
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
+
+
+class Slow(Collector):
+    """A listener that takes its time and tells how it ended."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.done = 0
+        self.cancelled = 0
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        await super().__call__(message)
+        try:
+            await trio.sleep(self.seconds)
+        except trio.Cancelled:
+            self.cancelled += 1
+            raise
+        self.done += 1
+
+
+def hold(broker: EmbeddedBroker, *codes: int) -> None:
+    """Let the broker never answer some requests."""
+
+    def held(_channel: Channel, _request: Command) -> Any:
+        return trio.sleep_forever
+
+    for code in codes:
+        broker.handler.handlers[code] = held
+
+
+async def test_leaving_waits_for_running_listeners_and_commits_what_they_did(autojump_clock: MockClock) -> None:
+    listener = Slow(3)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(50)), queue=0)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, concurrency=5):
+            await until(lambda: len(listener.bodies) == 5)
+            began = trio.current_time()
+        assert 2 < trio.current_time() - began < 4
+        assert (listener.done, listener.cancelled, len(listener.bodies)) == (5, 0, 5)
+        assert committed(broker, "billing", "orders", 1) == [5]
+
+
+async def test_leaving_is_bounded_when_listeners_do_not_end(autojump_clock: MockClock) -> None:
+    listener = Slow(1000)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", queue=0)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, revoke_grace=100):
+            await until(lambda: len(listener.bodies) == 2)
+            began = trio.current_time()
+        assert 7 < trio.current_time() - began <= 10
+        assert (listener.done, listener.cancelled) == (0, 2)
+        assert committed(broker, "billing", "orders", 1) == [0]
+
+
+@pytest.mark.parametrize("how", ["exception", "cancellation"])
+async def test_leaving_in_a_hurry_cancels_listeners_and_still_commits(autojump_clock: MockClock, how: str) -> None:
+    collector = Collector()
+
+    async def listener(message: ReceivedMessage) -> None:
+        await collector(message)
+        if message.body == b"c":
+            await trio.sleep_forever()
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        with trio.CancelScope() as scope:
+            try:
+                async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener):
+                    await sender.send("orders", "a", "b", "c", queue=0)
+                    await until(lambda: len(collector.bodies) == 3)
+                    began = trio.current_time()
+                    if how == "exception":
+                        raise KeyError("of the user")
+                    scope.cancel()
+                    await trio.sleep_forever()
+            except KeyError as error:
+                assert error.args == ("of the user",)
+        assert scope.cancelled_caught == (how == "cancellation")
+        assert trio.current_time() - began <= 2
+        assert committed(broker, "billing", "orders", 1) == [2]
+        second = Collector()
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=second) as consumer:
+            assert len([queue for queue in consumer.statistics().queues if queue.topic == "orders"]) == 1
+            await until(lambda: second.bodies == ["c"])
+
+
+@pytest.mark.parametrize(("cancelled", "limit"), [(True, 2.1), (False, 10.1)])
+async def test_leaving_is_bounded_when_the_broker_does_not_answer(autojump_clock: MockClock, cancelled: bool, limit: float) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 4)
+        with trio.CancelScope() as scope:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+                await sender.send("orders", "a", "b")
+                await until(lambda: len(collector.bodies) == 2)
+                hold(broker, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNREGISTER_CLIENT)
+                began = trio.current_time()
+                if cancelled:
+                    scope.cancel()
+        assert trio.current_time() - began <= limit
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_leaving_is_bounded_when_the_connection_is_gone(autojump_clock: MockClock, cancelled: bool, collector: Collector) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 4)
+        switch = Switch(broker)
+        with trio.CancelScope() as scope:
+            async with PushConsumer("billing", namesrv=switch, subscriptions={"orders": "*"}, listener=collector):
+                await sender.send("orders", "a")
+                await until(lambda: len(collector.bodies) == 1)
+                switch.cut()
+                began = trio.current_time()
+                if cancelled:
+                    scope.cancel()
+        assert trio.current_time() - began <= (2.1 if cancelled else 10.1)
+
+
+async def test_a_failure_in_the_background_cancels_the_block_and_is_one_error(
+    autojump_clock: MockClock, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_self: Rebalancer) -> None:
+        raise TypeError("a bug")
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        monkeypatch.setattr(Rebalancer, "commit_all", broken)
+        began = trio.current_time()
+        with pytest.raises(RocketMQError, match="a bug") as caught:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+                await trio.sleep_forever()
+        assert type(caught.value) is RocketMQError
+        assert isinstance(caught.value.__cause__, TypeError)
+        assert trio.current_time() - began < 8
+
+
+async def test_a_subscription_that_the_broker_refuses_ends_the_start(autojump_clock: MockClock, collector: Collector) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        with pytest.raises(BrokerError):
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": ("a > 5", "SQL92")}, listener=collector):
+                raise AssertionError("the block was entered")
+
+
+async def test_a_start_may_be_cancelled(autojump_clock: MockClock, collector: Collector) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        hold(broker, RequestCode.HEART_BEAT)
+        with trio.move_on_after(1) as scope:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+                pass
+        assert scope.cancelled_caught
+        assert trio.current_time() < 4
+
+
+async def test_a_start_without_any_name_server_goes_on_trying(autojump_clock: MockClock, collector: Collector) -> None:
+    switch = Switch(None)
+    with trio.fail_after(120):
+        async with PushConsumer("billing", namesrv=switch, subscriptions={"orders": "*"}, listener=collector) as consumer:
+            assert consumer.statistics().queues == ()
+            async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+                switch.connect(broker)
+                await sender.create_topic("orders")
+                await sender.send("orders", "a")
+                await until(lambda: collector.bodies == ["a"])
+                switch.cut()
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])
+async def test_over_tcp(collector: Collector, encoding: str) -> None:
+    async with EmbeddedBroker(listen=0, namesrv_listen=0) as broker, open_sender(broker) as sender:
+        assert broker.namesrv_address is not None
+        await sender.create_topic("orders")
+        await sender.send("orders", *map(str, range(100)), tags="a")
+        async with PushConsumer(
+            "billing", namesrv=broker.namesrv_address, subscriptions={"orders": "a || b"}, listener=collector, header_encoding=encoding
+        ):
+            await until(lambda: len(collector.bodies) == 100, 20)
+        assert sum(committed(broker, "billing", "orders")) == 100
