@@ -43,10 +43,11 @@ class BrokerProcess:
             self.namesrv, self.address = ready.groups()
         finally:
             watchdog.cancel()
-        threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
 
     def _drain(self, stream: Iterator[str]) -> None:
-        self.log: list[str] = []
         try:
             for line in stream:
                 self.log.append(line)
@@ -58,6 +59,7 @@ class BrokerProcess:
         assert self.process is not None
         self.process.send_signal(number)
         code = self.process.wait(timeout=60)
+        self._reader.join(timeout=10)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

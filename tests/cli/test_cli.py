@@ -1,0 +1,113 @@
+"""The command line as a user runs it: processes, exit codes, texts."""
+
+import gzip
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from support.processes import BrokerProcess, broker_process
+
+from rocketmq_sdk import Message, Producer
+
+pytestmark = pytest.mark.real_time
+
+
+def rocketmq(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "rocketmq_sdk", *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def test_the_demo_equals_the_direct_computation() -> None:
+    done = rocketmq("demo")
+    assert done.returncode == 0, done.stderr
+    assert "lost 0, duplicates 0" in done.stdout
+    assert "the sums equal those computed directly from the file" in done.stdout
+    # counted with a plain text search in the file, not with the demo's own code
+    raw = gzip.decompress((resources.files("rocketmq_sdk.cli") / "data" / "flights-2013-01.csv.gz").read_bytes()).decode()
+    table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if len(line.split()) == 4 and line.split()[0].isalnum()}
+    for carrier in ("UA", "WN", "OO"):
+        rows = [line.split(",") for line in raw.splitlines() if f",{carrier}," in line]
+        delays = [int(row[8]) for row in rows if row[8] != "NA"]
+        assert table[carrier] == [f"{len(rows):,}", f"{sum(delays) / len(delays):.3f}", str(len(rows) - len(delays))]
+
+
+def test_the_demo_takes_another_file(tmp_path: Path) -> None:
+    file = tmp_path / "few.csv"
+    file.write_text("carrier,tailnum,arr_delay\nXX,N1,10\nXX,N2,NA\nYY,N1,-4\n")
+    done = rocketmq("demo", "--data", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["XX", "2", "10.000", "1"] in lines
+    assert ["YY", "1", "-4.000", "0"] in lines
+
+
+def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
+    with broker_process() as broker:
+        done = rocketmq("demo", "--namesrv", broker.namesrv)
+    assert done.returncode == 0, done.stderr
+    assert "lost 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["demo", "--data", "/no/such/file"], "/no/such/file"),
+        (["broker", "--set", "flushDiskType=perhaps"], "flushDiskType"),
+        (["broker", "--set", "storeType=defaultRocksDB"], "storeType"),
+        (["broker", "--set", "enableControllerMode=true"], "enableControllerMode"),
+        (["broker", "--set", "no equals sign"], "no equals sign"),
+        (["broker", "--config", "/no/such/broker.conf"], "/no/such/broker.conf"),
+        (["broker", "--listen", "nonsense"], "nonsense"),
+        (["broker", "--listen", "127.0.0.1:99999"], "99999"),
+        (["fly"], "fly"),
+        ([], "COMMAND"),
+    ],
+)
+def test_what_is_not_acceptable_ends_with_exit_code_2(arguments: list[str], named: str) -> None:
+    done = rocketmq(*arguments)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with broker_process() as broker:
+        done = rocketmq("broker", "--listen", broker.address, "--namesrv-listen", "127.0.0.1:0")
+        assert done.returncode == 2
+        assert broker.address.rpartition(":")[2] in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_is_open_is_refused_by_name(tmp_path: Path) -> None:
+    with broker_process(tmp_path / "store"):
+        done = rocketmq("broker", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--store", str(tmp_path / "store"))
+        assert done.returncode == 1
+        assert str(tmp_path / "store") in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_settings_without_effect_are_warnings_by_name(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("# a file as Apache's documentation shows it\nbrokerName = broker-x\nsendMessageThreadPoolNums=4\n")
+    broker = BrokerProcess(settings={"notASetting": 1}, arguments=("--config", str(conf)))
+    broker.start()
+    assert broker.stop() == 0
+    log = "".join(broker.log)
+    assert "notASetting" in log
+    assert "sendMessageThreadPoolNums" in log
+    assert "brokerName" not in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with broker_process(tmp_path / "store", brokerName="broker-x") as broker:
+        async with Producer("writers", namesrv=broker.namesrv) as producer:
+            result = await producer.send(Message("kept", b"kept"))
+        assert result.queue.broker_name == "broker-x"
+        assert (tmp_path / "store" / "abort").exists()
+        assert broker.signal(number) == 0
+        assert not (tmp_path / "store" / "abort").exists()
