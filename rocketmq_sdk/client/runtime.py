@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger("rocketmq_sdk.client")
 UNREGISTER_TIMEOUT: Final = 1.0
@@ -41,15 +42,23 @@ class Client:
     """One connection to a RocketMQ cluster, to be shared by producers and consumers through their `client=`.
 
     `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are
-    those of `ClientConfig`. Use it as `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises
-    `ConfigurationError` for settings that are unknown or not acceptable.
+    those of `ClientConfig`; `channels` opens the connections, instead of TCP, to the addresses that it knows. Use it as
+    `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises `ConfigurationError` for settings that are
+    unknown or not acceptable.
     """
 
-    def __init__(self, namesrv: NamesrvSource | None = None, *, clock: Clock | None = None, **options: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self,
+        namesrv: NamesrvSource | None = None,
+        *,
+        clock: Clock | None = None,
+        channels: "ChannelSource | None" = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
         refuse_unknown(options, CLIENT_OPTIONS, "Client")
         self.config = ClientConfig(**options)
         source = resolve_namesrv(namesrv)
-        self._source = None if isinstance(source, tuple) else source
+        self._source = channels if isinstance(source, tuple) else source
         self._addresses: tuple[str, ...] = source if isinstance(source, tuple) else ()
         self.clock: Clock = clock or TrioClock()
         ip = self.config.client_ip or local_ip(self._addresses)

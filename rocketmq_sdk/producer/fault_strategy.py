@@ -229,6 +229,7 @@ class MQFaultStrategy:
         if best is not None:
             of_best = [queue for queue in queues if queue.broker_name == best]
             if of_best:
+                index.next()  # Apache's code takes any queue here and rewrites its broker and id
                 return of_best[index.next() % len(of_best)]
             tolerance.remove(best)
         return queues[index.next() % len(queues)]

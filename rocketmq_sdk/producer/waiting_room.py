@@ -64,6 +64,7 @@ class WaitingRoom:
 
     async def _serve(self, key: str, waiting: _Waiting) -> None:
         error: RocketMQError | None = None
+        ended = False
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._expire, waiting, nursery.cancel_scope)
@@ -71,13 +72,16 @@ class WaitingRoom:
                     await self._action(key)
                 except RocketMQError as failure:
                     error = failure
+                ended = True
                 nursery.cancel_scope.cancel()
         finally:
             del self._waiting[key]
         for handle in waiting.handles:
             if handle.done:
                 continue
-            if error is None:
+            if not ended:  # it came when all others had given up and the action was being cancelled
+                self.enter(key, handle)
+            elif error is None:
                 self._ready(handle)
             else:
                 self._failed(handle, error)
