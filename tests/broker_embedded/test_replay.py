@@ -227,7 +227,9 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
 def scenarios() -> list[str]:
     names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_ordered"]
     names += ["push_concurrent", "push_two_consumers", "heartbeat_v2", "errors"]
-    return sorted(path.name for name in names for path in WIRE.glob(f"{name}.*") if "5.3.3" not in path.name)
+    # 5.3.3 words its refusals otherwise, and one of its heartbeat recordings answers a request from before it.
+    left_out = {"errors.json-5.3.3.jsonl.gz", "heartbeat_v2.json-5.3.3.jsonl"}
+    return sorted(path.name for name in names for path in WIRE.glob(f"{name}.*") if path.name not in left_out)
 
 
 @pytest.mark.parametrize("name", scenarios())

@@ -173,16 +173,11 @@ class ConsumerManager:
                 header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
                 channel.send_oneway(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
 
-    def next_expiry(self, timeout: float) -> float | None:
-        """When (monotonic seconds) the first member expires if it stays silent; None without members."""
-        times = [client.last_update for group in self._groups.values() for client in group.channels.values()]
-        return min(times) + timeout if times else None
-
     def expire(self, timeout: float) -> list["Channel"]:
-        """Forget members that were silent for `timeout` seconds; their connections."""
+        """Forget members that were silent for more than `timeout` seconds; their connections."""
         limit = self._clock.monotonic() - timeout
         silent = {
-            channel: None for group in self._groups.values() for channel, client in group.channels.items() if client.last_update <= limit
+            channel: None for group in self._groups.values() for channel, client in group.channels.items() if client.last_update < limit
         }
         for channel in silent:
             self.channel_closed(channel)

@@ -81,15 +81,10 @@ class ProducerManager:
                 return channel
         return next((channel for channel in channels if not channel.closed), None)
 
-    def next_expiry(self, timeout: float) -> float | None:
-        """When (monotonic seconds) the first client expires if it stays silent; None without clients."""
-        times = [client.last_update for members in self._groups.values() for client in members.values()]
-        return min(times) + timeout if times else None
-
     def expire(self, timeout: float) -> list["Channel"]:
-        """Forget clients that were silent for `timeout` seconds; their connections."""
+        """Forget clients that were silent for more than `timeout` seconds; their connections."""
         limit = self._clock.monotonic() - timeout
-        silent = {channel: None for members in self._groups.values() for channel, client in members.items() if client.last_update <= limit}
+        silent = {channel: None for members in self._groups.values() for channel, client in members.items() if client.last_update < limit}
         for channel in silent:
             self.channel_closed(channel)
         return list(silent)

@@ -1,0 +1,229 @@
+"""The embedded broker as a whole: opening, ports, directories, closing, failures."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError, StoreLockedError
+from rocketmq_sdk.protocol.bodies.route import decode_route
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from support.broker import OWN, Peer, connect, open_broker, pull_request, send_request
+
+
+async def test_brokers_in_memory_are_isolated(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_first, one), open_broker() as (second, other):
+            await one.send("orders", b"for the first")
+            assert second.store.max_physical_offset == 0
+            answer = await other.ask(pull_request("orders", 0))
+            assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.real_time
+async def test_opening_in_memory_takes_milliseconds() -> None:
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        async with EmbeddedBroker():
+            times.append(time.perf_counter() - begin)
+    assert min(times) <= 0.010
+
+
+async def test_the_first_send_makes_topic_and_route(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+            peer, namesrv = await connect(broker, nursery), await connect(broker, nursery, namesrv=True)
+            assert (await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).code == ResponseCode.TOPIC_NOT_EXIST
+            await peer.send("orders", b"hello", queue_id=2)
+            route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
+            assert route.broker_datas[0].broker_addrs == {0: OWN}
+            assert route.queue_datas[0].write_queue_nums == 4
+            assert broker.knows(OWN)
+            assert not broker.knows("127.0.0.1:1")
+            nursery.cancel_scope.cancel()
+
+
+async def test_local_channels_through_the_codec(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+            peer = await connect(broker, nursery, through_codec=True)
+            await peer.send("orders", b"hello")
+            [message] = await peer.pull("orders")
+            assert message.body == b"hello"
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"flush_disk_typ": "SYNC_FLUSH"}, "did you mean 'flush_disk_type'"),
+        ({"brokerNam": "x"}, "did you mean 'brokerName'"),
+        ({"zzzzzz": 1}, "has no setting 'zzzzzz'"),
+        ({"default_topic_queue_nums": 0}, "default_topic_queue_nums"),
+        ({"broker_role": "SLAVE"}, "brokerRole=SLAVE"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        EmbeddedBroker(**settings)  # type: ignore[arg-type]
+
+
+def test_settings_in_either_spelling() -> None:
+    broker = EmbeddedBroker(flush_disk_type="SYNC_FLUSH", brokerName="shop-broker", autoCreateTopicEnable=False, max_message_size=1000)
+    assert broker.config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert broker.config.broker_name == "shop-broker"
+    assert not broker.config.auto_create_topic_enable
+    assert broker.config.store.max_message_size == 1000
+
+
+@pytest.mark.real_time
+async def test_a_directory_is_durable_and_has_one_opener(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        async with open_broker(tmp_path) as (broker, peer):
+            await peer.send("orders", b"kept", tag="A")
+            broker.context.offsets.commit("CG", "orders", 0, 1)
+            with pytest.raises(StoreLockedError, match=str(tmp_path)):
+                async with EmbeddedBroker(tmp_path):
+                    raise AssertionError("opened twice")
+        assert json.loads((tmp_path / "config" / "consumerOffset.json").read_text())["offsetTable"] == {"orders@CG": {"0": 1}}
+        async with open_broker(tmp_path) as (broker, peer):
+            [message] = await peer.pull("orders")
+            assert message.body == b"kept"
+            assert broker.context.offsets.query("CG", "orders", 0) == 1
+
+
+@pytest.mark.real_time
+async def test_ports(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        async with EmbeddedBroker(listen=0, namesrv_listen="127.0.0.1:0") as broker, trio.open_nursery() as nursery:
+            assert broker.address is not None
+            assert broker.namesrv_address is not None
+            peer, namesrv = Peer(), Peer()
+            peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+            namesrv.channel = await TcpChannelSource().open_channel(broker.namesrv_address, namesrv.handle, nursery)
+            answer = await peer.send("orders", b"hello")
+            port = int(broker.address.rpartition(":")[2])
+            assert answer.ext_fields["msgId"].startswith(f"7F000001{port:08X}")
+            route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
+            assert route.broker_datas[0].broker_addrs == {0: broker.address}
+            local = await connect(broker, nursery)
+            [message] = await local.pull("orders")
+            assert message.born_host[:4] == b"\x7f\x00\x00\x01"
+            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(ConnectError):
+                await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+
+
+async def test_closing_answers_held_pulls_and_closes_channels(autojump_clock: MockClock) -> None:
+    answers = []
+
+    async def hold(peer: Peer) -> None:
+        answers.append(await peer.ask(pull_request("orders", 1, hold=15)))
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            async with EmbeddedBroker() as broker:
+                peer = await connect(broker, nursery)
+                await peer.send("orders", b"hello")
+                nursery.start_soon(hold, peer)
+                await trio.testing.wait_all_tasks_blocked()
+                assert broker.context.held_pulls.held == 1
+                begin = trio.current_time()
+            assert trio.current_time() - begin <= 10
+            await peer.channel.wait_closed()
+        assert [answer.code for answer in answers] == [ResponseCode.PULL_NOT_FOUND]
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(ClosedError):
+                await broker.open_channel(None, peer.handle, nursery)
+
+
+async def test_a_failing_service_ends_the_block_with_one_error(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> None:
+        await trio.sleep(1)
+        raise ZeroDivisionError("injected")
+
+    monkeypatch.setattr("rocketmq_sdk.broker_embedded.services.schedule.ScheduleService.run", lambda _self: broken())
+    with trio.fail_after(60), pytest.raises(RocketMQError, match=r"schedule service .* ZeroDivisionError: injected") as caught:
+        async with EmbeddedBroker():
+            await trio.sleep_forever()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+async def test_an_error_of_the_block_comes_out_as_itself(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60), pytest.raises(KeyError):
+        async with EmbeddedBroker():
+            raise KeyError("mine")
+
+
+async def test_an_object_opens_once(autojump_clock: MockClock) -> None:
+    broker = EmbeddedBroker()
+    async with broker:
+        pass
+    with pytest.raises(ClosedError):
+        async with broker:
+            pass
+
+
+@pytest.mark.real_time
+async def test_another_run_is_refused() -> None:
+    async with EmbeddedBroker() as broker:
+
+        async def elsewhere() -> None:
+            async with trio.open_nursery() as nursery:
+                await broker.open_channel(None, lambda _channel, _request: None, nursery)
+
+        with pytest.raises((RocketMQError, ExceptionGroup)) as caught:
+            await trio.to_thread.run_sync(trio.run, elsewhere)
+        assert "another trio.run" in str(caught.value) or "another trio.run" in str(getattr(caught.value, "exceptions", ""))
+
+
+async def test_memory_is_bounded(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker(memory_limit=2_000_000) as (_broker, peer):
+            codes = {(await peer.ask(send_request("orders", bytes(100_000)))).code for _ in range(40)}
+            assert ResponseCode.SUCCESS in codes
+            assert codes & {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
+            assert (await peer.ask(pull_request("orders", 0))).code == ResponseCode.SUCCESS
+
+
+async def test_synchronous_flush_answers_behind_the_sync(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker(flush_disk_type="SYNC_FLUSH") as (broker, peer):
+            answer = await peer.send("orders", b"synced")
+            assert broker.store.flushed.value == broker.store.max_physical_offset > 0
+            assert answer.ext_fields["queueOffset"] == "0"
+            [message] = await peer.pull("orders")
+            assert message.body == b"synced"
+
+
+async def test_unknown_and_unserved_codes(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer):
+            unknown = await peer.ask(12345)
+            assert (unknown.code, unknown.remark) == (3, " request type 12345 not supported")
+            unserved = await peer.ask(RequestCode.POP_MESSAGE)
+            assert unserved.code == 3
+            assert unserved.remark is not None
+            assert "POP_MESSAGE" in unserved.remark
+
+
+async def test_records_survive_in_order(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer):
+            for number in range(100):
+                await peer.send("orders", str(number).encode())
+            bodies: list[bytes] = []
+            while len(bodies) < 100:
+                answer = await peer.ask(pull_request("orders", len(bodies)))
+                bodies += [message.body for message in decode_messages(answer.body)]
+            assert bodies == [str(number).encode() for number in range(100)]
