@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import trio
@@ -124,48 +123,3 @@ async def test_failed_messages_are_retried_and_end_in_the_dead_letter_topic(apac
     assert sorted(times for body, times, _ in deliveries if body == b"bad") == [0, 1, 2]
     assert {name for _, _, name in deliveries} == {topic}
     assert [letter.body for letter in letters] == [b"bad"]
-
-
-@pytest.mark.parametrize("killed", ["java", "python"])
-async def test_two_languages_share_a_group_and_one_dies(apache: java.ApacheCluster, killed: str) -> None:
-    topic, group = unique("shared"), unique("cg")
-    ours: list[str] = []
-
-    async def listener(message: ReceivedMessage) -> None:
-        ours.append(message.body.decode())
-
-    peer = java.Driver()
-    try:
-        async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
-            await producer.send(Message(topic, b"begin"))
-            await peer.do("consumer", id="c", group=group, topic=topic, namesrv=apache.namesrv)
-            first = ConsumeFrom.FIRST_OFFSET
-            consumer = PushConsumer(group, namesrv=apache.namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first)
-            theirs: list[dict[str, Any]] = []
-            async with consumer:
-                await until(lambda: 0 < len([q for q in consumer.statistics().queues if q.topic == topic]) < 4)
-                for number in range(400):
-                    producer.submit(Message(topic, f"m{number}".encode()))
-                await producer.flush()
-                with trio.fail_after(60):
-                    while len({*ours, *(m["body"] for m in theirs)}) < 401 or not ours or not theirs:
-                        await trio.sleep(0.1)
-                        theirs = await peer.do("received", id="c")
-                if killed == "java":
-                    peer.kill()
-                    for number in range(400, 800):
-                        producer.submit(Message(topic, f"m{number}".encode()))
-                    await producer.flush()
-                    await until(lambda: {f"m{number}" for number in range(400, 800)} <= set(ours))
-            if killed == "python":
-                for number in range(400, 800):
-                    producer.submit(Message(topic, f"m{number}".encode()))
-                await producer.flush()
-                with trio.fail_after(60):
-                    while not {f"m{number}" for number in range(400, 800)} <= {m["body"] for m in theirs}:
-                        await trio.sleep(0.1)
-                        theirs = await peer.do("received", id="c")
-    finally:
-        peer.close()
-    everything = set(ours) | {m["body"] for m in theirs}
-    assert everything >= {"begin", *(f"m{number}" for number in range(800))}

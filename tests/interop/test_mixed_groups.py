@@ -1,0 +1,77 @@
+"""A consumer group of a Java and a Python member, on Apache's broker and on ours: they share the queues, one dies, the other takes all."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from support import java
+from support.processes import broker_process
+
+
+@pytest.fixture(params=["apache", "ours"])
+def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name server of each kind, with its broker."""
+    if request.param == "apache":
+        yield request.getfixturevalue("apache").namesrv
+    else:
+        with broker_process() as broker:
+            yield broker.namesrv
+
+
+def unique(name: str) -> str:
+    return f"{name}_{uuid.uuid4().hex[:10]}"
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    with trio.fail_after(seconds):
+        while not condition():
+            await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("killed", ["java", "python"])
+async def test_two_languages_share_a_group_and_one_dies(namesrv: str, killed: str) -> None:
+    topic, group = unique("shared"), unique("cg")
+    ours: list[str] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        ours.append(message.body.decode())
+
+    peer = java.Driver()
+    try:
+        async with Producer(unique("pg"), namesrv=namesrv) as producer:
+            await producer.send(Message(topic, b"begin"))
+            await peer.do("consumer", id="c", group=group, topic=topic, namesrv=namesrv)
+            first = ConsumeFrom.FIRST_OFFSET
+            consumer = PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first)
+            theirs: list[dict[str, Any]] = []
+            async with consumer:
+                await until(lambda: 0 < len([q for q in consumer.statistics().queues if q.topic == topic]) < 4)
+                for number in range(400):
+                    producer.submit(Message(topic, f"m{number}".encode()))
+                await producer.flush()
+                with trio.fail_after(60):
+                    while len({*ours, *(m["body"] for m in theirs)}) < 401 or not ours or not theirs:
+                        await trio.sleep(0.1)
+                        theirs = await peer.do("received", id="c")
+                if killed == "java":
+                    peer.kill()
+                    for number in range(400, 800):
+                        producer.submit(Message(topic, f"m{number}".encode()))
+                    await producer.flush()
+                    await until(lambda: {f"m{number}" for number in range(400, 800)} <= set(ours))
+            if killed == "python":
+                for number in range(400, 800):
+                    producer.submit(Message(topic, f"m{number}".encode()))
+                await producer.flush()
+                with trio.fail_after(60):
+                    while not {f"m{number}" for number in range(400, 800)} <= {m["body"] for m in theirs}:
+                        await trio.sleep(0.1)
+                        theirs = await peer.do("received", id="c")
+    finally:
+        peer.close()
+    everything = set(ours) | {m["body"] for m in theirs}
+    assert everything >= {"begin", *(f"m{number}" for number in range(800))}
