@@ -1,0 +1,85 @@
+"""Records: encoding them and putting them into the store, beside a bare loop; and the cost of a put as the store grows."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from benchmarks.baselines import bare_append
+from benchmarks.harness import Report
+from benchmarks.sending import BODY
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.clock import SystemClock, TrioClock
+from rocketmq_sdk.protocol.message_codec import encode_record
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+PROPERTIES = "UNIQ_KEY\x017F000001000000000000000000000001\x02WAIT\x01true\x02"
+GROWN = 2_000_000
+
+
+def message(queue_id: int = 0) -> MessageToStore:
+    """A message of 100 bytes as a send handler makes it."""
+    return MessageToStore("append", queue_id, BODY, PROPERTIES, born_timestamp=1_700_000_000_000, born_host=HOST)
+
+
+def encode_rate(count: int) -> float:
+    """Records encoded per second."""
+    topic, properties = b"append", PROPERTIES.encode()
+    begin = time.perf_counter()
+    for number in range(count):
+        encode_record(
+            topic,
+            BODY,
+            properties,
+            queue_id=0,
+            flag=0,
+            queue_offset=number,
+            physical_offset=number,
+            sys_flag=0,
+            born_timestamp=1_700_000_000_000,
+            born_host=HOST,
+            store_timestamp=1_700_000_000_000,
+            store_host=HOST,
+            reconsume_times=0,
+            prepared_offset=0,
+        )
+    return count / (time.perf_counter() - begin)
+
+
+def put_rate(store: MessageStore, count: int) -> float:
+    """Puts per second, spread over 8 queues."""
+    put = store.put
+    begin = time.perf_counter()
+    for number in range(count):
+        put(message(number & 7))
+    return count / (time.perf_counter() - begin)
+
+
+async def _measure(files: FileSystem, name: str, report: Report, scale: float) -> None:
+    async with MessageStore(StoreConfig(), files, TrioClock(), HOST) as store:
+        put_rate(store, 10_000)
+        small = put_rate(store, 20_000)
+        report.add(f"put, {name}, 10,000 stored", "/s", small, "bare pack, crc and copy")
+        stored = int(GROWN * scale)
+        for _ in range(30_000, stored, 100_000):
+            put_rate(store, 100_000)
+            await trio.lowlevel.checkpoint()
+        report.add(f"put, {name}, {stored:,} stored", "/s", put_rate(store, 20_000), f"put, {name}, 10,000 stored")
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    report.add("bare pack, crc and copy", "/s", bare_append(int(300_000 * scale)))
+    report.add("encode a record", "/s", encode_rate(int(300_000 * scale)), "bare pack, crc and copy")
+    clock = SystemClock()
+    begin = time.perf_counter()
+    for _ in range(100_000):
+        clock.now_ms()
+    report.add("read the clock", "/s", 100_000 / (time.perf_counter() - begin))
+    trio.run(_measure, MemoryFileSystem(4 * 1024**3), "memory", report, scale)
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
+        trio.run(_measure, OsFileSystem(Path(directory)), "disk", report, scale)
