@@ -58,8 +58,8 @@ class EmbeddedBroker:
 
     Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when
     it can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is
-    left by an exception or a cancellation) and the time of the last sync. When a service of the broker fails, the block is cancelled and left with one
-    `RocketMQError` that names the service.
+    left by an exception or a cancellation) and the time of the last sync. When a service of the broker fails, the block is cancelled and left with
+    one `RocketMQError` that names the service.
 
     All channels, local ones too, belong to the trio run in which the block was entered; use from another run raises a `RocketMQError`.
     """

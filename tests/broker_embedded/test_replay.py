@@ -32,7 +32,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.types import Arrival, MessageToStore
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import UNIQ_KEY, property_in_text
@@ -141,9 +141,11 @@ async def replay(lines: list[Line]) -> dict[str, Wire]:
     async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
         prepare(broker, lines)
         positions: dict[str, int] = {}
-        broker.store.arrivals.append(
-            lambda arrival: positions.setdefault(property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset) and None
-        )
+
+        def note(arrival: Arrival) -> None:
+            positions.setdefault(property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset)
+
+        broker.store.arrivals.append(note)
         await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
         await nursery.start(broker.namesrv_server.serve, [network.listen("127.0.0.1:9876")])
         begin = trio.current_time()

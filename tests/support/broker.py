@@ -82,7 +82,7 @@ class Peer:
     def handle(self, channel: Channel, request: Command) -> None:
         self.requests.append(request)
 
-    async def ask(self, request: Command | int, timeout: float = 60.0, **ext: object) -> Command:
+    async def ask(self, request: Command | int, timeout: float = 60.0, **ext: Any) -> Command:
         """Send a request, or a code with ext fields, and wait for the answer."""
         if isinstance(request, int):
             request = Command(request, ext_fields={name: str(value) for name, value in ext.items()})

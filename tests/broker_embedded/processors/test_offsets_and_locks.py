@@ -1,5 +1,7 @@
 """Offsets of groups, ends of queues, locks of queues."""
 
+from typing import Any
+
 import trio
 from trio.testing import MockClock
 
@@ -13,7 +15,7 @@ from support.broker import open_broker
 async def test_offsets_of_a_group(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            where = {"consumerGroup": "CG", "topic": "orders", "queueId": 0}
+            where: dict[str, Any] = {"consumerGroup": "CG", "topic": "orders", "queueId": 0}
             answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)
             assert (answer.code, answer.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
             answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
@@ -42,7 +44,7 @@ async def test_ends_of_queues(autojump_clock: MockClock) -> None:
                 times.append(broker.context.clock.now_ms())
                 await peer.send("orders", b"x")
                 await trio.sleep(10)
-            queue = {"topic": "orders", "queueId": 0}
+            queue: dict[str, Any] = {"topic": "orders", "queueId": 0}
             assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **queue)).ext_fields == {"offset": "3"}
             assert (await peer.ask(RequestCode.GET_MIN_OFFSET, **queue)).ext_fields == {"offset": "0"}
             assert (await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue)).ext_fields == {"timestamp": str(times[0])}
@@ -51,7 +53,7 @@ async def test_ends_of_queues(autojump_clock: MockClock) -> None:
                 assert answer.ext_fields == {"offset": str(offset)}, timestamp
             answer = await peer.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **queue, timestamp=times[1] + 1, boundaryType="UPPER")
             assert answer.ext_fields == {"offset": "1"}
-            nothing = {"topic": "nothing", "queueId": 0}
+            nothing: dict[str, Any] = {"topic": "nothing", "queueId": 0}
             assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **nothing)).ext_fields == {"offset": "0"}
             assert (await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **nothing)).ext_fields == {"timestamp": "-1"}
 

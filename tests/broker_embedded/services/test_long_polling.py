@@ -25,6 +25,10 @@ class Pending:
         self.answer = await peer.ask(request)
         self.at = trio.current_time()
 
+    @property
+    def waits(self) -> bool:
+        return self.answer is None
+
 
 async def start(nursery: trio.Nursery, peer: Peer, request: Command) -> Pending:
     pending = Pending()
@@ -38,7 +42,7 @@ async def test_a_message_wakes_the_pull_at_once(autojump_clock: MockClock) -> No
         async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")
             pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
-            assert pending.answer is None
+            assert pending.waits
             await trio.sleep(3)
             sent = trio.current_time()
             await peer.send("orders", b"second")
@@ -71,7 +75,7 @@ async def test_other_queues_topics_and_tags_do_not_wake(autojump_clock: MockCloc
             await peer.send("others", b"another topic", tag="A")
             await peer.send("orders", b"another tag", tag="C")
             await trio.testing.wait_all_tasks_blocked()
-            assert pending.answer is None
+            assert pending.waits
             assert broker.context.held_pulls.held == 1
             await peer.send("orders", b"wanted", tag="B")
             await trio.testing.wait_all_tasks_blocked()
