@@ -32,6 +32,8 @@ READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer."""
+TURN: Final = 0.01
+"""Seconds for which the commands of one chunk are handled before other tasks have a turn."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
@@ -205,9 +207,10 @@ class StreamChannel(CommandChannel):
 
     async def _handle(self, commands: "list[Command]") -> None:
         answer, high_water = self._calls.answer, self._high_water
+        current_time, turn_ends = trio.current_time, trio.current_time() + TURN
         self._handling = True
         try:
-            for command in commands:
+            for number, command in enumerate(commands, 1):
                 if command.flag & FLAG_RESPONSE:
                     answer(command)
                     continue
@@ -221,6 +224,13 @@ class StreamChannel(CommandChannel):
                     self._flush()
                     await self._wait_unsent(self.limits.low_water)
                     self._handling = True
+                if not number & 3 and current_time() > turn_ends:
+                    # A chunk can hold hundreds of requests that each take long; the other connections have their turn in between.
+                    self._handling = False
+                    self._flush()
+                    await trio.lowlevel.checkpoint()
+                    self._handling = True
+                    turn_ends = current_time() + TURN
         finally:
             self._handling = False
             self._flush()
