@@ -585,17 +585,22 @@ async def test_leaving_waits_for_messages_under_way(autojump_clock: MockClock) -
 
 
 async def test_leaving_by_an_error_is_quick_and_tells_what_is_unknown(autojump_clock: MockClock) -> None:
+    handles: list[Any] = []
+
+    async def body(cluster: Cluster) -> None:
+        async with Running(cluster) as producer:
+            handles.append(producer.submit(message(), timeout=100))
+            await trio.sleep(1)
+            raise ZeroDivisionError
+
     async with open_cluster(brokers=1) as cluster:
         cluster.brokers[0].script = [SILENT]
         began = trio.current_time()
         with pytest.raises(ZeroDivisionError):
-            async with Running(cluster) as producer:
-                handle = producer.submit(message(), timeout=100)
-                await trio.sleep(1)
-                raise ZeroDivisionError
+            await body(cluster)
         assert trio.current_time() - began <= 3.0
         with pytest.raises(ClosedError) as caught:
-            await handle
+            await handles[0]
     assert caught.value.outcome_unknown
 
 

@@ -1,0 +1,104 @@
+"""Fault avoidance at work, and the detector that ends it."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol.command import Command
+from support.peers import SILENT, Cluster, open_cluster
+
+
+async def send_many(producer: Producer, count: int) -> set[str]:
+    return {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(count)}
+
+
+def answering_offsets(cluster: Cluster) -> list[str]:
+    """Let the brokers answer probes; gives the names of those that were asked, growing."""
+    asked: list[str] = []
+    for broker in cluster.brokers:
+
+        def answer(_channel: Any, _request: Command, name: str = broker.name) -> Command:
+            asked.append(name)
+            return Command(0, flag=1, ext_fields={"offset": "1"})
+
+        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = answer
+    return asked
+
+
+@pytest.mark.parametrize(("profile", "away"), [("today", 10), ("classic", 600)])
+async def test_a_broker_that_fails_is_left_alone_for_a_time(profile: Any, away: float, autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile=profile) as producer:
+        with trio.fail_after(2000):
+            assert await send_many(producer, 8) == {"b0", "b1"}
+            # code 13 is not retried: the producer only learns from it
+            cluster.brokers[0].script = [14] * 3
+            await send_many(producer, 8)
+            cluster.brokers[0].script = []
+            assert await send_many(producer, 8) == {"b1"}
+            await trio.sleep(away + 1)
+            assert await send_many(producer, 8) == {"b0", "b1"}
+
+
+async def test_without_a_profile_nothing_is_left_alone(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client) as producer:
+        with trio.fail_after(100):
+            cluster.brokers[0].script = [14] * 3
+            await send_many(producer, 8)
+            assert await send_many(producer, 8) == {"b0", "b1"}
+
+
+async def test_slow_answers_count(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile="today") as producer:
+        slow = cluster.brokers[0]
+
+        async def late() -> Any:
+            await trio.sleep(0.6)
+            return slow.answer(slow.sends[-1][2])
+
+        with trio.fail_after(100):
+            slow.script = [lambda _channel, _request: late]
+            assert await send_many(producer, 8) == {"b0", "b1"}
+            count = len(slow.sends)
+            assert await send_many(producer, 8) == {"b1"}
+            await trio.sleep(2)
+            assert await send_many(producer, 8) == {"b0", "b1"}
+        assert len(slow.sends) > count
+
+
+async def test_the_detector_probes_until_the_broker_answers(autojump_clock: MockClock) -> None:
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer("pg", client=client, fault_profile="today", detector=True, send_timeout_per_attempt=0.2) as producer,
+    ):
+        asked = answering_offsets(cluster)
+        broker = cluster.brokers[0]
+        probe = broker.dispatcher.handlers.pop(RequestCode.GET_MAX_OFFSET)
+        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = lambda _channel, _request: None
+        tolerance = producer._strategy.tolerance
+        with trio.fail_after(200):
+            broker.script = [SILENT] * 2
+            await send_many(producer, 8)
+            assert not tolerance.is_reachable("b0")
+            await trio.sleep(10)
+            assert not tolerance.is_reachable("b0")
+            broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = probe
+            await trio.sleep(10)
+            assert tolerance.is_reachable("b0")
+        assert "b0" in asked
+
+
+async def test_the_detector_forgets_brokers_without_an_address(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile="today", detector=True) as producer:
+        answering_offsets(cluster)
+        tolerance = producer._strategy.tolerance
+        tolerance.update_fault_item("gone", 1, 0, reachable=False, now=0)
+        with trio.fail_after(100):
+            await producer.send(Message("t", b"x"))
+            await trio.sleep(10)
+        assert "gone" not in {item.name for item in tolerance.items}
