@@ -30,6 +30,7 @@ from rocketmq_sdk.names import (
 )
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketmq_sdk.protocol.body import body_table
+from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -95,6 +96,9 @@ class TopicManager:
         self._table = {topic.topic_name: topic for topic in system_topics(config.current)}
         self._system = SYSTEM_TOPICS | self._table.keys()
         self._unknown: dict[str, dict[str, object]] = {}
+        # What the file holds of each topic, so that one more among thousands costs little.
+        self._texts: dict[str, Written] = {}
+        self._written: dict[str, TopicConfig] = {}
         self._load()
 
     def _load(self) -> None:
@@ -207,8 +211,14 @@ class TopicManager:
         """Write the file."""
         if self._file is None:
             return
-        table = {name: {**self._unknown.get(name, {}), **topic.to_json()} for name, topic in self._table.items()}
-        self._file.store({"dataVersion": self.data_version.to_json(), "topicConfigTable": table})
+        texts, before = self._texts, self._written
+        for name, topic in self._table.items():
+            if before.get(name) is not topic:
+                texts[name] = written_pretty({**self._unknown.get(name, {}), **topic.to_json()}, 2)
+        for name in texts.keys() - self._table.keys():
+            del texts[name]
+        self._written = dict(self._table)
+        self._file.store({"dataVersion": self.data_version.to_json(), "topicConfigTable": texts})
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
