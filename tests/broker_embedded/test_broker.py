@@ -227,3 +227,61 @@ async def test_records_survive_in_order(autojump_clock: MockClock) -> None:
                 answer = await peer.ask(pull_request("orders", len(bodies)))
                 bodies += [message.body for message in decode_messages(answer.body)]
             assert bodies == [str(number).encode() for number in range(100)]
+
+
+@pytest.mark.real_time
+async def test_a_name_server_elsewhere_knows_a_new_topic_before_the_send_is_answered() -> None:
+    with trio.fail_after(30):
+        async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
+            assert home.namesrv_address is not None
+            namesrv = await connect(home, nursery, namesrv=True)
+            async with EmbeddedBroker(listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b") as broker:
+                with trio.fail_after(10):
+                    while "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body):
+                        await trio.sleep(0.01)
+                peer = Peer()
+                assert broker.address is not None
+                peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+                await peer.send("orders", b"x")
+                route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
+                assert [(data.broker_name, data.broker_addrs) for data in route.broker_datas] == [("broker-b", {0: broker.address})]
+            assert "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.real_time
+async def test_a_client_that_is_gone_takes_nothing_along(tmp_path: Path) -> None:
+    """A connection cut in the middle of its requests; the others are served on."""
+    with trio.fail_after(30):
+        async with EmbeddedBroker(tmp_path, listen=0) as broker, trio.open_nursery() as nursery:
+            assert broker.address is not None
+            good, bad = Peer(), Peer()
+            for peer in (good, bad):
+                peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+            await good.send("orders", b"first")
+            for number in range(200):
+                bad.channel.submit(send_request("orders", bytes([number])), 5)
+            bad.channel.submit(pull_request("orders", 10_000, hold=15), 20)
+            bad.channel.abort("gone")
+            await good.send("orders", b"last")
+            while broker.context.held_pulls.held:
+                await trio.sleep(0.01)
+            assert len(broker.server.channels) <= 2
+            nursery.cancel_scope.cancel()
+
+
+async def test_leaving_by_an_exception_takes_at_most_two_seconds(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def endless(_self: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr("rocketmq_sdk.broker_embedded.services.registration.RegistrationService.unregister", endless)
+    begin = trio.current_time()
+    with trio.fail_after(60), pytest.raises(KeyError):
+        async with EmbeddedBroker():
+            raise KeyError
+    assert trio.current_time() - begin <= 2.01
+    begin = trio.current_time()
+    with trio.fail_after(60):
+        async with EmbeddedBroker():
+            pass
+    assert trio.current_time() - begin <= 10.01

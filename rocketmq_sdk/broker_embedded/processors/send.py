@@ -216,7 +216,9 @@ class SendProcessor:
         async def answer() -> Command:
             if store.needs_wait:
                 status = await store.wait_durable(result, wait_store_ok=find(message.properties, WAIT) != "false")
-                response.code = STORED.get(status, ResponseCode.SYSTEM_ERROR)
+                if status not in STORED:
+                    return self._error(*self._pipeline.failure(status))
+                response.code = STORED[status]
             if registered is not None:
                 await registered()
             return response

@@ -1,6 +1,8 @@
 """Pulls: the order of the checks, what is read, what is committed."""
 
+import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -184,3 +186,17 @@ def test_tags_match_by_the_low_32_bits() -> None:
     assert not wanted.matches_tags_code(code + 1)
     assert not wanted.matches_tags_code(0)
     assert wanted.matches_record({})
+
+
+async def test_cold_messages_are_read_outside_of_the_loop(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            await peer.send("orders", b"old", tag="A")
+            monkeypatch.setattr(broker.store, "is_cold", lambda *_where: True)
+            assert [message.body for message in await peer.pull("orders", expression="A")] == [b"old"]
+            call = peer.channel.submit(pull_request("orders", 1, hold=15), 20)
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.context.held_pulls.held == 1
+            await peer.send("orders", b"new")
+            answer = await call.wait()
+            assert [message.body for message in decode_messages(answer.body)] == [b"new"]

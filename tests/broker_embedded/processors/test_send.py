@@ -5,6 +5,8 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.types import PutResult, PutStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.batch_codec import encode_batch
@@ -230,3 +232,37 @@ async def test_a_deleted_topic_is_made_anew(autojump_clock: MockClock) -> None:
             answer = await peer.send("orders", b"new")
             assert answer.ext_fields["queueOffset"] == "0"
             assert [message.body for message in await peer.pull("orders")] == [b"new"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(PutStatus.FLUSH_DISK_TIMEOUT, 10), (PutStatus.SERVICE_NOT_AVAILABLE, 14), (PutStatus.PUT_OK, 0)])
+async def test_how_a_synchronous_flush_ended(status: PutStatus, code: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_durable(_self: object, _result: object, *, wait_store_ok: bool) -> PutStatus:
+        await trio.sleep(1)
+        return status if wait_store_ok else PutStatus.PUT_OK
+
+    with trio.fail_after(60):
+        async with open_broker(flush_disk_type="SYNC_FLUSH") as (_broker, peer):
+            monkeypatch.setattr(MessageStore, "wait_durable", wait_durable)
+            answer = await peer.ask(send_request("orders", b"x"))
+            assert answer.code == code
+            assert ("queueOffset" in answer.ext_fields) == (code != 14)
+            assert (await peer.ask(send_request("orders", b"x", properties="WAIT\x01false\x02"))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (PutStatus.CREATE_MAPPED_FILE_FAILED, 1),
+        (PutStatus.SERVICE_NOT_AVAILABLE, 14),
+        (PutStatus.OS_PAGE_CACHE_BUSY, 2),
+        (PutStatus.UNKNOWN_ERROR, 1),
+    ],
+)
+async def test_what_a_store_that_refuses_means(status: PutStatus, code: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MessageStore, "put", lambda _self, _message: PutResult(status))
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            answer = await peer.ask(send_request("orders", b"x"))
+            assert answer.code == code
+            assert answer.remark
+            assert broker.context.stats.put_failed == 1
