@@ -26,7 +26,8 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
         if reason := java.why_not():
             raise SystemExit(f"--apache needs Java: {reason}")
         home = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)))
-        sizes = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000, "maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
+        sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
+        sizes |= {"maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
         cluster = _stack.enter_context(java.apache_cluster(home, "1g", **sizes))
         driver = java.Driver(memory="512m")
         _stack.callback(driver.close)

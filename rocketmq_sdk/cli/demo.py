@@ -181,7 +181,7 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
     arrived = trio.Event()
     members = [_Member(columns.index("arr_delay"), seen, arrived, len(rows)) for _ in range(2)]
     async with AsyncExitStack() as stack:
-        source = namesrv or await stack.enter_async_context(EmbeddedBroker())
+        source: str | EmbeddedBroker = namesrv if namesrv is not None else await stack.enter_async_context(EmbeddedBroker())
         producer = await stack.enter_async_context(Producer("flight-board", namesrv=source))
         await producer.create_topic(topic, queues=QUEUES)
         consumers = [

@@ -67,7 +67,7 @@ def free_port(*neighbours: int) -> int:
     for _ in range(100):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+            port = int(probe.getsockname()[1])
             try:
                 for offset in neighbours:
                     with socket.socket() as other:
