@@ -33,7 +33,9 @@ Listener = Callable[[Any], object]
 GiveBack = Callable[["ReceivedMessage", int], Awaitable[bool]]
 
 _STREAK: Final = 32
-"""Messages after which a worker lets other tasks run, even when the listener never waits."""
+"""Messages after which a worker lets other tasks run when its listener never waits."""
+_SLICE: Final = 0.005
+"""Seconds after which it does so, when its listener is slow without waiting."""
 _NOT_RUNNING: Final = math.inf
 
 
@@ -157,11 +159,12 @@ class ConcurrentService:
             await self._conclude(worker)
 
     async def _take_single(self, worker: _Worker) -> None:
-        line, listener, now, streak = self._line, self._listener, trio.current_time, 0
+        line, listener, now = self._line, self._listener, trio.lowlevel.current_clock().current_time
+        streak, slice_end = 0, now() + _SLICE
         while True:
             if streak >= _STREAK or not line:
-                streak = 0
                 await self._wait_work()
+                streak, slice_end = 0, now() + _SLICE
                 continue
             streak += 1
             process_queue = line.popleft()
@@ -174,7 +177,9 @@ class ConcurrentService:
                 self._wake_one()
             worker.process_queue = process_queue
             worker.messages = (message,)
-            worker.started = now()
+            worker.started = started = now()
+            if started > slice_end:
+                streak = _STREAK
             try:
                 await listener(message)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
@@ -190,11 +195,12 @@ class ConcurrentService:
             worker.process_queue = None
 
     async def _take_batches(self, worker: _Worker) -> None:
-        line, listener, now, streak = self._line, self._listener, trio.current_time, 0
+        line, listener, now = self._line, self._listener, trio.lowlevel.current_clock().current_time
+        streak, slice_end = 0, now() + _SLICE
         while True:
             if streak >= _STREAK or not line:
-                streak = 0
                 await self._wait_work()
+                streak, slice_end = 0, now() + _SLICE
                 continue
             process_queue = line.popleft()
             messages = process_queue.take_batch(self._batch)
@@ -207,7 +213,9 @@ class ConcurrentService:
                 self._wake_one()
             worker.process_queue = process_queue
             worker.messages = messages
-            worker.started = now()
+            worker.started = started = now()
+            if started > slice_end:
+                streak = _STREAK
             try:
                 await listener(list(messages))
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"

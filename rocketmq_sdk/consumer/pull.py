@@ -21,6 +21,8 @@ from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.concurrent import ConcurrentService
     from rocketmq_sdk.consumer.config import PushConfig
@@ -47,6 +49,8 @@ class PullContext:
     config: "PushConfig"
     service: "ConcurrentService"
     offsets: "RemoteOffsets"
+    introduce: "Callable[[], Awaitable[None]]"
+    """Tells brokers again who is here; does so at most once a second, however many queues ask."""
 
 
 class QueuePuller:
@@ -158,5 +162,5 @@ class QueuePuller:
             context.client.routes.request_refresh(self._queue.topic)
         if isinstance(error, SubscriptionError | GroupNotFoundError):
             # A broker that was restarted does not know the group until it hears from it.
-            await context.client.heartbeat_now()
+            await context.introduce()
         await trio.sleep(context.config.pull_time_delay_when_exception)

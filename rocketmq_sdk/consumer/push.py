@@ -20,7 +20,7 @@ from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.enums import ConsumeType, ExpressionType, MessageModel
 from rocketmq_sdk.names import check_group, retry_topic, topic_problem
@@ -38,6 +38,7 @@ Subscription = str | tuple[str, ExpressionType | str] | None
 DRAIN_GRACE: Final = 8.0
 CLOSE_NORMAL: Final = 10.0
 CLOSE_HURRIED: Final = 2.0
+INTRODUCTION_PAUSE: Final = 1.0
 FIRST_ROUND: Final = 3.0
 """Seconds that entering the block waits at most for the first queues."""
 
@@ -154,12 +155,13 @@ class _Running(ConsumerCallbacks):
         )
         offsets = RemoteOffsets(client, group)
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
-        context = PullContext(client, group, config, self._service, offsets)
+        context = PullContext(client, group, config, self._service, offsets, self._introduce_again)
         self._rebalancer = Rebalancer(context, self._subscriptions, StartOffsets(client, offsets, config.consume_from, timestamp))
         self._scope = trio.CancelScope()
         self._closing = trio.Event()
         self._ended = trio.Event()
         self._grace = 0.0
+        self._introduced = float("-inf")
 
     # -- life
 
@@ -227,14 +229,22 @@ class _Running(ConsumerCallbacks):
         for topic, subscription in self._subscriptions.items():
             try:
                 route = await self._client.route(topic)
-            except RocketMQError as error:
+            except RouteError as error:
                 logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
                 continue
+            except RocketMQError as error:
+                logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
+                return
             if not subscription.is_tag_type and route.broker_datas:
                 address = self._client.broker_address(route.broker_datas[0].broker_name)
                 if address is not None:
                     await check_client_config(self._client, address, self._group, subscription)
         await self._client.heartbeat_now()
+
+    async def _introduce_again(self) -> None:
+        if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
+            self._introduced = trio.current_time()
+            await self._client.heartbeat_now()
 
     async def _balance(self, scope: trio.CancelScope, nursery: trio.Nursery) -> None:
         with scope:

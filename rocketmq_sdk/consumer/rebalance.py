@@ -83,8 +83,13 @@ class Rebalancer:
 
     async def commit_all(self) -> None:
         """Commit the contiguous prefix of each owned queue, without waiting for brokers."""
+        unreachable: set[str] = set()
         for owned in list(self.owned.values()):
-            await self._context.offsets.commit(owned.queue, owned.process_queue.commit_offset, confirmed=False)
+            queue = owned.queue
+            if queue.broker_name not in unreachable:
+                sent = await self._context.offsets.commit(queue, owned.process_queue.commit_offset, confirmed=False)
+                if not sent:
+                    unreachable.add(queue.broker_name)
 
     async def close(self, grace: float) -> None:
         """Give up all queues; returns when each is committed. `grace` bounds how long running listeners may take."""
@@ -138,7 +143,7 @@ class Rebalancer:
         complete = client.client_id in ids
         if not complete:
             # The broker has not seen the heartbeat: all queues of the topic were given up.
-            await client.heartbeat_now()
+            await self._context.introduce()
         for queue in change.added:
             complete &= await self._acquire(queue, nursery, unreachable)
         return complete

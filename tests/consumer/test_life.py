@@ -1,10 +1,10 @@
 """How a push consumer starts and ends: gracefully, in a hurry, by cancellation, by a failure of its own."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import trio
-from support.consuming import Collector, Switch, committed, open_sender, until
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -15,6 +15,7 @@ from rocketmq_sdk.errors import BrokerError, RocketMQError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.channel import Channel
+from support.consuming import Collector, Switch, committed, open_sender, until
 
 
 class Slow(Collector):
@@ -83,18 +84,16 @@ async def test_leaving_in_a_hurry_cancels_listeners_and_still_commits(autojump_c
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        with trio.CancelScope() as scope:
-            try:
-                async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener):
-                    await sender.send("orders", "a", "b", "c", queue=0)
-                    await until(lambda: len(collector.bodies) == 3)
-                    began = trio.current_time()
-                    if how == "exception":
-                        raise KeyError("of the user")
-                    scope.cancel()
-                    await trio.sleep_forever()
-            except KeyError as error:
-                assert error.args == ("of the user",)
+        expected = pytest.raises(KeyError, match="of the user") if how == "exception" else nullcontext()
+        with trio.CancelScope() as scope, expected:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener):
+                await sender.send("orders", "a", "b", "c", queue=0)
+                await until(lambda: len(collector.bodies) == 3)
+                began = trio.current_time()
+                if how == "exception":
+                    raise KeyError("of the user")
+                scope.cancel()
+                await trio.sleep_forever()
         assert scope.cancelled_caught == (how == "cancellation")
         assert trio.current_time() - began <= 2
         assert committed(broker, "billing", "orders", 1) == [2]

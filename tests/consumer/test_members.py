@@ -4,7 +4,6 @@ from collections import Counter
 from pathlib import Path
 
 import trio
-from support.consuming import Collector, Switch, committed, open_sender, until
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -14,6 +13,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
+from support.consuming import Collector, Switch, committed, open_sender, until
 
 
 def owned(consumer: PushConsumer, topic: str = "orders") -> set[int]:

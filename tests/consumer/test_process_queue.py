@@ -1,14 +1,18 @@
 """The process queue against a model that keeps all messages in a plain set."""
 
+from typing import TYPE_CHECKING
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rocketmq_sdk.consumer.flow_control import FlowLimits
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import received
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -200,7 +200,8 @@ async def test_a_group_goes_on_where_it_ended(autojump_clock: MockClock) -> None
 
 async def test_a_topic_that_is_created_after_the_start(autojump_clock: MockClock, collector: Collector) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector) as consumer:
+        consumer = PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector)
+        async with consumer:
             assert not [queue for queue in consumer.statistics().queues if queue.topic == "orders"]
             await trio.sleep(2)
             await sender.send("orders", *map(str, range(20)))

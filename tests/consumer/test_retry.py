@@ -1,11 +1,11 @@
 """What becomes of messages that a listener does not take, in virtual time."""
 
+import itertools
 import logging
 import threading
 
 import pytest
 import trio
-from support.consuming import Collector, committed, open_sender, until
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -16,6 +16,7 @@ from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.channel import Channel
+from support.consuming import Collector, committed, open_sender, until
 
 LADDER = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 """Seconds before delivery 2, 3, ... of a failing message."""
@@ -69,7 +70,7 @@ async def test_the_whole_ladder_to_the_dead_letter_topic(autojump_clock: MockClo
     deliveries = [index for index, body in enumerate(listener.bodies) if body == "bad"]
     assert [listener.messages[index].reconsume_times for index in deliveries] == list(range(17))
     times = [listener.times[index] for index in deliveries]
-    waited = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waited = [after - before for before, after in itertools.pairwise(times)]
     for seconds, expected in zip(waited, LADDER, strict=True):
         assert expected <= seconds < expected + 2
     assert {message.topic for message in listener.messages} == {"orders"}
@@ -266,7 +267,7 @@ async def test_a_message_that_no_broker_takes_back_is_consumed_again_here_and_ho
             assert (consumer.statistics().waiting_for_retry, consumer.statistics().cached_messages) == (1, 1)
             await until(lambda: committed(broker, "billing", "orders", 1) == [4], 30)
     bad = [time for time, body in zip(listener.times, listener.bodies, strict=True) if body == "bad"]
-    assert [round(after - before) for before, after in zip(bad, bad[1:], strict=False)] == [5, 5, 5]
+    assert [round(after - before) for before, after in itertools.pairwise(bad)] == [5, 5, 5]
     assert counts == {RequestCode.CONSUMER_SEND_MSG_BACK: 3, RequestCode.SEND_MESSAGE_V2: 3}
     assert listener.bodies.count("a") == listener.bodies.count("c") == listener.bodies.count("d") == 1
 
