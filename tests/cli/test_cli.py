@@ -8,9 +8,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from support.processes import BrokerProcess, broker_process
 
 from rocketmq_sdk import Message, Producer
+from support.processes import BrokerProcess, broker_process
 
 pytestmark = pytest.mark.real_time
 
