@@ -59,6 +59,7 @@ class SendHandle:
         properties: str,
         body: bytes,
         sys_flag: int,
+        started: float,
         deadline: float,
         attempts: int,
         abandon: "Callable[[SendHandle], None]",
@@ -80,7 +81,7 @@ class SendHandle:
         self.last_broker: str | None = None
         self.call: PendingCall | None = None
         self.stored: SendResult | None = None
-        self.started = 0.0
+        self.started = started
         self.unknown = False
         self.refreshed = False
         self.observed = False

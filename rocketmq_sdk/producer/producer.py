@@ -239,9 +239,9 @@ class Producer(ProducerCallbacks):
         if self._is_full(len(batch.body)):
             seconds = await self._wait_for_room(len(batch.body), seconds)
         topic = self._topic(batch.topic)
-        deadline = trio.current_time() + seconds
+        now = trio.current_time()
         handle = SendHandle(
-            topic, SEND_BATCH, messages[0], batch.message_ids, batch.properties, batch.body, 0, deadline, self._attempts, self._abandoned
+            topic, SEND_BATCH, messages[0], batch.message_ids, batch.properties, batch.body, 0, now, now + seconds, self._attempts, self._abandoned
         )
         return await self._go(handle, queue, selector, key).wait_or_abandon()
 
@@ -326,7 +326,8 @@ class Producer(ProducerCallbacks):
             check_send_topic(topic)
             self._running_loop()
             config = self.config
-            template = make_template(self.group, topic, config.create_topic_key, config.default_topic_queue_nums)
+            unit_mode = self.client.config.unit_mode
+            template = make_template(self.group, topic, config.create_topic_key, config.default_topic_queue_nums, unit_mode=unit_mode)
             targets = self._topics[topic] = TopicTargets(topic, template, self.client.routes, self.client.brokers)
             self.client.routes.use(topic)
         return targets
@@ -353,10 +354,11 @@ class Producer(ProducerCallbacks):
             body, sys_flag = compressed(body, config)
         message_id = self._next_id()
         properties = properties_of(message, message_id)
-        deadline = trio.current_time() + seconds
-        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, deadline, self._attempts, self._abandoned)
+        now = trio.current_time()
+        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, now, now + seconds, self._attempts, self._abandoned)
         return self._go(handle, queue, selector, key)
 
+    @trio.lowlevel.enable_ki_protection
     def _go(self, handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> SendHandle:
         loop = self._running_loop() if self._loop is None else self._loop
         if queue is not None or selector is not None or key is not None:
@@ -373,7 +375,7 @@ class Producer(ProducerCallbacks):
         message_id = self._next_id()
         body, sys_flag = (message.body, 0) if len(message.body) < self.config.compress_over else compressed(message.body, self.config)
         properties = properties_of(message, message_id)
-        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, _UNENDING, 1, self._abandoned)
+        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, 0.0, _UNENDING, 1, self._abandoned)
         if queue is not None or selector is not None or key is not None:
             _aim(handle, queue, selector, key)
         if not topic.current():

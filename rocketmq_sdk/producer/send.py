@@ -87,6 +87,7 @@ class SendLoop:
 
     def _routed(self, handle: "SendHandle") -> None:
         topic = handle.topic
+        handle.started = 0.0
         if topic.current():
             self._choose(handle)
         else:
@@ -96,6 +97,7 @@ class SendLoop:
         if handle.target is None:
             self.finish(handle, None, error)
         else:  # the route was asked for again between two attempts; the old one has to do
+            handle.started = 0.0
             self._choose(handle)
 
     def _choose(self, handle: "SendHandle") -> None:
@@ -126,8 +128,9 @@ class SendLoop:
         if channel is None or self._connections.is_waiting(target.address):
             self._connections.enter(target.address, handle)
             return
-        now = trio.current_time()
-        handle.started = now
+        now = handle.started
+        if not now:
+            now = handle.started = trio.current_time()
         timeout = handle.deadline - now
         if timeout <= 0.0:
             self._expired(handle)
@@ -163,6 +166,7 @@ class SendLoop:
     def _connected(self, handle: "SendHandle") -> None:
         target = handle.target
         assert target is not None
+        handle.started = 0.0
         if self._channel_nowait(target.address) is None:
             self._not_connected(handle, ConnectError(f"the connection to {target.address} ended as soon as it was open", address=target.address))
         else:
@@ -236,6 +240,7 @@ class SendLoop:
             handle.refreshed = True
             self._routes.enter(handle.topic.topic, handle)
         else:
+            handle.started = 0.0
             self._choose(handle)
 
     def _expired(self, handle: "SendHandle") -> None:

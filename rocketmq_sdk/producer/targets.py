@@ -30,7 +30,7 @@ class Target:
 
 # Building the ext fields of a request anew costs more than copying those that all messages of the topic share: the keys are there already, in the
 # order in which Apache's header has them, and only values are replaced.
-def make_template(group: str, topic: str, create_topic_key: str, default_topic_queue_nums: int) -> dict[str, str]:
+def make_template(group: str, topic: str, create_topic_key: str, default_topic_queue_nums: int, *, unit_mode: bool) -> dict[str, str]:
     """The ext fields of SEND_MESSAGE_V2 (310) with what does not change from message to message (`SendMessageRequestHeaderV2`)."""
     return {
         "a": group,
@@ -43,7 +43,7 @@ def make_template(group: str, topic: str, create_topic_key: str, default_topic_q
         "h": "0",
         "i": "",
         "j": "0",
-        "k": "false",
+        "k": "true" if unit_mode else "false",
         "m": "false",
         "n": "",
     }
