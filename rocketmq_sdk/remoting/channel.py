@@ -131,6 +131,7 @@ class PendingCall:
             trio.lowlevel.reschedule(task)
         on_done = self._on_done
         if on_done is not None:
+            self._on_done = None  # it often leads back to this object; without the circle neither waits for the garbage collector
             try:
                 on_done(self)
             except Exception:

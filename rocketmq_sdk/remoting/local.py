@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-HEADER_ROOM: Final = 4096
+FIELDS_SURELY_FIT: Final = 64
+TEXT_SURELY_FITS: Final = 40 * 1024
+HEADER_ROOM: Final = FIELDS_SURELY_FIT * TEXT_SURELY_FITS * 6 // 4
+"""Bytes of a header whose texts are below these limits: six for an escaped character, in few of them at a time."""
 _new = Command.__new__
 
 
@@ -54,6 +57,7 @@ class LocalEndpoint(CommandChannel):
         self._link = link
         self._scope = link.scope
         self._unsent = 0
+        self._body_surely_fits = limits.max_frame - HEADER_ROOM
 
     @trio.lowlevel.enable_ki_protection
     def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
@@ -85,27 +89,35 @@ class LocalEndpoint(CommandChannel):
 
     def _carry(self, command: Command) -> Command:
         """What the other end gets: a command of its own, checked as on a stream."""
-        limit = self.limits.max_frame
         if self._link.through_codec:
-            return decode_frame(encode_frame(command, max_frame=limit)[4:])
-        fields = dict(command.ext_fields)
-        try:
-            length = len("".join(fields)) + len("".join(fields.values())) + len(command.remark or "")
-        except TypeError as error:
-            raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
-        if len(command.body) + 6 * (length + 8 * len(fields)) + HEADER_ROOM > limit:
-            encode_frame(command, max_frame=limit)  # near the limit: measured exactly, raises what a stream would raise
+            return decode_frame(encode_frame(command, max_frame=self.limits.max_frame)[4:])
+        self._check_size(command)
         copy = _new(Command)
         copy.code = command.code
         copy.flag = command.flag
         copy.opaque = command.opaque
         copy.remark = command.remark
-        copy.ext_fields = fields
+        copy.ext_fields = command.ext_fields.copy()
         copy.body = command.body
         copy.language = command.language
         copy.version = command.version
         copy.encoding = command.encoding
         return copy
+
+    def _check_size(self, command: Command) -> None:
+        """Refuse what a stream would refuse. Measuring costs as much as encoding, so it is left out where no text can make the frame too long."""
+        if len(command.body) > self._body_surely_fits or len(command.ext_fields) > FIELDS_SURELY_FIT:
+            encode_frame(command, max_frame=self.limits.max_frame)
+            return
+        longest = 0
+        try:
+            for value in command.ext_fields.values():
+                if len(value) > longest:
+                    longest = len(value)
+        except TypeError as error:
+            raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
+        if longest > TEXT_SURELY_FITS:
+            encode_frame(command, max_frame=self.limits.max_frame)
 
     def answer_now(self, request: Command, answer: Command) -> Command:
         """The answer as the other end gets it. Called by the other end."""
