@@ -1,5 +1,7 @@
 """The broker's table of consumer groups (`SubscriptionGroupManager`). A created or changed group is in the file before the call returns."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -12,6 +14,7 @@ from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
+from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 BUILT_IN_GROUPS: Final = (
     TOOLS_GROUP,
@@ -40,6 +43,10 @@ class GroupManager:
         self._clock = clock
         self.data_version = DataVersion(0, clock.now_ms(), 0)
         self._table = {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS}
+        # What the file holds of each group, so that one more among thousands costs little.
+        self._texts: dict[str, Written] = {}
+        self._together = self._unwritten = False
+        self._written: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         """Masks by group and topic; change them through `set_forbidden`."""
         content = config_file.load() if config_file is not None else None
@@ -136,11 +143,35 @@ class GroupManager:
         """The whole table with its version."""
         return SubscriptionGroupWrapper(dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}, self.data_version)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What changes in the block is written once, at its end. For synchronous blocks."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            if self._unwritten:
+                self._unwritten = False
+                self.persist()
+
     def persist(self) -> None:
         """Write the file."""
-        if self._file is not None:
-            self._file.store(self.wrapper().to_json())
+        if self._file is None:
+            return
+        texts, before = self._texts, self._written
+        for name, group in self._table.items():
+            if before.get(name) is not group:
+                texts[name] = written_pretty(group.to_json(), 2)
+        for name in texts.keys() - self._table.keys():
+            del texts[name]
+        self._written = dict(self._table)
+        rest = SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json()
+        self._file.store({**rest, "subscriptionGroupTable": texts})
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist()
+        if self._together:
+            self._unwritten = True
+        else:
+            self.persist()

@@ -4,7 +4,8 @@ System topics are made at each start and overlaid by what the file holds. Whatev
 message can not be acknowledged into a topic that a restart has forgotten, and then tells `on_change`, which registers the topic at the name servers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -98,6 +99,7 @@ class TopicManager:
         self._unknown: dict[str, dict[str, object]] = {}
         # What the file holds of each topic, so that one more among thousands costs little.
         self._texts: dict[str, Written] = {}
+        self._together = self._unwritten = False
         self._written: dict[str, TopicConfig] = {}
         self._load()
 
@@ -207,6 +209,18 @@ class TopicManager:
         """The whole table with its version."""
         return TopicConfigSerializeWrapper(dict(self._table), self.data_version, self._mapping_version, {}, {})
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What changes in the block is written once, at its end. For synchronous blocks."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            if self._unwritten:
+                self._unwritten = False
+                self.persist()
+
     def persist(self) -> None:
         """Write the file."""
         if self._file is None:
@@ -222,4 +236,7 @@ class TopicManager:
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self.persist()
+        if self._together:
+            self._unwritten = True
+        else:
+            self.persist()

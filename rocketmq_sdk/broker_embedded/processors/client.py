@@ -52,10 +52,11 @@ class ClientProcessor:
         context = self._context
         clock = context.clock
         client = ClientChannel(channel, data.client_id, request.language, request.version, clock.monotonic(), clock.now_ms())
-        if data.heartbeat_fingerprint:
-            return self._heartbeat_v2(channel, data, client)
-        for consumer in data.consumer_data_set:
-            self._register_consumer(channel, client, consumer)
+        with context.groups.together(), context.topics.together():
+            if data.heartbeat_fingerprint:
+                return self._heartbeat_v2(channel, data, client)
+            for consumer in data.consumer_data_set:
+                self._register_consumer(channel, client, consumer)
         self._register_producers(channel, client, data)
         return _heartbeat_answer(changed=True)
 

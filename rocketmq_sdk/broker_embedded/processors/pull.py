@@ -43,6 +43,7 @@ _CODES: Final = {
 _NOTHING: Final = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 _INT_MAX: Final = 0x7FFFFFFF
 _CACHED_LENGTH: Final = 1024
+_LONGEST: Final = 65536
 
 
 class _Forbidden:
@@ -261,7 +262,10 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
 
 def _parse(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
     """The subscription in a pull's own header; None when it can not be parsed. Long ones, of any length a peer likes, are not kept."""
-    if len(expression or "") + len(expression_type or "") > _CACHED_LENGTH:
+    length = len(expression or "") + len(expression_type or "")
+    if length > _LONGEST:
+        return None  # its hash codes would take long, and nobody else would be served meanwhile
+    if length > _CACHED_LENGTH:
         return _parse_now(topic, expression, expression_type)
     return _parse_cached(topic, expression, expression_type)
 
