@@ -143,5 +143,33 @@ async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: M
             assert service.waiting_for_retry == 0
             await trio.sleep(30)
             nursery.cancel_scope.cancel()
-    assert done == [0, 1]
+    assert sorted(done) == [0, 1]
     assert cache.commit_offset == 1
+
+
+async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_timed_out_before(autojump_clock: MockClock) -> None:
+    returned: list[int] = []
+
+    async def listener(_message: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async def give_back(message: ReceivedMessage, _delay_level: int) -> bool:
+        returned.append(message.offset)
+        return True
+
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=5, give_back=give_back)
+    (cache,) = queues(1)
+    fill(cache, 2)
+    service.add(cache)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            await trio.sleep(7)
+            assert (returned, cache.in_flight, cache.commit_offset) == ([0], 1, 1)
+            service.withdraw(cache)
+            service.interrupt(cache)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+    assert returned == [0]
+    assert cache.commit_offset == 1
+    assert service.timed_out == 1

@@ -7,13 +7,14 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
-from support.consuming import Collector, Switch, committed, open_sender, until
+from support.consuming import Collector, Switch, committed, open_sender, refuse, until
 
 
 def owned(consumer: PushConsumer, topic: str = "orders") -> set[int]:
@@ -144,6 +145,29 @@ async def test_listeners_that_outlast_the_grace_are_cancelled_and_the_message_is
                     assert one.statistics().in_flight == 1
                     assert not owned(one) & owned(two)
                     scope.cancel()
+
+
+async def test_a_message_that_fails_while_its_queue_goes_belongs_to_the_next_owner(autojump_clock: MockClock) -> None:
+    first, second = Collector(), Collector()
+
+    async def listener(message: ReceivedMessage) -> None:
+        await first(message)
+        await trio.sleep(3)
+        raise ValueError("as the test wants it")
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        await sender.send("orders", "a", "b", queues=2)
+        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        with trio.CancelScope() as scope:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener) as one:
+                await trio.sleep(1)
+                async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=second):
+                    await until(lambda: len(owned(one)) == 1)
+                    await until(lambda: len(second.bodies) == 1)
+                    await trio.sleep(30)
+                    scope.cancel()
+    assert first.bodies.count(second.bodies[0]) == 1
 
 
 async def test_queues_that_are_added_to_a_topic_are_owned_without_a_restart(autojump_clock: MockClock, collector: Collector) -> None:

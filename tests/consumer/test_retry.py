@@ -9,14 +9,12 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
-from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
-from support.consuming import Collector, committed, open_sender, until
+from support.consuming import Collector, committed, open_sender, refuse, until
 
 LADDER = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 """Seconds before delivery 2, 3, ... of a failing message."""
@@ -34,19 +32,6 @@ class Failing(Collector):
         await super().__call__(message)
         if message.body.decode() in self.bad:
             raise self.error
-
-
-def refuse(broker: EmbeddedBroker, *codes: int) -> dict[int, int]:
-    """Let the broker refuse some requests; counts them."""
-    counts = dict.fromkeys(codes, 0)
-
-    def refused(_channel: Channel, request: Command) -> Command:
-        counts[request.code] += 1
-        return Command.response(ResponseCode.SYSTEM_ERROR, remark="as the test wants it")
-
-    for code in codes:
-        broker.handler.handlers[code] = refused
-    return counts
 
 
 async def dead_letters(broker: EmbeddedBroker, group: str, count: int, seconds: float = 60) -> list[ReceivedMessage]:
