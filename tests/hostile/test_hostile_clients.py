@@ -100,7 +100,7 @@ async def test_random_garbage(broker: BrokerProcess, server: str) -> None:
                 data = pack(">II", len(data) + 4, (seed % 2) << 24 | chance.randrange(len(data) + 1)) + data
             async with raw_client(getattr(broker, server)) as client:
                 await client.send(data)
-                await client.stream.send_eof()
+                await client.end()
                 assert await client.closed_by_server()
         assert good.sent > 0
     assert resident_bytes(broker.process.pid) - before < 50 * MEBIBYTE
@@ -115,7 +115,7 @@ async def test_frames_with_flipped_bytes(broker: BrokerProcess) -> None:
                 frame[chance.randrange(len(frame))] = chance.randrange(256)
             async with raw_client(broker.address) as client:
                 await client.send(bytes(frame))
-                await client.stream.send_eof()
+                await client.end()
                 while (answer := await client.answer()) is not None:
                     assert_sensible(answer, bytes(frame))
 

@@ -41,6 +41,13 @@ class RawClient:
             return False
         return True
 
+    async def end(self) -> None:
+        """End the sending side; nothing happens when the server has cut the connection."""
+        try:
+            await self.stream.send_eof()
+        except trio.BrokenResourceError:
+            return
+
     async def answer(self) -> Command | None:
         """The next frame; None when the server closed the connection."""
         with trio.fail_after(PROMPT):
