@@ -314,7 +314,7 @@ def _place_by_priority(message: MessageToStore, config: "TopicConfig", priority:
     """The queue that a priority asks for, or the message without it where Apache does not apply it."""
     text = message.properties
     applies = find(text, TRAN_MSG) is None and delay_level(text) <= 0 and find(text, SHARDING_KEY) is None and "TIMER_" not in text
-    if applies and priority.isdecimal() and not message.topic.startswith(DLQ_PREFIX):
+    if applies and priority.isdecimal() and len(priority) < 20 and not message.topic.startswith(DLQ_PREFIX):
         message.queue_id = min(int(priority), max(0, config.write_queue_nums - 1))
     else:
         message.properties = without_property(text, PRIORITY)
