@@ -1,17 +1,20 @@
 """The broker in a process of its own, for the benchmarks over TCP."""
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[str]:
-    """Start `rocketmq broker` on free ports; gives the address of its name server, kills it at the end."""
+    """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one; gives the address of its name server, kills it at the end."""
     command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    directory = tempfile.mkdtemp(prefix="rocketmq-bench-")
+    process = subprocess.Popen([*command, "--store", directory], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -24,3 +27,4 @@ def broker_process(*arguments: str) -> Iterator[str]:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+        shutil.rmtree(directory, ignore_errors=True)
