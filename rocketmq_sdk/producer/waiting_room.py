@@ -1,7 +1,7 @@
 """Messages that can not go yet because something slow comes first: a route, or a connection. One task serves all that wait for the same thing."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -9,6 +9,10 @@ from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.producer.handle import SendHandle
+
+
+REST: Final = 0.01
+"""Seconds between two looks for messages whose time has run out, so at most so much late they are told."""
 
 
 class _Waiting:
@@ -87,10 +91,13 @@ class WaitingRoom:
                 self._failed(handle, error)
 
     async def _expire(self, waiting: _Waiting, serving: trio.CancelScope) -> None:
+        rested = float("-inf")
         while True:
             with trio.CancelScope(deadline=waiting.next_deadline()) as waiting.scope:
                 await trio.sleep_forever()
+            await trio.sleep_until(rested)  # each look goes through all that wait, which may be many
             now = trio.current_time()
+            rested = now + REST
             late = [handle for handle in waiting.handles if handle.done or handle.deadline <= now]
             waiting.handles[:] = [handle for handle in waiting.handles if not handle.done and handle.deadline > now]
             for handle in late:

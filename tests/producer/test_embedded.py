@@ -73,8 +73,7 @@ async def test_many_tasks_and_a_small_limit(autojump_clock: MockClock) -> None:
         results: list[Any] = []
 
         async def sender() -> None:
-            for _ in range(20):
-                results.append(await producer.send(Message("t", b"x")))
+            results.extend([await producer.send(Message("t", b"x")) for _ in range(20)])
 
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:

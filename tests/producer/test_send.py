@@ -604,6 +604,27 @@ async def test_leaving_by_an_error_is_quick_and_tells_what_is_unknown(autojump_c
     assert caught.value.outcome_unknown
 
 
+async def test_closing_wakes_senders_that_wait_for_room_or_an_answer(autojump_clock: MockClock) -> None:
+    errors: list[Exception] = []
+
+    async def sender(producer: Producer) -> None:
+        try:
+            await producer.send(message(), timeout=100)
+        except ClosedError as error:
+            errors.append(error)
+
+    async with open_cluster(brokers=1) as cluster, trio.open_nursery() as nursery:
+        cluster.brokers[0].script = [SILENT] * 3
+        async with Running(cluster, max_in_flight=1) as producer:
+            for _ in range(3):
+                nursery.start_soon(sender, producer)
+            await trio.sleep(1)
+        with trio.fail_after(5):
+            while len(errors) < 3:
+                await trio.sleep(0.01)
+        assert sorted(error.outcome_unknown for error in errors) == [False, False, True]  # type: ignore[attr-defined]
+
+
 async def test_leaving_normally_is_bounded(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster:
         cluster.brokers[0].script = [SILENT]
