@@ -45,7 +45,7 @@ class _Resolver:
         for step in _steps(path):
             if isinstance(found, dict):
                 found = _member(found, step)
-            elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
                 found = found[int(step)]
             else:
                 found = None

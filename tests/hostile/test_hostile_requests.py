@@ -161,6 +161,7 @@ BODIES = [
     b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"T","brokerName":"b","queueId":99999999999}]}',
     b'{"mqSet":[{"$ref":"$"}]}',
     b'{"mqSet":{"$ref":"$.mqSet"}}',
+    b'{"a":{"$ref":"$.b[' + b"9" * 5000 + b']"},"b":[1]}',
     b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":null,"U":5}},"filterServerList":[5]}',
     b'{"a":' + b"9" * 5000 + b"}",
     b"brokerPermission=zz",
