@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.config import ClientConfig
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
     from rocketmq_sdk.consumer.push import PushConsumer
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
         BusyError,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
     )
-    from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel, SendStatus
+    from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType, MessageModel, SendStatus
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
@@ -61,7 +63,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "client.config": ("ClientConfig",),
     "client.runtime": ("Client",),
     "consumer.config": ("PushConfig",),
+    "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.push": ("PushConsumer",),
+    "consumer.statistics": ("ConsumerStatistics",),
     "errors": (
         "BrokerError",
         "BusyError",
@@ -92,7 +96,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
     ),
-    "model.enums": ("ConsumeFrom", "MessageModel", "SendStatus"),
+    "model.enums": ("ConsumeFrom", "ExpressionType", "MessageModel", "SendStatus"),
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("SendResult",),
@@ -115,7 +119,10 @@ __all__ = [
     "ConfigurationError",
     "ConnectError",
     "ConsumeFrom",
+    "ConsumeLater",
+    "ConsumerStatistics",
     "EmbeddedBroker",
+    "ExpressionType",
     "FieldError",
     "GroupNotFoundError",
     "HeaderEncoding",
@@ -134,6 +141,7 @@ __all__ = [
     "PushConfig",
     "PushConsumer",
     "ReceivedMessage",
+    "RejectMessage",
     "RemoteProtocolError",
     "RequestTimeoutError",
     "RocketMQError",

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-FIELDS_SURELY_FIT: Final = 64
-TEXT_SURELY_FITS: Final = 40 * 1024
-HEADER_ROOM: Final = FIELDS_SURELY_FIT * TEXT_SURELY_FITS * 6 // 4
-"""Bytes of a header whose texts are below these limits: six for an escaped character, in few of them at a time."""
+TEXTS_SURELY_FIT: Final = 64 * 1024
+HEADER_ROOM: Final = 1024 * 1024
+"""More than a header with texts of that length can take, six bytes for an escaped character and the names included."""
 _new = Command.__new__
 
 
@@ -57,7 +56,7 @@ class LocalEndpoint(CommandChannel):
         self._link = link
         self._scope = link.scope
         self._unsent = 0
-        self._body_surely_fits = limits.max_frame - HEADER_ROOM
+        self._body_surely_fits = max(0, limits.max_frame - HEADER_ROOM)
 
     @trio.lowlevel.enable_ki_protection
     def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
@@ -106,17 +105,11 @@ class LocalEndpoint(CommandChannel):
 
     def _check_size(self, command: Command) -> None:
         """Refuse what a stream would refuse. Measuring costs as much as encoding, so it is left out where no text can make the frame too long."""
-        if len(command.body) > self._body_surely_fits or len(command.ext_fields) > FIELDS_SURELY_FIT:
-            encode_frame(command, max_frame=self.limits.max_frame)
-            return
-        longest = 0
         try:
-            for value in command.ext_fields.values():
-                if len(value) > longest:
-                    longest = len(value)
+            texts = len("".join(command.ext_fields.values()))
         except TypeError as error:
             raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
-        if longest > TEXT_SURELY_FITS:
+        if texts > TEXTS_SURELY_FIT or len(command.body) > self._body_surely_fits:
             encode_frame(command, max_frame=self.limits.max_frame)
 
     def answer_now(self, request: Command, answer: Command) -> Command:

@@ -14,7 +14,7 @@ from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "vectors" / "allocate.json").read_text())
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "codec" / "allocate.json").read_text())
 SETTINGS = [vector for vector in VECTORS if "topic" in vector]
 ARGUMENTS = [vector for vector in VECTORS if vector.get("kind") == "AVG arguments"]
 STRATEGIES: list[AllocateStrategy] = [Average(), AverageByCircle()]
