@@ -56,6 +56,7 @@ class LocalEndpoint(CommandChannel):
         self._link = link
         self._scope = link.scope
         self._unsent = 0
+        self._texts_surely_fit = min(TEXTS_SURELY_FIT, limits.max_frame // 16)
         self._body_surely_fits = max(0, limits.max_frame - HEADER_ROOM)
 
     @trio.lowlevel.enable_ki_protection
@@ -109,7 +110,7 @@ class LocalEndpoint(CommandChannel):
             texts = len("".join(command.ext_fields.values()))
         except TypeError as error:
             raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
-        if texts > TEXTS_SURELY_FIT or len(command.body) > self._body_surely_fits:
+        if texts > self._texts_surely_fit or len(command.body) > self._body_surely_fits:
             encode_frame(command, max_frame=self.limits.max_frame)
 
     def answer_now(self, request: Command, answer: Command) -> Command:
