@@ -18,6 +18,9 @@ from rocketmq_sdk.protocol.body_values import Converter, container_converter, le
 from rocketmq_sdk.protocol.header import WIRE, wire_name
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 
+TOLERATED_BODY: Final = 1024 * 1024
+"""Bytes of a body that is not strict JSON: Apache writes object keys and unquoted integer keys, in tables of some thousand queues at most."""
+
 EXTRA: Final = "extra"
 """Metadata: the member that keeps what is unknown."""
 CONVERTER: Final = "converter"
@@ -94,7 +97,7 @@ class Body:
 
         Raises `RemoteProtocolError` when they are no JSON, its subclass `FieldError` when a member has the wrong type.
         """
-        return cls.from_json(decode_json(data))
+        return cls.from_json(decode_json(data, tolerated=TOLERATED_BODY))
 
 
 _TABLES: Final[dict[type[Body], BodyTable]] = {}

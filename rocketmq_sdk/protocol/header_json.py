@@ -21,6 +21,8 @@ _new = Command.__new__
 _JAVA = LanguageCode.JAVA
 _LANGUAGES: Final[dict[object, LanguageCode]] = {language.name: language for language in LanguageCode}
 _LANGUAGE_NAMES: Final[dict[LanguageCode | None, str]] = {language: language.name for language in LanguageCode}
+TOLERATED_HEADER: Final = 64 * 1024
+"""Bytes of a header that is not strict JSON; no known peer writes such a header, and properties are at most 32 KiB."""
 _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 
 
@@ -92,7 +94,7 @@ def decode_json_header(text: bytes, body: bytes) -> Command:
 
 
 def _decode_carefully(text: bytes, body: bytes) -> Command:
-    header = decode_json(text)
+    header = decode_json(text, tolerated=TOLERATED_HEADER)
     if not isinstance(header, dict):
         raise RemoteProtocolError("the header of a frame is not a JSON object")
     if header.get("body") is not None:

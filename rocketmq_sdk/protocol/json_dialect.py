@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from json.encoder import encode_basestring
 from typing import Final, TypeAlias
 
+from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
 from rocketmq_sdk.protocol.json_references import resolve_references
@@ -21,14 +22,17 @@ FrozenObject: TypeAlias = tuple[tuple[str, object], ...]
 _MARK_OF_REFERENCE: Final = b'"$ref"'
 
 
-def decode_json(data: bytes) -> object:
+def decode_json(data: bytes, *, tolerated: int | None = None) -> object:
     """The value of a JSON text, strict or in Apache's dialect.
 
-    Raises `RemoteProtocolError` for a text that Apache refuses, and for one nested deeper than `DEPTH_MAX` that the strict parser refuses.
+    The tolerant reader takes about a second for a megabyte; `tolerated` bounds the bytes that it reads for a peer. Raises `RemoteProtocolError` for a
+    text that Apache refuses, and for one beyond that bound or nested deeper than `DEPTH_MAX` that the strict parser refuses.
     """
     try:
         value = json_backend.loads(data)
-    except ValueError:
+    except ValueError as error:
+        if tolerated is not None and len(data) > tolerated:
+            raise RemoteProtocolError(f"a text of {len(data)} bytes is not strict JSON ({error}); up to {tolerated} are read all the same") from None
         value = read_tolerantly(data)
     if _MARK_OF_REFERENCE in data:
         value = resolve_references(value)

@@ -65,8 +65,12 @@ class CommandChannel(Channel):
             self._current = None
         elif self._open.pop(id(request), None) is None:
             return
-        if not self.closed and not request.flag & FLAG_ONEWAY:
-            self._answer(request, response)
+        if self.closed or request.flag & FLAG_ONEWAY:
+            return
+        if self.unsent_bytes() > self.limits.max_unsent_bytes:
+            self.abort(f"{self.unsent_bytes()} bytes of late answers wait for a peer that does not read; the limit is {self.limits.max_unsent_bytes}")
+            return
+        self._answer(request, response)
 
     def _answer(self, request: Command, response: Command) -> None:
         response.opaque = request.opaque

@@ -216,3 +216,11 @@ def test_the_implementation_can_be_forced() -> None:
     with pytest.raises(ConfigurationError, match="ROCKETMQ_SDK_JSON"):
         json_backend.select("simplejson")
     assert json_backend.mode == before
+
+
+def test_a_long_text_that_is_not_strict_is_refused_for_a_peer() -> None:
+    text = b"{'a':[" + b"1," * 100_000 + b"1]}"
+    with pytest.raises(RemoteProtocolError, match="not strict JSON"):
+        decode_json(text, tolerated=64 * 1024)
+    assert decode_json(text, tolerated=1024 * 1024) == {"a": [1] * 100_001}
+    assert decode_json(text.replace(b"'", b'"'), tolerated=10) == {"a": [1] * 100_001}

@@ -305,3 +305,22 @@ def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: He
         assert answered
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_late_answers_to_a_peer_that_does_not_read_end_the_connection(autojump_clock):
+    requests = []
+
+    def hold(channel, command):
+        requests.append(command)
+
+    near, far = trio.testing.memory_stream_pair()
+    limits = ChannelLimits(max_unsent_bytes=100_000, stall_timeout=1e9)
+    async with open_stream_channel(far, hold, limits=limits) as server:
+        await near.send_all(encode_frame(Command(10)) * 50)
+        with trio.fail_after(60):
+            while len(requests) < 50:
+                await trio.sleep(0.1)
+        for request in requests:
+            server.respond(request, Command.response(0, body=b"x" * 10_000))
+        assert server.closed
+        assert "late answers" in server.close_reason
