@@ -33,9 +33,8 @@ def _properties(options: argparse.Namespace) -> str:
 
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with EmbeddedBroker(
-            options.store, listen=options.listen, namesrv_listen=options.namesrv_listen, config=config
-        ) as broker:
+        listen = options.listen or f"0.0.0.0:{config.listen_port}"
+        async with EmbeddedBroker(options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config) as broker:
             print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
             async for number in signals:
                 print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)

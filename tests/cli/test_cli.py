@@ -92,9 +92,11 @@ def test_a_store_that_is_open_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_settings_without_effect_are_warnings_by_name(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("# a file as Apache's documentation shows it\nbrokerName = broker-x\nsendMessageThreadPoolNums=4\n")
-    broker = BrokerProcess(settings={"notASetting": 1}, arguments=("--config", str(conf)))
+    root = tmp_path / "root"
+    conf.write_text(f"# a file as Apache's documentation shows it\nbrokerName = broker-x\nsendMessageThreadPoolNums=4\nstorePathRootDir={root}\n")
+    broker = BrokerProcess(None, settings={"notASetting": 1}, arguments=("--config", str(conf)))
     broker.start()
+    assert (root / "lock").exists()
     assert broker.stop() == 0
     log = "".join(broker.log)
     assert "notASetting" in log

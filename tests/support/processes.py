@@ -16,7 +16,7 @@ READY = re.compile(r"ready: name server (\S+), broker (\S+)")
 class BrokerProcess:
     """`rocketmq broker` in a process of its own; may be killed and started again on its directory and ports."""
 
-    def __init__(self, store: Path | str = ":memory:", *, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, store: Path | str | None = ":memory:", *, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()) -> None:
         self._store = store
         self._settings = settings or {}
         self._arguments = arguments
@@ -27,7 +27,7 @@ class BrokerProcess:
     def start(self) -> None:
         """Start and wait for the line that says it is ready; the ports stay those of the first start."""
         command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", self.namesrv, "--listen", self.address]
-        command += ["--store", str(self._store), *self._arguments]
+        command += [*([] if self._store is None else ["--store", str(self._store)]), *self._arguments]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
