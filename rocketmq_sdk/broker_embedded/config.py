@@ -33,6 +33,9 @@ _FIXED_WHILE_RUNNING: Final = (
     "storePathRootDir",
     "mappedFileSizeCommitLog",
     "mappedFileSizeConsumeQueue",
+    "maxHashSlotNum",
+    "maxIndexNum",
+    "messageIndexEnable",
     "memoryLimit",
 )
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})

@@ -17,7 +17,7 @@ from support.administration import conversation
 
 RULES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text())
 OWN = {"memoryLimit", "hotBytes", "allocationStep"}
-SET_BY_THE_RECORDING = {"listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"}
+SET_BY_THE_RECORDING = {"listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"}
 
 
 def recorded_settings() -> dict[str, str]:

@@ -38,7 +38,10 @@ def config_for(expectation: dict[str, Any]) -> StoreConfig:
     """The sizes that a recorded directory was written with."""
     sizes = expectation["sizes"]
     return StoreConfig(
-        mapped_file_size_commit_log=sizes["mappedFileSizeCommitLog"], mapped_file_size_consume_queue=sizes["mappedFileSizeConsumeQueue"]
+        mapped_file_size_commit_log=sizes["mappedFileSizeCommitLog"],
+        mapped_file_size_consume_queue=sizes["mappedFileSizeConsumeQueue"],
+        max_hash_slot_num=sizes["maxHashSlotNum"],
+        max_index_num=sizes["maxIndexNum"],
     )
 
 

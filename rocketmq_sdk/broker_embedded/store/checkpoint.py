@@ -5,6 +5,7 @@ from struct import Struct, error
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 
 PATH = "checkpoint"
+NEW_PATH = "checkpoint.new"
 SIZE = 4096
 MARGIN_MS = 3000
 _FIELDS = Struct(">qqqqq")
@@ -50,8 +51,10 @@ class Checkpoint:
         )
 
     def write(self, data: bytes) -> None:
-        """Put `data` (from `encode`) on the disk; to be run in a thread. Raises `StoreError`."""
-        file = self._files.open(PATH) if self._files.exists(PATH) else self._files.create(PATH, SIZE)
-        file.pwrite(data, 0)
-        file.sync()
-        file.close()
+        """Put `data` (from `encode`) on the disk; to be run in a thread. Raises `StoreError`.
+
+        By a new file that takes the name: half of an old time and half of a new one may be a time later than both.
+        """
+        self._files.write(NEW_PATH, data.ljust(SIZE, b"\0"))
+        self._files.rename(NEW_PATH, PATH)
+        self._files.sync_directory(".")

@@ -46,6 +46,14 @@ class StoreConfig:
     """Percent of the machine's memory within which the end of the log is taken to be cached."""
     max_filter_message_size: int = attrs.field(default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE))
     """How many bytes of queue units (20 each) one read looks at."""
+    message_index_enable: bool = True
+    """Whether messages can be found by their keys."""
+    max_hash_slot_num: int = attrs.field(default=5_000_000, validator=[validators.ge(1), validators.le(500_000_000)])
+    """Slots of an index file; a directory can only be opened with the numbers it was written with."""
+    max_index_num: int = attrs.field(default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)])
+    """Entries of an index file, one less in truth."""
+    max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
+    """The most messages that one lookup by key finds."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
     """Bytes that the files of an in-memory store may hold together."""

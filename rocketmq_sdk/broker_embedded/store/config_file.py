@@ -75,4 +75,5 @@ class ConfigFile:
         self._sound = False
         files.write(self._path, data)
         files.sync_directory(DIRECTORY)
+        files.sync_directory(".")
         self._sound = True

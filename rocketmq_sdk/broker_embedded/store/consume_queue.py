@@ -159,16 +159,13 @@ class ConsumeQueue:
     def prepare_sync(self) -> Callable[[], None]:
         """What has to run (in a thread) to make the written units durable, and then `synced` has to be told."""
         files = [file.file for file in self._files.overlapping(self._synced * QUEUE_UNIT_SIZE, self._written * QUEUE_UNIT_SIZE)]
-        directory = self._files.directory if self._files.directory_changed else None
-        store_files = self._files.store_files
-        self._files.directory_changed = False
+        sync_directories = self._files.directory_sync()
 
         def sync() -> None:
             for file in files:
                 file.sync()
-            if directory is not None:
-                for path in (directory, directory.rpartition("/")[0], DIRECTORY, "."):
-                    store_files.sync_directory(path)
+            if sync_directories is not None:
+                sync_directories()
 
         return sync
 
@@ -181,10 +178,13 @@ class ConsumeQueue:
         """A sync that began when `written_offset` was `offset` is done."""
         self._synced = max(self._synced, min(offset, self._written))
 
-    def load(self) -> None:
-        """Find the files and their end. Raises `StoreCorruptError`."""
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        self._files.load(mend=mend)
+
+    def find_end(self) -> None:
+        """Find the last unit and drop what is behind it."""
         files = self._files
-        files.load()
         if not files.files:
             return
         first = max(0, len(files.files) - _FILES_SCANNED_AT_LOAD)
@@ -212,15 +212,18 @@ class ConsumeQueue:
 
     def _read_unit(self, offset: int) -> tuple[int, int, int]:
         data = self.units(offset, 1)
-        return UNIT.unpack(data) if data else (0, PRE_BLANK_SIZE, 0)
+        return UNIT.unpack(data) if data else (0, 0, 0)
 
     def _first_at_or_above(self, physical_offset: int) -> int:
-        """The first unit whose record does not lie below a position; positions grow within a queue, units that mean nothing come first."""
+        """The first unit whose record does not lie below a position; positions grow within a queue, units that mean nothing come first.
+
+        What a power cut left empty counts as behind: only units that no checkpoint covers can be lost, and those are the last ones.
+        """
         low, high = self.first_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             position, size, _code = self._read_unit(middle)
-            if size == PRE_BLANK_SIZE or position < physical_offset:
+            if size == PRE_BLANK_SIZE or (position < physical_offset and size > 0):
                 low = middle + 1
             else:
                 high = middle
@@ -228,9 +231,12 @@ class ConsumeQueue:
 
     def truncate(self, physical_end: int) -> None:
         """Drop the units whose records lie at or behind a position (`truncateDirtyLogicFiles`)."""
-        if self.max_physical <= physical_end:
-            return
-        self.write_out()
+        if self.max_physical > physical_end:
+            self.write_out()
+            self.cut(physical_end)
+
+    def cut(self, physical_end: int) -> None:
+        """`truncate` of units that are all in files, whatever the last of them says."""
         end = self._first_at_or_above(physical_end)
         if end < self.max_offset:
             self._files.cut(end * QUEUE_UNIT_SIZE)
@@ -238,6 +244,10 @@ class ConsumeQueue:
             self._reset(end)
             self.min_offset = minimum
         self._find_max_physical()
+
+    def settle(self) -> None:
+        """Make the removal of files durable."""
+        self._files.sync_directories()
 
     def correct_min_offset(self, min_physical: int) -> None:
         """Raise the lowest offset to the first unit whose record is still in the log."""

@@ -1,12 +1,13 @@
 """All queues of a store (`ConsumeQueueStore` of Apache RocketMQ 5.4.0)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY, ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.record import MAX_TOPIC_BYTES, is_directory_name
 
+MULTI_DISPATCH_PREFIX = "%LMQ%"
 BATCH_DIRECTORY = "batchconsumequeue"
 MAX_QUEUE_ID = (1 << 31) - 1
 
@@ -30,15 +31,39 @@ class ConsumeQueueTable:
         for queues in self.queues.values():
             yield from queues.values()
 
-    def load(self) -> None:
-        """Find the queues. Raises `StoreCorruptError`."""
+    def load(self, *, mend: bool = False) -> None:
+        """Find the queues, changing nothing unless `mend` (see `MappedFileQueue.load`). Raises `StoreCorruptError`."""
         self.batch_topics = frozenset(self._files.directory_names(BATCH_DIRECTORY))
         for topic in self._files.directory_names(DIRECTORY):
             if topic in self.batch_topics:
                 continue
             for name in self._files.directory_names(f"{DIRECTORY}/{topic}"):
                 if name.isascii() and name.isdecimal():
-                    self._add(topic, int(name)).load()
+                    self._add(topic, int(name)).load(mend=mend)
+
+    def find_ends(self) -> None:
+        """Find the last unit of each queue and drop what is behind it."""
+        for queue in self:
+            queue.find_end()
+
+    def forget_from(self, physical_offset: int) -> None:
+        """Drop the units of records from a position on, because they are built again; except those that only Apache's broker can build."""
+        for topic, queues in self.queues.items():
+            if not topic.startswith(MULTI_DISPATCH_PREFIX):
+                for queue in queues.values():
+                    queue.cut(physical_offset)
+
+    def finish_deletions(self, positions: Mapping[str, int]) -> None:
+        """Remove the rest of topics whose deletion at those positions of the log was interrupted."""
+        for topic, position in positions.items():
+            queues = self.queues.get(topic)
+            if queues and all(queue.max_physical <= position for queue in queues.values()):
+                self.delete_topic(topic)
+
+    def settle(self) -> None:
+        """Make the removal of files durable."""
+        for queue in self:
+            queue.settle()
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self._files, topic, queue_id, self._file_size)

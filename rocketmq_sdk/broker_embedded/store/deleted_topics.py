@@ -31,6 +31,13 @@ class DeletedTopics:
         if isinstance(table, dict):
             self._positions.update({topic: position for topic, position in table.items() if isinstance(topic, str) and isinstance(position, int)})
 
+    def clamp(self, end: int) -> None:
+        """Bring the notes in line with a log that lost its end, or new records there would count as deleted. Raises `StoreError`."""
+        clamped = {topic: min(position, end) for topic, position in self._positions.items()}
+        if clamped != self._positions:
+            self._file.store({"positions": clamped})
+            self._positions.update(clamped)
+
     def add(self, topic: str, position: int, min_position: int) -> None:
         """Note a deletion durably and drop notes that no record of the log needs. Raises `StoreError`."""
         kept = {name: end for name, end in self._positions.items() if end > min_position}

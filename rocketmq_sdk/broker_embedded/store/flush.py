@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
@@ -32,7 +33,7 @@ _QUEUES_PER_SLICE = 64
 class FlushState:
     """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
 
-    __slots__ = ("dispatched_timestamp", "failure", "queue_problem", "stored_timestamp")
+    __slots__ = ("dispatched_timestamp", "failure", "index_problem", "queue_problem", "stored_timestamp")
 
     def __init__(self) -> None:
         self.stored_timestamp = 0
@@ -41,6 +42,8 @@ class FlushState:
         """A failed sync: for good."""
         self.queue_problem: StoreError | None = None
         """Units that could not be written: until they can."""
+        self.index_problem: StoreError | None = None
+        """The index could not be written: messages wait in memory to be indexed."""
 
 
 class LogFlusher:
@@ -115,16 +118,13 @@ class LogFlusher:
     def _prepare(self, target: int) -> Callable[[], None]:
         queue = self._log.queue
         files: list[StoreFile] = [file.file for file in queue.overlapping(self.flushed.value, target)]
-        directory = queue.directory if queue.directory_changed else None
-        queue.directory_changed = False
-        store_files = self._files
+        sync_directories = queue.directory_sync()
 
         def sync() -> None:
             for file in files:
                 file.sync()
-            if directory is not None:
-                store_files.sync_directory(directory)
-                store_files.sync_directory(".")
+            if sync_directories is not None:
+                sync_directories()
 
         return sync
 
@@ -143,6 +143,7 @@ class QueueFlusher:
         self,
         files: FileSystem,
         table: ConsumeQueueTable,
+        index: IndexService,
         log_flusher: LogFlusher,
         checkpoint: Checkpoint,
         config: StoreConfig,
@@ -151,6 +152,7 @@ class QueueFlusher:
     ) -> None:
         self._files = files
         self._table = table
+        self._index = index
         self._log_flusher = log_flusher
         self._checkpoint = checkpoint
         self._clock = clock
@@ -205,6 +207,8 @@ class QueueFlusher:
         try:
             for start in range(0, len(chosen), _QUEUES_PER_SLICE):
                 await self._sync(chosen[start : start + _QUEUES_PER_SLICE])
+            if not await self._flush_index(thorough):
+                return
             if thorough:
                 await self._write_checkpoint(timestamp)
         except StoreError as error:
@@ -227,6 +231,20 @@ class QueueFlusher:
         if self._state.queue_problem is not None:
             _log.warning("queue units can be written again")
             self._state.queue_problem = None
+        return True
+
+    async def _flush_index(self, thorough: bool) -> bool:
+        """Bring the index up to date; False when that failed, which is tried again and stops nobody but a clean stop."""
+        try:
+            await self._index.flush(thorough=thorough)
+        except StoreError as error:
+            if self._state.index_problem is None:
+                _log.error("messages can not be indexed until the index can be written: %s", error)
+            self._state.index_problem = error
+            return False
+        if self._state.index_problem is not None:
+            _log.warning("the index can be written again")
+            self._state.index_problem = None
         return True
 
     async def _sync(self, queues: list[ConsumeQueue]) -> None:

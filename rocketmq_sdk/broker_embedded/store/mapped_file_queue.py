@@ -4,6 +4,7 @@ A file's name is the position of its first byte, 20 decimal digits. Missing lead
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile, file_name
@@ -13,7 +14,7 @@ from rocketmq_sdk.errors import StoreCorruptError
 class MappedFileQueue:
     """The files of a directory in order of their positions."""
 
-    __slots__ = ("_starts", "directory", "directory_changed", "file_size", "files", "size_setting", "store_files")
+    __slots__ = ("_changes", "_starts", "_synced_changes", "directory", "file_size", "files", "size_setting", "store_files")
 
     def __init__(self, store_files: FileSystem, directory: str, file_size: int, size_setting: str) -> None:
         self.store_files = store_files
@@ -22,11 +23,13 @@ class MappedFileQueue:
         self.size_setting = size_setting
         self.files: list[MappedFile] = []
         self._starts: list[int] = []
-        self.directory_changed = False
-        """Whether a file was made or removed since the directory was synced."""
+        self._changes = self._synced_changes = 0
 
-    def load(self) -> None:
-        """Find the files. Raises `StoreCorruptError` for a size or a name that can not be; an empty last file is removed."""
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files. Raises `StoreCorruptError` for a size or a name that can not be; an empty last file is removed.
+
+        `mend` is for the time after a stop that was not clean: an empty file, which is what a power cut leaves of a new one, gets its size back.
+        """
         entries = self.store_files.file_sizes(self.directory)
         if entries and entries[-1][1] == 0:
             self.store_files.remove(f"{self.directory}/{entries[-1][0]}")
@@ -35,11 +38,15 @@ class MappedFileQueue:
             path = f"{self.directory}/{name}"
             if not (name.isascii() and name.isdecimal()):
                 raise StoreCorruptError(f"{path} does not belong there: the names of these files are positions; move it away")
-            if size != self.file_size:
+            if not size and mend:
+                self.store_files.open(path).truncate(self.file_size)
+            elif size != self.file_size:
                 raise StoreCorruptError(
                     f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open the store with the size that it was written with"
                 )
-            self._add(MappedFile(self.store_files.open(path), int(name), size))
+            self._add(MappedFile(self.store_files.open(path), int(name), self.file_size))
+        # What a process made that was killed may not be durable yet.
+        self._changes += mend
 
     def _add(self, file: MappedFile) -> None:
         self.files.append(file)
@@ -71,7 +78,7 @@ class MappedFileQueue:
             path = f"{self.directory}/{file_name(start)}"
             file = MappedFile(self.store_files.create(path, self.file_size), start, self.file_size)
             self._add(file)
-            self.directory_changed = True
+            self._changes += 1
         return file
 
     def overlapping(self, low: int, high: int) -> list[MappedFile]:
@@ -79,12 +86,38 @@ class MappedFileQueue:
         return [file for file in self.files if file.start < high and low < file.end]
 
     def cut(self, position: int) -> None:
-        """Make a position the end: later files are removed; what is left behind it in its file is set to zero."""
+        """Make a position the end: later files are removed; what is left behind it in its file is set to zero and synced.
+
+        `sync_directories` has to follow before anything new is durable, or what was removed may come back behind it.
+        """
         while self.files and self.files[-1].start > position:
             self._remove(self.files.pop())
             self._starts.pop()
         if self.files and position < self.files[-1].end:
-            self.files[-1].zero_from(position)
+            if self.files[-1].zero_from(position):
+                self.files[-1].file.sync()
+
+    def directory_sync(self) -> Callable[[], None] | None:
+        """What makes the files made and removed so far durable, with all directories above them; None when they are. It may run in a thread."""
+        changes = self._changes
+        if changes == self._synced_changes:
+            return None
+
+        def sync() -> None:
+            path = self.directory
+            while path:
+                self.store_files.sync_directory(path)
+                path = path.rpartition("/")[0]
+            self.store_files.sync_directory(".")
+            self._synced_changes = changes
+
+        return sync
+
+    def sync_directories(self) -> None:
+        """Do now what `directory_sync` gives, if anything."""
+        sync = self.directory_sync()
+        if sync is not None:
+            sync()
 
     def remove_all(self) -> None:
         """Remove the files."""
@@ -94,7 +127,7 @@ class MappedFileQueue:
 
     def _remove(self, file: MappedFile) -> None:
         file.file.remove()
-        self.directory_changed = True
+        self._changes += 1
 
     def close(self) -> None:
         """Let all descriptors go."""

@@ -26,10 +26,22 @@ from rocketmq_sdk.broker_embedded.store.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.files import FileSystem
 from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
+from rocketmq_sdk.broker_embedded.store.index_keys import query_text
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService, is_indexed
 from rocketmq_sdk.broker_embedded.store.reader import QueueReader
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched, size_and_magic
 from rocketmq_sdk.broker_embedded.store.recovery import Recovery
-from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, GetResult, GetStatus, MessageFilter, MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.types import (
+    Arrival,
+    FlushDiskType,
+    GetResult,
+    GetStatus,
+    MessageFilter,
+    MessageToStore,
+    PutResult,
+    PutStatus,
+    QueryResult,
+)
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import ClosedError, LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
@@ -45,6 +57,8 @@ _log = logging.getLogger(__name__)
 ABORT_PATH = "abort"
 MAX_RECORD_EXTRA = 65_536
 DEFAULT_MAX_BYTES = 134_217_728
+MAX_TIME = (1 << 63) - 1
+_QUERY_ROUNDS = 3
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, str]
 
@@ -65,13 +79,16 @@ class MessageStore:
         self._dispatcher = Dispatcher(self._table, config.message_delay_level)
         self._reader = QueueReader(self._log, config)
         self._checkpoint = Checkpoint(files)
+        self._index = IndexService(files, config, clock, self._checkpoint)
         self._deleted = DeletedTopics(files)
         self._dispatcher.deleted_topics = self._deleted.positions
         self._state = FlushState()
         self._flusher = LogFlusher(files, self._log, config, clock, self._state, self._after_flush)
-        self._queue_flusher = QueueFlusher(files, self._table, self._flusher, self._checkpoint, config, clock, self._state)
+        self._queue_flusher = QueueFlusher(files, self._table, self._index, self._flusher, self._checkpoint, config, clock, self._state)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
+        self._indexing = self._index.enabled
+        self._note = self._index.note
         self._open = False
         self._context: AbstractAsyncContextManager[None] | None = None
         self._puts = 0
@@ -97,7 +114,9 @@ class MessageStore:
     async def _running(self) -> AsyncIterator[None]:
         self.files.lock()
         try:
+            self._index.loading_at = self._clock.now_ms()
             await self.files.run(self._load)
+            self._index.loading_at = None
             self._open = True
             try:
                 async with open_quiet_nursery() as nursery:
@@ -114,31 +133,39 @@ class MessageStore:
         finally:
             self._log.close()
             self._table.close()
+            self._index.close()
             self.files.unlock()
 
     def _load(self) -> None:
         """Load and recover; what Apache does in `load` and `recover`."""
         clean = not self.files.exists(ABORT_PATH)
-        self._log.queue.load()
-        self._table.load()
+        self._log.queue.load(mend=not clean)
+        self._table.load(mend=not clean)
         self._checkpoint.load()
         self._deleted.load()
-        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, check_crc=self.config.check_crc_on_recover)
+        # Before anything is changed: recovery that is interrupted must not pass for a clean stop.
+        self.files.write(ABORT_PATH, str(os.getpid()).encode())
+        self.files.sync_directory(".")
+        self._table.find_ends()
+        self._table.finish_deletions(self._deleted.positions)
+        self._index.load(clean=clean)
+        index = self._index if self._index.enabled else None
+        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=self.config.check_crc_on_recover)
         end = recovery.run(clean=clean)
+        self._deleted.clamp(end)
         last = max(recovery.last_store_timestamp, self._checkpoint.physic_timestamp)
         self._state.stored_timestamp = self._state.dispatched_timestamp = self._flusher.physic_timestamp = last
         self._flusher.flushed.advance(end)
         self.dispatched.advance(end)
-        self.files.write(ABORT_PATH, str(os.getpid()).encode())
-        self.files.sync_directory(".")
 
     @trio.lowlevel.enable_ki_protection
     async def _close(self) -> None:
         """Make everything durable; only when all of it worked the stop counts as clean."""
         await self._flusher.flush()
         await self._queue_flusher.flush(thorough=True)
-        if self._state.failure is not None or self._state.queue_problem is not None:
-            _log.error("the store is closed without a clean stop: %s", self._state.failure or self._state.queue_problem)
+        problem = self._state.failure or self._state.queue_problem or self._state.index_problem
+        if problem is not None:
+            _log.error("the store is closed without a clean stop: %s", problem)
             return
         try:
             await self.files.run(self._remove_abort)
@@ -255,15 +282,24 @@ class MessageStore:
                 self._pending.append((queue, offset, code, now, position, size, text))
             else:
                 queue.append(position, size, code)
+                if self._indexing:
+                    self._note((message.topic, text, position, now))
                 if not queue.dirty:
                     self._mark_dirty(queue)
                 state.dispatched_timestamp = now
                 self.dispatched.advance(position + size)
                 if self.arrivals:
                     self._dispatcher.tell(queue, offset, code, now, position, size, text)
-        elif not self._pending:
-            self.dispatched.advance(position + size)
+        else:
+            self._pass_by(message, position, size, now)
         return PutResult(PutStatus.PUT_OK, position, size, offset, now)
+
+    def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
+        """A message that is in no queue; a prepared one is found by its keys."""
+        if self._indexing and is_indexed(message.sys_flag):
+            self._note((message.topic, message.properties, position, now))
+        if not self._pending:
+            self.dispatched.advance(position + size)
 
     def _append(self, queue: ConsumeQueue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
         """Encode and append one record; gives its position and size. Raises without having appended."""
@@ -388,6 +424,8 @@ class MessageStore:
         pending = self._pending
         while pending and pending[0][4] + pending[0][5] <= end:
             queue, offset, code, now, position, size, text = pending.popleft()
+            if self._indexing:
+                self._note((queue.topic, text, position, now))
             if queue.removed:
                 continue
             queue.append(position, size, code)
@@ -520,6 +558,38 @@ class MessageStore:
             return None
         data = log.read(physical_offset, size)
         return None if data is None else bytes(data)
+
+    async def query(
+        self, topic: str, key: str, max_count: int, begin: int = 0, end: int = MAX_TIME, index_type: str | None = None
+    ) -> QueryResult:
+        """Messages by one of their keys or their unique key (`index_type` T: by their tags), stored from `begin` to `end` (epoch milliseconds).
+
+        At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares hashes only: the caller has to look whether the key is there.
+        Raises `StoreError` when a file can not be read.
+        """
+        text = query_text(topic, key, index_type)
+        limit = min(max_count, self.config.max_msgs_num_batch)
+        records: list[bytes] = []
+        found: list[int] = []
+        last = end
+        for _round in range(_QUERY_ROUNDS):
+            positions = sorted(await self._index.positions(text, limit, begin, last))
+            if not positions:
+                break
+            for position, record in zip(positions, await self._records_at(positions), strict=True):
+                if record is not None:
+                    records.append(record)
+                    found.append(position)
+            if records:
+                break
+            first = self._log.store_time_at(positions[0])
+            last = first if first >= 0 else last
+            if last < begin:
+                break
+        return QueryResult(records, found, *self._index.last_update)
+
+    async def _records_at(self, positions: list[int]) -> list[bytes | None]:
+        return await self.files.run(lambda: [self.record_at(position) for position in positions])
 
     def topics(self) -> set[str]:
         """Topics that have queues."""

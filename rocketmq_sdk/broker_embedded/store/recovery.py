@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
@@ -83,8 +84,11 @@ class LogScanner:
 class Recovery:
     """One run over a log that was not opened for writing yet."""
 
-    def __init__(self, log: CommitLog, dispatcher: Dispatcher, checkpoint: Checkpoint, *, check_crc: bool) -> None:
+    def __init__(
+        self, log: CommitLog, dispatcher: Dispatcher, checkpoint: Checkpoint, index: IndexService | None = None, *, check_crc: bool
+    ) -> None:
         self._log = log
+        self._index = index
         self._dispatcher = dispatcher
         self._table = dispatcher.table
         self._checkpoint = checkpoint
@@ -98,10 +102,19 @@ class Recovery:
         log = self._log
         if not log.queue.files:
             self._table.clear()
+            if self._index is not None:
+                self._index.truncate(0)
             log.start_at(0)
             return 0
-        end = self._scan(self._first_file(clean))
+        first = self._first_file(clean)
+        if not clean:
+            self._table.forget_from(log.queue.files[first].start)
+        if self._index is not None and not self._index.complete:
+            self._catch_up_index(log.queue.files[first].start)
+        end = self._scan(first)
         self._table.truncate(end)
+        if self._index is not None and self._index.truncate(end):
+            self._catch_up_index(end)
         log.start_at(end)
         for queue in self._table:
             if queue.dirty:
@@ -112,6 +125,8 @@ class Recovery:
             queue.next_offset = queue.max_offset
         for file in log.queue.overlapping(self.scanned_from, end):
             file.file.sync()
+        log.queue.sync_directories()
+        self._table.settle()
         stop = "clean" if clean else "unclean"
         _log.info("recovered the log to %d after a %s stop: %d records read from %d on", end, stop, self.records, self.scanned_from)
         return end
@@ -125,6 +140,26 @@ class Recovery:
             if head is not None and head.store_timestamp and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe):
                 return index
         return 0
+
+    def _catch_up_index(self, end: int) -> None:
+        """Index the records in front of a position that the index lacks. Damage there is no reason to cut the log; it is left out."""
+        index = self._index
+        if index is None:
+            return
+        position = max(index.next_position, self._log.min_position)
+        if index.next_position < end:
+            _log.info("the index is built again from %d to %d", position, end)
+        while position < end:
+            scanner = LogScanner(self._log.queue, check_crc=False)
+            for head in scanner.records(position):
+                if head.position >= end:
+                    return
+                index.add(head)
+            file = self._log.queue.find(scanner.end)
+            if file is None or scanner.end >= end:
+                return
+            _log.error("%s is damaged at %d: what is behind it in this file is not in the index", file.file.path, scanner.end)
+            position = file.end
 
     def _scan(self, index: int) -> int:
         """Read from a file on, and from older ones as long as a queue lacks what was in front."""
@@ -140,11 +175,14 @@ class Recovery:
         self.scanned_from = start
         self.records = 0
         last = self.last_store_timestamp
+        index = self._index
         for head in self._scanner.records(start):
             self.records += 1
             if head.store_timestamp > last:
                 last = head.store_timestamp
             if not rebuild(head, from_start=from_start):
                 return False
+            if index is not None:
+                index.add(head)
         self.last_store_timestamp = last
         return True

@@ -161,6 +161,21 @@ class GetResult:
         return f"<GetResult {self.status.name} count={self.count} size={self.size} next={self.next_begin_offset} range={bounds}>"
 
 
+class QueryResult:
+    """What a lookup by key found: whole records as stored in the order of their positions, and how far the index reaches."""
+
+    __slots__ = ("index_last_update_physical_offset", "index_last_update_timestamp", "physical_offsets", "records")
+
+    def __init__(self, records: list[bytes], physical_offsets: list[int], last_update_timestamp: int, last_update_physical_offset: int) -> None:
+        self.records = records
+        self.physical_offsets = physical_offsets
+        self.index_last_update_timestamp = last_update_timestamp
+        self.index_last_update_physical_offset = last_update_physical_offset
+
+    def __repr__(self) -> str:
+        return f"<QueryResult {self.physical_offsets}>"
+
+
 class Arrival:
     """A message that consumers can read from now on."""
 

@@ -1,0 +1,101 @@
+"""What a message is found by, and the hashes of it (`IndexService.buildIndex`, `IndexFile.indexKeyHashMethod` of Apache RocketMQ 5.4.0).
+
+A message has one entry for its unique key, one for each of its keys, and one for its tags as a whole. The text of an entry is `topic#key`, of a tag
+`topic#T#tags`; the index keeps only the absolute value of Java's hash of it.
+
+Hashing is most of the work that an index takes, so it is done in parts: the hash of a text is a sum over its characters, a topic is always the same,
+and unique keys of one client differ only near their end (a time and a counter).
+"""
+
+from operator import mul
+from typing import Final
+
+from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
+from rocketmq_sdk.names import java_hash
+
+TAG_TYPE: Final = "T"
+_TAIL: Final = 12
+_REMEMBERED: Final = 4096
+_MASK: Final = 0xFFFFFFFF
+_SMALLEST: Final = 0x80000000
+_WEIGHTS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_TAIL)))
+_TAIL_WEIGHT: Final = pow(31, _TAIL, 1 << 32)
+_UNIQ_KEY: Final = f"{UNIQ_KEY}\x01"
+_KEYS: Final = f"{KEYS}\x01"
+_TAGS: Final = f"{TAGS}\x01"
+_END: Final = "\x02"
+
+
+def key_hash(text: str) -> int:
+    """The hash that the index keeps of a text: not negative."""
+    return _absolute(java_hash(text))
+
+
+def query_text(topic: str, key: str, index_type: str | None) -> str:
+    """The text to look for; `index_type` T looks for tags, any other for keys."""
+    return f"{topic}#{TAG_TYPE}#{key}" if index_type == TAG_TYPE else f"{topic}#{key}"
+
+
+def _absolute(value: int) -> int:
+    """The absolute value of a 32-bit number as Java has it, 0 for the smallest one, which has none."""
+    value &= _MASK
+    if value < _SMALLEST:
+        return value
+    return 0 if value == _SMALLEST else _MASK + 1 - value
+
+
+def _property(text: str, name: str, marker: str) -> str | None:
+    """`property_in_text` for a name that occurs once or not at all in nearly every text."""
+    start = text.rfind(marker)
+    if start < 0:
+        return None
+    if start and text[start - 1] != _END:
+        return property_in_text(text, name)
+    start += len(marker)
+    end = text.find(_END, start)
+    return text[start:end] if end > start else property_in_text(text, name)
+
+
+class KeyHasher:
+    """Hashes of the entries of messages, with the hashes of texts that come again and again remembered."""
+
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, str], int] = {}
+        self._tags: dict[tuple[str, str], int] = {}
+
+    def hashes(self, topic: str, properties: str) -> list[int]:
+        """One hash for each entry of a message, in the order of the entries; `properties` is the encoded text."""
+        found: list[int] = []
+        unique = _property(properties, UNIQ_KEY, _UNIQ_KEY)
+        if unique is not None:
+            found.append(self._hash(topic, unique))
+        keys = _property(properties, KEYS, _KEYS)
+        if keys is not None:
+            found += [self._hash(topic, key) for key in keys.split(" ") if key]
+        tags = _property(properties, TAGS, _TAGS)
+        if tags is not None:
+            value = self._tags.get((topic, tags))
+            if value is None:
+                self._make_room(self._tags)
+                value = self._tags[(topic, tags)] = key_hash(query_text(topic, tags, TAG_TYPE))
+            found.append(value)
+        return found
+
+    def _hash(self, topic: str, key: str) -> int:
+        """The hash of `topic#key`."""
+        tail = key[-_TAIL:]
+        if len(tail) < _TAIL or not tail.isascii():
+            return key_hash(f"{topic}#{key}")
+        head = (topic, key[:-_TAIL])
+        value = self._heads.get(head)
+        if value is None:
+            self._make_room(self._heads)
+            value = self._heads[head] = java_hash(f"{topic}#{head[1]}") * _TAIL_WEIGHT
+        value = value + sum(map(mul, tail.encode(), _WEIGHTS)) & _MASK
+        return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+
+    @staticmethod
+    def _make_room(table: dict[tuple[str, str], int]) -> None:
+        if len(table) >= _REMEMBERED:
+            table.clear()

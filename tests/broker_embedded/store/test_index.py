@@ -1,0 +1,177 @@
+"""The key index under this store: what is found when, rolling, kills, lost files, times."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash, query_text
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.properties import encode_properties
+from rocketmq_sdk.protocol.message_codec import decode_message
+from support.store import message, open_store, small_config
+
+SMALL = {"max_hash_slot_num": 7, "max_index_num": 20, "memory_limit": 8 * 1024 * 1024}
+
+
+def keyed(number: int, topic: str = "TopicA", tag: str | None = None) -> MessageToStore:
+    """A message with keys of its own."""
+    return message(topic, body=b"%d" % number, tag=tag, properties={"UNIQ_KEY": f"U{number:015d}", "KEYS": f"k{number} half{number // 2}"})
+
+
+async def numbers(store: MessageStore, key: str, topic: str = "TopicA", limit: int = 32, index_type: str | None = None) -> list[int]:
+    """The numbers in the bodies of what a lookup finds that really has the key."""
+    result = await store.query(topic, key, limit, index_type=index_type)
+    decoded = [decode_message(record) for record in result.records]
+    assert [item.commit_log_offset for item in decoded] == result.physical_offsets == sorted(result.physical_offsets)
+    return [int(item.body) for item in decoded if item.topic == topic and key in names_of(item)]
+
+
+def names_of(item: ReceivedMessage) -> list[str]:
+    """What a message can be found by."""
+    return [*item.keys, item.properties["UNIQ_KEY"], item.tags or "", f"T#{item.tags}"]
+
+
+async def check_all(store: MessageStore, count: int) -> None:
+    """Each message is found once by each of its keys."""
+    for number in range(count):
+        assert await numbers(store, f"k{number}") == [number]
+        assert await numbers(store, f"U{number:015d}") == [number]
+    for number in range(0, count - 1, 2):
+        assert await numbers(store, f"half{number // 2}") == [number, number + 1]
+
+
+@pytest.mark.parametrize("flush", FlushDiskType)
+async def test_a_message_is_found_at_once(flush: FlushDiskType) -> None:
+    """By unique key, keys and tags, before anything of the index was written; under SYNC_FLUSH behind its sync."""
+    async with open_store(config=small_config(flush_disk_type=flush, **SMALL)) as store:
+        for number in range(5):
+            result = store.put(keyed(number, tag="red" if number % 2 else "blue"))
+            await store.wait_durable(result)
+        await check_all(store, 5)
+        assert await numbers(store, "red", index_type="T") == [1, 3]
+        assert await numbers(store, "T#blue") == [0, 2, 4]
+        assert await numbers(store, "red") == []
+        assert await numbers(store, "k1", topic="TopicB") == []
+        assert (await store.query("TopicA", "k1", 32)).index_last_update_physical_offset == result.physical_offset
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_files_roll_and_survive_stops_and_kills(kill: bool) -> None:
+    """Many small files; after each stop or kill everything is found once."""
+    files = MemoryFileSystem(write_through=True)
+    count = 0
+    for _life in range(4):
+        async with open_store(files, small_config(**SMALL)) as store:
+            await check_all(store, count)
+            for _ in range(17):
+                store.put(keyed(count))
+                count += 1
+            await store.flush()
+            for _ in range(6):
+                store.put(keyed(count))
+                count += 1
+            if kill:
+                files = copy_of(files)
+    async with open_store(files, small_config(**SMALL)) as store:
+        await check_all(store, count)
+        names = [name for name, _size in files.file_sizes("index")]
+        assert len(names) > 10
+        assert names == sorted(names)
+
+
+def copy_of(files: MemoryFileSystem) -> MemoryFileSystem:
+    """The files as they are now: what a kill leaves."""
+    copy = MemoryFileSystem(write_through=True)
+    for path, file in files._files.items():
+        copy.create(path, file.size())
+        for low, high in file.data_ranges(0, file.size()):
+            copy.open(path).pwrite(file.pread(high - low, low), low)
+    return copy
+
+
+@pytest.mark.parametrize("lost", ["all", "last", "half", "first"])
+async def test_lost_files_after_a_kill(lost: str) -> None:
+    """Index files that are gone after an unclean stop: built again from the end of the ones that are left."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(**SMALL)) as store:
+        for number in range(60):
+            store.put(keyed(number))
+        await store.flush()
+        killed = copy_of(files)
+    names = [name for name, _size in killed.file_sizes("index")]
+    chosen = {"all": names, "last": names[-1:], "half": names[len(names) // 2 :], "first": names[:1]}[lost]
+    for name in chosen:
+        killed.remove(f"index/{name}")
+    async with open_store(killed, small_config(**SMALL)) as store:
+        if lost == "first":
+            assert await numbers(store, "k59") == [59]
+        else:
+            await check_all(store, 60)
+
+
+async def test_entries_behind_the_end_of_the_log_go() -> None:
+    """A log that ends earlier than its index: positions there will hold other messages."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(**SMALL)) as store:
+        for number in range(40):
+            store.put(keyed(number))
+    log = files.file_sizes("commitlog")
+    files.remove(f"commitlog/{log[-1][0]}")
+    async with open_store(files, small_config(**SMALL)) as store:
+        kept = store.max_offset("TopicA", 0)
+        assert 0 < kept < 40
+        await check_all(store, kept - 1)
+        assert await numbers(store, f"k{kept}") == []
+        assert (await store.query("TopicA", "k39", 32)).physical_offsets == []
+        for number in range(kept, 50):
+            store.put(keyed(number))
+        await check_all(store, 50)
+
+
+async def test_switched_off() -> None:
+    """No entries and no files; what is there can still be looked up."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(message_index_enable=False, **SMALL)) as store:
+        store.put(keyed(0))
+        assert await numbers(store, "k0") == []
+    assert not files.file_sizes("index")
+    async with open_store(files, small_config(**SMALL)) as store:
+        assert await numbers(store, "k0") == [0]
+    async with open_store(files, small_config(message_index_enable=False, **SMALL)) as store:
+        assert await numbers(store, "k0") == [0]
+
+
+async def test_limits_and_times(tmp_path: Path, autojump_clock: object) -> None:
+    """The newest ones up to the limit; a range of times, whole seconds exact at its begin."""
+    async with open_store(OsFileSystem(tmp_path / "store"), small_config(mapped_file_size_commit_log=65536, max_hash_slot_num=3)) as store:
+        times: list[int] = []
+        for number in range(100):
+            times.append(store.put(message(body=b"%d" % number, properties={"KEYS": "same"})).store_timestamp)
+            await trio.sleep(1)
+        assert await numbers(store, "same") == list(range(68, 100))
+        assert await numbers(store, "same", limit=1000) == list(range(36, 100))
+        result = await store.query("TopicA", "same", 32, times[10], times[20])
+        assert [int(decode_message(record).body) for record in result.records][-1] in (20, 21)
+        assert len(result.records) in (10, 11, 12)
+        assert (await store.query("TopicA", "same", 32, times[99] + 2000)).records == []
+
+
+def test_hashes_in_parts() -> None:
+    """The hash made of remembered parts is Java's, whatever the key looks like."""
+    generator = Random(5)
+    hasher = KeyHasher()
+    alphabet = "0123456789ABCDEFé键𐐷 -"
+    for _ in range(3000):
+        key = "".join(generator.choices(alphabet, k=generator.randrange(1, 40))).strip() or "k"
+        topic = generator.choice(["TopicA", "B", "%RETRY%группа"])
+        words = [word for word in key.split(" ") if word]
+        properties = encode_properties({"UNIQ_KEY": key, "KEYS": key, "TAGS": key})
+        wanted = [key_hash(query_text(topic, text, None)) for text in [key, *words]] + [key_hash(query_text(topic, key, "T"))]
+        assert hasher.hashes(topic, properties) == wanted
+    assert hasher.hashes("T", "XUNIQ_KEY\x01a\x02KEYS\x01\x02TAGS\x01t") == [key_hash("T#T#t")]
+    assert key_hash("polygenelubricants") == 0
