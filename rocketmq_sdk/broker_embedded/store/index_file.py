@@ -9,7 +9,7 @@ as bytes; `write_out` hands the entries over first, then the pages of slots that
 
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -124,32 +124,36 @@ class IndexFile:
         self._use_heads(found)
         return found
 
-    def put(self, key_hash: int, offset: int, store_timestamp: int) -> bool:
-        """Add an entry; False when the file is full. Raises `StoreError` when the slots have to be read first and can not."""
+    def put(self, hashes: Sequence[int], offset: int, store_timestamp: int) -> int:
+        """Add the entries of one record; gives how many of them fit. Raises `StoreError` when the slots have to be read first and can not."""
         number = self.count
-        if number >= self.capacity:
-            return False
+        fitting = min(len(hashes), self.capacity - number)
+        if fitting <= 0:
+            return 0
         heads = self._heads
         if heads is None:
             heads = self._load_heads()
-        slot = key_hash % self.slot_count
-        previous = heads[slot]
-        if previous <= 0 or previous > number:
-            previous = 0
-            self.used_slots += 1
         begin = self.begin_timestamp
-        seconds = (store_timestamp - begin) // 1000 if 0 < begin <= store_timestamp else 0
-        self._tail += _pack(key_hash, offset, min(seconds, _MAX_SECONDS), previous)
-        heads[slot] = number
-        self._dirty_pages[slot // _PAGE_SLOTS] = 1
-        if number == 1:
-            self.begin_offset = offset
-            self.begin_timestamp = store_timestamp
-        self.count = number + 1
+        slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
+        for value in hashes if fitting == len(hashes) else hashes[:fitting]:
+            slot = value % slot_count
+            previous = heads[slot]
+            if previous <= 0 or previous > number:
+                previous = 0
+                self.used_slots += 1
+            seconds = (store_timestamp - begin) // 1000 if 0 < begin <= store_timestamp else 0
+            tail += _pack(value, offset, seconds if seconds < _MAX_SECONDS else _MAX_SECONDS, previous)
+            heads[slot] = number
+            dirty_pages[slot // _PAGE_SLOTS] = 1
+            if number == 1:
+                self.begin_offset = offset
+                self.begin_timestamp = begin = store_timestamp
+            number += 1
+        self.count = number
         self.end_offset = offset
         self.end_timestamp = store_timestamp
         self.changed = True
-        return True
+        return fitting
 
     def write_out(self) -> None:
         """Hand over what is only in memory. Raises `StoreError`; a later call tries again."""

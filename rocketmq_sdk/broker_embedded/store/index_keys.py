@@ -18,8 +18,8 @@ _TAIL: Final = 12
 _REMEMBERED: Final = 4096
 _MASK: Final = 0xFFFFFFFF
 _SMALLEST: Final = 0x80000000
-_WEIGHTS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_TAIL)))
-_TAIL_WEIGHT: Final = pow(31, _TAIL, 1 << 32)
+_HEAD_WEIGHTS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_TAIL + 1))
+_TAIL_WEIGHTS: Final = tuple(tuple(reversed(_HEAD_WEIGHTS[:length])) for length in range(_TAIL + 1))
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01"
 _KEYS: Final = f"{KEYS}\x01"
 _TAGS: Final = f"{TAGS}\x01"
@@ -85,14 +85,15 @@ class KeyHasher:
     def _hash(self, topic: str, key: str) -> int:
         """The hash of `topic#key`."""
         tail = key[-_TAIL:]
-        if len(tail) < _TAIL or not tail.isascii():
+        if not tail.isascii():
             return key_hash(f"{topic}#{key}")
+        length = len(tail)
         head = (topic, key[:-_TAIL])
         value = self._heads.get(head)
         if value is None:
             self._make_room(self._heads)
-            value = self._heads[head] = java_hash(f"{topic}#{head[1]}") * _TAIL_WEIGHT
-        value = value + sum(map(mul, tail.encode(), _WEIGHTS)) & _MASK
+            value = self._heads[head] = java_hash(f"{topic}#{head[1]}")
+        value = value * _HEAD_WEIGHTS[length] + sum(map(mul, tail.encode(), _TAIL_WEIGHTS[length])) & _MASK
         return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
 
     @staticmethod

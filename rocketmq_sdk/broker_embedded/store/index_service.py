@@ -142,11 +142,14 @@ class IndexService:
         """Make the entries of one message; those that a failed call made are not made again. Raises `StoreError`."""
         file = self._current()
         hashes = self._hasher.hashes(topic, properties)
-        for value in hashes[self._made :] if self._made else hashes:
-            if not file.put(value, position, store_timestamp):
-                file = self._roll(file)
-                file.put(value, position, store_timestamp)
-            self._made += 1
+        if self._made:
+            hashes = hashes[self._made :]
+        self._made += (made := file.put(hashes, position, store_timestamp))
+        while made < len(hashes):
+            file = self._roll(file)
+            count = file.put(hashes[made:], position, store_timestamp)
+            made += count
+            self._made += count
         self._made = 0
 
     def _current(self) -> IndexFile:
