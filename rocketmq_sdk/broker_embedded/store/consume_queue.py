@@ -238,12 +238,26 @@ class ConsumeQueue:
     def cut(self, physical_end: int) -> None:
         """`truncate` of units that are all in files, whatever the last of them says."""
         end = self._first_at_or_above(physical_end)
+        while end > self.first_offset and not self._is_sound(end - 1, physical_end):
+            end -= 1
         if end < self.max_offset:
             self._files.cut(end * QUEUE_UNIT_SIZE)
             minimum = min(self.min_offset, end)
             self._reset(end)
             self.min_offset = minimum
         self._find_max_physical()
+
+    def _is_sound(self, offset: int, physical_end: int) -> bool:
+        """Whether a unit is whole, lies below a position and behind the one in front: of a unit on two pages a power cut may leave one half."""
+        position, size, _code = self._read_unit(offset)
+        if size == PRE_BLANK_SIZE:
+            return True
+        if size <= 0 or not 0 <= position < physical_end:
+            return False
+        if offset == self.first_offset:
+            return True
+        before, size_before, _code = self._read_unit(offset - 1)
+        return size_before == PRE_BLANK_SIZE or (size_before > 0 and before + size_before <= position)
 
     def settle(self) -> None:
         """Make the removal of files durable."""

@@ -89,9 +89,13 @@ class _Change:
 
     def apply(self, names: dict[str, _Inode], directories: set[str]) -> None:
         """Do it to a state."""
-        if self.removed:
+        if self.removed in directories:
+            below = self.removed + "/"
+            directories.difference_update([path for path in directories if path == self.removed or path.startswith(below)])
+            for path in [path for path in names if path.startswith(below)]:
+                del names[path]
+        elif self.removed:
             names.pop(self.removed, None)
-            directories.discard(self.removed)
         if self.added and self.inode is not None:
             names[self.added] = self.inode
         elif self.added:
@@ -150,6 +154,8 @@ class FaultyFile:
         inode = self._found(create=True)
         last = files.step(self.path)
         raw = bytes(data)
+        if files.on_write is not None:
+            files.on_write(self.path, raw, offset)
         files.writes += 1
         if last or files.writes in files.fail_writes:
             torn = files.generator.randrange(len(raw) + 1)
@@ -224,6 +230,8 @@ class FaultyFileSystem:
         """Which syncs of files (counted by `syncs`, from 1) fail and forget."""
         self.write_back_chance = 0.0
         """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
+        self.on_write: Callable[[str, bytes, int], None] | None = None
+        """Told of path, bytes and offset of each write before it happens, whole or not."""
         self.operations = self.writes = self.syncs = 0
         self.names: dict[str, _Inode] = {}
         self._now_ms = now_ms
@@ -479,8 +487,19 @@ class FaultyFileSystem:
                 continue
             change.apply(self._durable_names, self._durable_directories)
             self._changes.remove(change)
+            if change.removed:
+                self._forget_below(change)
         if last:
             self.die(directory)
+
+    def _forget_below(self, removal: _Change) -> None:
+        """What happened in a directory before its durable removal is of no account for one of the same name made later."""
+        path, below = removal.removed, removal.removed + "/"
+        self._changes = [
+            change
+            for change in self._changes
+            if change.number > removal.number or not (change.directory == path or change.directory.startswith(below))
+        ]
 
     async def run(self, operation: Callable[[], Result]) -> Result:
         """Run it here after other tasks had a chance; a sync in it does not cover what they wrote meanwhile."""

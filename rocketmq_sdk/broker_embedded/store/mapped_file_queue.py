@@ -93,9 +93,8 @@ class MappedFileQueue:
         while self.files and self.files[-1].start > position:
             self._remove(self.files.pop())
             self._starts.pop()
-        if self.files and position < self.files[-1].end:
-            if self.files[-1].zero_from(position):
-                self.files[-1].file.sync()
+        if self.files and position < self.files[-1].end and self.files[-1].zero_from(position):
+            self.files[-1].file.sync()
 
     def directory_sync(self) -> Callable[[], None] | None:
         """What makes the files made and removed so far durable, with all directories above them; None when they are. It may run in a thread."""

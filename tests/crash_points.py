@@ -1,0 +1,47 @@
+"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED]`. Exit code 0 when every point passed."""
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+
+import trio
+import trio.testing
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.crash import run_seed
+
+
+async def _run(first: int, points: int, stop_at: int) -> int:
+    failed = crashes = 0
+    began = time.perf_counter()
+    for seed in range(first, first + points):
+        try:
+            crashes += await run_seed(seed)
+        except Exception as error:  # noqa: BLE001 - every point counts, whatever it ends with
+            failed += 1
+            print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            if failed >= stop_at:
+                break
+        if (seed - first + 1) % 1000 == 0:
+            print(f"{seed - first + 1:,} points, {crashes:,} crashes, {failed} failed, {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"{points:,} points, {crashes:,} crashes, {failed} failed, {time.perf_counter() - began:.1f} s")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    """Run the points one after the other in virtual time."""
+    parser = argparse.ArgumentParser(description="Crash a store at seeded points and check what is left.")
+    parser.add_argument("--points", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    clock = trio.testing.MockClock(autojump_threshold=0)
+    return trio.run(_run, options.first, options.points, options.stop_at, clock=clock)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

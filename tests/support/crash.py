@@ -1,0 +1,345 @@
+"""Lives and deaths of a store, chosen by a seed: the engine of the crash suite.
+
+One run opens a store on a `FaultyFileSystem`, works, and ends at a random operation: by a power cut, by a kill, or by the failure of a sync. The next
+life begins with what is left, is checked, and may be ended too: while it recovers, right after, or later. The last life is closed cleanly and checked
+once more. What has to be there: all that was acknowledged (under SYNC_FLUSH, by a completed `flush`, or because an earlier recovery showed it;
+before a kill all that a put accepted). What must not be there: anything else than what was written and not dropped since.
+"""
+
+from random import Random
+from typing import Any
+
+import trio
+import trio.testing
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.protocol.batch_codec import encode_batch
+from rocketmq_sdk.protocol.message_codec import decode_message
+from support.store import STORE_HOST, message
+
+Key = tuple[str, int, int]
+TOPICS = ("TopicA", "TopicB")
+GONE = "Fleeting"
+EPOCH_MS = 1_700_000_000_000
+
+
+class VirtualClock:
+    """Time of the loop from a fixed epoch on, so that a seed gives the same bytes each time."""
+
+    def __init__(self) -> None:
+        self._start = trio.current_time()
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int((trio.current_time() - self._start) * 1000)
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+
+class Wanted:
+    """What the store owes."""
+
+    def __init__(self) -> None:
+        self.durable: dict[Key, tuple[int, bytes]] = {}
+        self.accepted: dict[Key, tuple[int, bytes]] = {}
+        self.written: dict[int, set[bytes]] = {}
+        self.config: set[int] = {0}
+        self.deleting = False
+        self.deleted_below = 0
+        self.damaged: set[int] = set()
+        """Positions of records that Apache's checks accept although their properties lost bytes."""
+
+    def note(self, key: Key, position: int, record: bytes) -> None:
+        self.accepted[key] = (position, record)
+
+    def saw_write(self, path: str, data: bytes, offset: int) -> None:
+        """What may be found in the log: whatever the store tried to write there, whether it worked or not."""
+        directory, _, name = path.rpartition("/")
+        if directory != "commitlog":
+            return
+        at = 0
+        while at + 8 <= len(data) and data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
+            size = int.from_bytes(data[at : at + 4])
+            self.written.setdefault(int(name) + offset + at, set()).add(data[at : at + size])
+            at += size
+
+    def forget_topic(self, topic: str) -> None:
+        for table in (self.durable, self.accepted):
+            for key in [key for key in table if key[0] == topic]:
+                del table[key]
+
+    def survived(self, found: dict[Key, tuple[int, bytes]], log: dict[int, bytes]) -> None:
+        """A recovery is complete: what it showed stays, what it did not show never comes back."""
+        self.durable = dict(found)
+        self.accepted = dict(found)
+        self.written = {position: {record} for position, record in log.items()}
+        self.deleting = False
+        self.deleted_below = min(self.deleted_below, max((position + len(record) for position, record in log.items()), default=0))
+
+
+def properties_start(record: bytes) -> int:
+    """Where the properties of a V1 record with IPv4 hosts begin."""
+    body_end = 88 + int.from_bytes(record[84:88])
+    return body_end + 1 + record[body_end] + 2
+
+
+def lost_only_properties(found: bytes, written: set[bytes]) -> bool:
+    """Whether a record is one that was written but for zeros in its properties, which no CRC covers: Apache serves it too."""
+    for record in written:
+        if len(record) == len(found):
+            start = properties_start(record)
+            if record[:start] == found[:start] and all(now in (0, then) for now, then in zip(found[start:], record[start:], strict=True)):
+                return True
+    return False
+
+
+def read_all(store: MessageStore) -> tuple[dict[Key, tuple[int, bytes]], dict[int, bytes]]:
+    """Every message by queue, and every record of the log by position."""
+    found: dict[Key, tuple[int, bytes]] = {}
+    for topic in store.topics():
+        for queue_id in store.queue_ids(topic):
+            for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
+                unit = store.queue_unit(topic, queue_id, offset)
+                assert unit is not None, (topic, queue_id, offset)
+                record = store.record_at(unit[0])
+                assert record is not None, (topic, queue_id, offset, unit)
+                assert len(record) == unit[1], (topic, queue_id, offset, unit, len(record))
+                found[topic, queue_id, offset] = (unit[0], record)
+    log: dict[int, bytes] = {}
+    position = store.min_physical_offset
+    size = store.config.mapped_file_size_commit_log
+    while position < store.max_physical_offset:
+        head = store._log.read(position, 8)
+        assert head is not None, position
+        if head[4:8] == b"\xcb\xd4\x31\x94":
+            position += size - position % size
+            continue
+        record = store.record_at(position)
+        assert record is not None, position
+        log[position] = record
+        position += len(record)
+    assert position == store.max_physical_offset
+    return found, log
+
+
+def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
+    """Compare what a store shows with what it owes; then what it shows is what it owes."""
+    found, log = read_all(store)
+    required = wanted.accepted if killed else wanted.durable
+    for key, expected in required.items():
+        if key[0] == GONE and wanted.deleting:
+            continue
+        assert key in found, f"lost {key} at {expected[0]}"
+        assert found[key] == expected, f"changed {key}: at {expected[0]}, found at {found[key][0]}"
+    for position, record in log.items():
+        candidates = wanted.written.get(position, set())
+        if record not in candidates:
+            assert lost_only_properties(record, candidates), f"the record at {position} was never written: {record[:100].hex()}"
+            wanted.damaged.add(position)
+    positions = {}
+    for key, (position, record) in found.items():
+        decoded = decode_message(record, inflate=False)
+        assert (decoded.topic, decoded.queue_id, decoded.offset) == key, f"{key} is {decoded.topic, decoded.queue_id, decoded.offset}"
+        assert log.get(position) == record, f"{key} at {position} is no record of the log"
+        assert key[0] != GONE or position >= wanted.deleted_below, f"{key} came back after its topic was deleted"
+        positions[position] = key
+        if position not in wanted.damaged:
+            unit = store.queue_unit(*key)
+            assert unit is not None
+            assert unit[2] == message(tag=decoded.tags).tags_code, f"{key} has the tags code {unit[2]}"
+    for position, record in log.items():
+        decoded = decode_message(record, inflate=False)
+        if decoded.topic != GONE:
+            assert position in positions, f"the record at {position} ({decoded.topic} {decoded.queue_id} {decoded.offset}) is in no queue"
+    wanted.survived(found, log)
+
+
+def make_config(generator: Random) -> StoreConfig:
+    """Small files of several sizes, quick services."""
+    return StoreConfig(
+        mapped_file_size_commit_log=generator.choice([2048, 4096, 16384]),
+        mapped_file_size_consume_queue=generator.choice([60, 200, 1000, 4000]),
+        flush_disk_type=generator.choice([FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]),
+        flush_interval_commit_log=generator.choice([50, 500]),
+        flush_commit_log_least_pages=generator.choice([0, 1]),
+        flush_interval_consume_queue=generator.choice([20, 200]),
+        flush_consume_queue_least_pages=generator.choice([0, 0, 2]),
+        flush_consume_queue_thorough_interval=generator.choice([0, 400, 3000]),
+        hot_bytes=generator.choice([4096, 65536]),
+        allocation_step=4096,
+    )
+
+
+class Life:
+    """What one process does with a store until it ends."""
+
+    def __init__(self, store: MessageStore, files: FaultyFileSystem, wanted: Wanted, generator: Random, number: int) -> None:
+        self.store = store
+        self.files = files
+        self.wanted = wanted
+        self.generator = generator
+        self.number = number
+        self.count = 0
+        self.config = ConfigFile(files, "topics.json")
+
+    async def work(self, steps: int) -> None:
+        """Random operations until the end comes."""
+        kinds: list[Any] = [self.put] * 12 + [self.put_batch, self.flush, self.sleep, self.sleep, self.save, self.delete]
+        for _ in range(steps):
+            await self.generator.choice(kinds)()
+            if self.files.dead:
+                return
+
+    def body(self) -> bytes:
+        self.count += 1
+        return b"%d-%d " % (self.number, self.count) * self.generator.choice([1, 2, 10, 60, 150])
+
+    async def put(self) -> None:
+        """One to ten puts, then the wait for the last."""
+        topic = self.generator.choice([*TOPICS, *TOPICS, GONE])
+        batch: list[tuple[Key, int]] = []
+        for _ in range(self.generator.choice([1, 1, 3, 10])):
+            queue_id = self.generator.randrange(2)
+            result = self.store.put(message(topic, queue_id, self.body(), tag=self.generator.choice([None, "TagA", "TagB"])))
+            if result.ok and not self.files.dead:
+                batch.append(self.accepted(topic, queue_id, result.queue_offset, result.physical_offset))
+        if batch and self.generator.random() < 0.7:
+            await self.wait(result, batch)
+
+    async def put_batch(self) -> None:
+        """A client's batch."""
+        queue_id = self.generator.randrange(2)
+        items = [(0, self.body()[:300], b"UNIQ_KEY\x01U\x02") for _ in range(self.generator.randrange(1, 5))]
+        batch_message = message(TOPICS[0], queue_id, encode_batch(items))
+        before = self.store.max_offset(TOPICS[0], queue_id)
+        result = self.store.put_batch(batch_message)
+        if result.ok and not self.files.dead:
+            assert result.queue_offset >= before
+            keys = [self.accepted(TOPICS[0], queue_id, result.queue_offset + index, at) for index, at in enumerate(result.physical_offsets or [])]
+            await self.wait(result, keys)
+
+    def accepted(self, topic: str, queue_id: int, offset: int, position: int) -> tuple[Key, int]:
+        record = self.store.record_at(position)
+        assert record is not None
+        key = (topic, queue_id, offset)
+        self.wanted.note(key, position, record)
+        return key, position
+
+    async def wait(self, result: PutResult, batch: list[tuple[Key, int]]) -> None:
+        status = await self.store.wait_durable(result)
+        if status is PutStatus.PUT_OK and self.store.needs_wait:
+            for key, _position in batch:
+                if key in self.wanted.accepted and result.ok:
+                    self.wanted.durable[key] = self.wanted.accepted[key]
+
+    async def flush(self) -> None:
+        accepted = dict(self.wanted.accepted)
+        try:
+            await self.store.flush()
+        except StoreError:
+            return
+        self.wanted.durable.update(accepted)
+
+    async def sleep(self) -> None:
+        await trio.sleep(self.generator.choice([0.01, 0.3, 1, 5]))
+
+    async def save(self) -> None:
+        """Write the configuration file anew."""
+        value = self.count * 100 + self.number
+        self.wanted.config.add(value)
+        try:
+            if self.count % 2:
+                await self.config.save({"value": value, "filling": "x" * self.generator.choice([1, 3000])})
+            else:
+                self.config.store({"value": value})
+        except StoreError:
+            return
+        self.wanted.config = {value}
+
+    async def delete(self) -> None:
+        """Delete a topic."""
+        if self.generator.random() < 0.7:
+            return
+        self.wanted.deleting = True
+        self.wanted.forget_topic(GONE)
+        end = self.store.max_physical_offset
+        try:
+            self.store.delete_topic(GONE)
+        except StoreError:
+            self.files.halt()
+            return
+        self.wanted.deleting = False
+        self.wanted.deleted_below = end
+
+
+def check_config(files: FaultyFileSystem, wanted: Wanted) -> None:
+    """The file holds the value before or the value after."""
+    loaded = ConfigFile(files, "topics.json").load()
+    value = loaded["value"] if isinstance(loaded, dict) else 0
+    assert value in wanted.config, f"the configuration is {value}, written were {wanted.config}"
+    wanted.config = {value}
+
+
+async def _live(
+    life_number: int, files: FaultyFileSystem, config: StoreConfig, wanted: Wanted, generator: Random, *, killed: bool, steps: int
+) -> bool:
+    """One life; gives whether it ended with a clean stop."""
+    store = MessageStore(config, files, VirtualClock(), STORE_HOST)
+    files.on_write = wanted.saw_write
+    try:
+        async with store:
+            check(store, wanted, killed=killed)
+            check_config(files, wanted)
+            life = Life(store, files, wanted, generator, life_number)
+            life.config.load()
+            await life.work(steps)
+            if generator.random() < 0.6:
+                files.halt()
+    except StoreError as error:
+        if not (files.dead or files.fail_syncs or files.fail_writes):
+            raise AssertionError(f"the store could not be opened: {error}") from error
+        files.halt()
+    return not files.dead and not files.exists("abort")
+
+
+async def run_seed(seed: int) -> int:
+    """One run of several lives; gives the number of crashes. Raises `AssertionError` for what the store got wrong."""
+    generator = Random(seed)
+    config = make_config(generator)
+    files = FaultyFileSystem(seed, page_size=generator.choice([512, 512, 4096]))
+    files.write_back_chance = generator.choice([0, 0, 0.3])
+    wanted = Wanted()
+    killed = False
+    crashes = 0
+    for life_number in range(generator.choice([1, 2, 2, 3])):
+        files.cut_at = files.operations + generator.choice([generator.randrange(1, 30), generator.randrange(1, 300), 10_000])
+        if generator.random() < 0.1:
+            files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
+        if generator.random() < 0.1:
+            files.fail_writes = {files.writes + generator.randrange(1, 60)}
+        clean = await _live(life_number, files, config, wanted, generator, killed=killed, steps=generator.choice([0, 1, 30, 60]))
+        files.fail_syncs, files.fail_writes = set(), set()
+        crashes += not clean
+        if generator.random() < 0.7:
+            if clean:
+                wanted.durable = dict(wanted.accepted)
+            files, killed = files.power_cut(generator.randrange(1 << 30)), False
+            wanted.accepted = dict(wanted.durable)
+        else:
+            files, killed = files.kill(), True
+    files.cut_at = None
+    for _ in range(2):
+        store = MessageStore(config, files, VirtualClock(), STORE_HOST)
+        files.on_write = wanted.saw_write
+        async with store:
+            check(store, wanted, killed=killed)
+            check_config(files, wanted)
+            assert store.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok
+            await store.flush()
+            wanted.survived(*read_all(store))
+    return crashes
