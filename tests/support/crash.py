@@ -25,6 +25,8 @@ from support.store import STORE_HOST, message
 Key = tuple[str, int, int]
 TOPICS = ("TopicA", "TopicB")
 GONE = "Fleeting"
+SYNC_FAILURES = 0.1
+"""How many lives see a sync fail."""
 EPOCH_MS = 1_700_000_000_000
 
 
@@ -318,14 +320,16 @@ async def run_seed(seed: int) -> int:
     crashes = 0
     for life_number in range(generator.choice([1, 2, 2, 3])):
         files.cut_at = files.operations + generator.choice([generator.randrange(1, 30), generator.randrange(1, 300), 10_000])
-        if generator.random() < 0.1:
+        if generator.random() < SYNC_FAILURES:
             files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
         if generator.random() < 0.1:
             files.fail_writes = {files.writes + generator.randrange(1, 60)}
         clean = await _live(life_number, files, config, wanted, generator, killed=killed, steps=generator.choice([0, 1, 30, 60]))
         files.fail_syncs, files.fail_writes = set(), set()
         crashes += not clean
-        if generator.random() < 0.7:
+        unnoted = any(path.startswith("commitlog/") for path in files.failed_syncs) and not files.exists("unsynced")
+        files.failed_syncs.clear()
+        if generator.random() < 0.7 or unnoted:
             if clean:
                 wanted.durable = dict(wanted.accepted)
             files, killed = files.power_cut(generator.randrange(1 << 30)), False

@@ -1,8 +1,8 @@
 """One JSON file below `config/`, kept so that a crash never leaves nothing to read.
 
-The protocol is that of `ConfigManager` of Apache RocketMQ 5.4.0: the file becomes `<name>.bak` by an atomic rename, then it is written anew; the
-directory is synced behind each step. A reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means
-defaults, a broken one is an error.
+The protocol is close to that of `ConfigManager` of Apache RocketMQ 5.4.0: the file becomes `<name>.bak` by an atomic rename, and another takes its
+name. Unlike there that other one is written and synced before, as `<name>.new`, so that content whose sync failed is never seen under the name. A
+reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means defaults, a broken one is an error.
 """
 
 import logging
@@ -33,6 +33,8 @@ class ConfigFile:
 
     def load(self) -> object | None:
         """The value last stored; None when there is none. Raises `StoreCorruptError` when neither the file nor its `.bak` can be read."""
+        # The process that wrote it may have been killed before its names were durable; what is shown now must stay.
+        self._files.sync_directory(DIRECTORY)
         found, value = self._read(self._path)
         self._sound = found
         if found:
@@ -69,11 +71,12 @@ class ConfigFile:
 
     def _replace(self, data: bytes) -> None:
         files = self._files
+        fresh = f"{self._path}.new"
+        files.write(fresh, data)
         if (self._sound and files.exists(self._path)) or self._read(self._path)[0]:
             files.rename(self._path, f"{self._path}.bak")
-            files.sync_directory(DIRECTORY)
         self._sound = False
-        files.write(self._path, data)
+        files.rename(fresh, self._path)
         files.sync_directory(DIRECTORY)
         files.sync_directory(".")
         self._sound = True

@@ -230,6 +230,8 @@ class FaultyFileSystem:
         """Which syncs of files (counted by `syncs`, from 1) fail and forget."""
         self.write_back_chance = 0.0
         """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
+        self.failed_syncs: list[str] = []
+        """The files whose syncs failed."""
         self.on_write: Callable[[str, bytes, int], None] | None = None
         """Told of path, bytes and offset of each write before it happens, whole or not."""
         self.operations = self.writes = self.syncs = 0
@@ -377,6 +379,7 @@ class FaultyFileSystem:
         if failing:
             raise StoreError(f"{path}: can not sync (told to fail)")
         inode.durable_size = inode.size
+            self.failed_syncs.append(path)
         inode.sizes.clear()
 
     # --- names -----------------------------------------------------------------------------------------------------------------------------------

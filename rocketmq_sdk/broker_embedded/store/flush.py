@@ -21,6 +21,7 @@ from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueT
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.unsynced import note_unsynced
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.watermark import Watermark
@@ -28,6 +29,7 @@ from rocketmq_sdk.watermark import Watermark
 _log = logging.getLogger(__name__)
 _PAGE = 4096
 _QUEUES_PER_SLICE = 64
+_NOTE_SECONDS = 10
 
 
 class FlushState:
@@ -112,11 +114,20 @@ class LogFlusher:
                 self.fail(error)
                 return
             self.flushed.advance(target)
+                await self._leave_note()
             self.physic_timestamp = timestamp
             self._on_flushed()
 
     def _prepare(self, target: int) -> Callable[[], None]:
         queue = self._log.queue
+    async def _leave_note(self) -> None:
+        position = self.flushed.value
+        try:
+            with trio.move_on_after(_NOTE_SECONDS, shield=True):
+                await self._files.run(lambda: note_unsynced(self._files, position))
+        except StoreError as error:
+            _log.critical("restart the machine before the store is opened again: the failed sync could not be noted: %s", error)
+
         files: list[StoreFile] = [file.file for file in queue.overlapping(self.flushed.value, target)]
         sync_directories = queue.directory_sync()
 

@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
 
 _log = logging.getLogger(__name__)
@@ -123,13 +124,23 @@ class Recovery:
         self._table.correct_min_offsets(log.min_position)
         for queue in self._table:
             queue.next_offset = queue.max_offset
-        for file in log.queue.overlapping(self.scanned_from, end):
-            file.file.sync()
-        log.queue.sync_directories()
-        self._table.settle()
+        self._make_durable(end)
         stop = "clean" if clean else "unclean"
         _log.info("recovered the log to %d after a %s stop: %d records read from %d on", end, stop, self.records, self.scanned_from)
         return end
+
+    def _make_durable(self, end: int) -> None:
+        """What is shown from now on must survive a power cut, or something new could be acknowledged behind a hole."""
+        queue = self._log.queue
+        noted = unsynced_from(queue.store_files)
+        if noted is not None:
+            write_again(queue, noted, end)
+        for file in queue.overlapping(self.scanned_from, end):
+            file.file.sync()
+        queue.sync_directories()
+        self._table.settle()
+        if noted is not None:
+            forget_note(queue.store_files)
 
     def _first_file(self, clean: bool) -> int:
         files = self._log.queue.files
