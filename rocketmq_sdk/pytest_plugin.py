@@ -1,11 +1,12 @@
 """Fixtures for tests of applications that use RocketMQ. The plugin imports nothing until a test asks for a fixture."""
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 
 

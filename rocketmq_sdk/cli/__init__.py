@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     broker = commands.add_parser("broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM")
     broker.add_argument("--namesrv-listen", metavar="HOST:PORT", default="0.0.0.0:9876", help="address of the name server (default: 0.0.0.0:9876)")
     broker.add_argument("--listen", metavar="HOST:PORT", help="address of the broker (default: 0.0.0.0 and the setting listenPort, 10911)")
-    broker.add_argument("--store", metavar="DIR", help="store directory (default: the setting storePathRootDir; without it in memory, gone at the end)")
+    broker.add_argument("--store", metavar="DIR", help="store directory (default: the setting storePathRootDir, else in memory, gone at the end)")
     broker.add_argument("--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)")
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
     broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help)

@@ -23,6 +23,8 @@ def _properties(options: argparse.Namespace) -> str:
             text = Path(options.config).read_text("utf-8")
         except OSError as error:
             raise ConfigurationError(f"can not read {options.config}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{options.config} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     for setting in options.set:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():

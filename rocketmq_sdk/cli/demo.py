@@ -65,14 +65,21 @@ def _rows(file: str | None) -> tuple[list[str], list[list[str]]]:
         raw = Path(file).read_bytes() if file else _bundled()
     except OSError as error:
         raise ConfigurationError(f"can not read {file}: {error.strerror}") from error
-    if raw[:2] == b"\x1f\x8b":
-        raw = gzip.decompress(raw)
-    reader: Iterator[list[str]] = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""))
+    try:
+        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is neither CSV text in UTF-8 nor such a text compressed by gzip: {error}") from error
+    reader: Iterator[list[str]] = csv.reader(io.StringIO(text, newline=""))
     columns = next(reader, [])
     for needed in ("carrier", "tailnum", "arr_delay"):
         if needed not in columns:
             raise ConfigurationError(f"{file or 'the data'} has no column {needed!r}; the demo needs carrier, tailnum and arr_delay")
-    return columns, [row for row in reader if row]
+    rows = [row for row in reader if row]
+    delay = columns.index("arr_delay")
+    for row in rows:
+        if len(row) != len(columns) or not (row[delay] == "NA" or row[delay].lstrip("-").isdecimal()):
+            raise ConfigurationError(f"{file}, line {rows.index(row) + 2}: arr_delay must be a number of minutes or NA in a row of {len(columns)} fields")
+    return columns, rows
 
 
 def direct_totals(columns: list[str], rows: list[list[str]]) -> Totals:

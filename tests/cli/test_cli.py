@@ -74,6 +74,34 @@ def test_what_is_not_acceptable_ends_with_exit_code_2(arguments: list[str], name
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"carrier,tailnum,arr_delay\nXX,N1,soon\n", "line 2"),
+        (b"carrier,tailnum,arr_delay\nXX,N1,1\nYY,N1\n", "line 3"),
+        (b"carrier,tailnum\nXX,N1\n", "arr_delay"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"\x1f\x8b broken", "gzip"),
+    ],
+)
+def test_data_that_is_no_table_of_flights_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+    file = tmp_path / "flights.csv"
+    file.write_bytes(content)
+    done = rocketmq("demo", "--data", str(file))
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_bytes(b"brokerName=\xff\xfe\n")
+    done = rocketmq("broker", "--config", str(file))
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with broker_process() as broker:
         done = rocketmq("broker", "--listen", broker.address, "--namesrv-listen", "127.0.0.1:0")
