@@ -1,0 +1,149 @@
+"""Brokers and name servers that do not answer, are cut off, are gone or move, in virtual time."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.errors import ConnectError, FieldError, RouteError, SendTimeout
+from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.protocol.command import Command
+from support.peers import SILENT, open_cluster
+from support.producing import Running, message
+
+
+async def test_no_answer_uses_up_the_budget(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        for broker in cluster.brokers:
+            broker.script = [SILENT] * 3
+        await producer.publish_queues("t")
+        began = trio.current_time()
+        with trio.fail_after(10), pytest.raises(SendTimeout) as caught:
+            await producer.send(message())
+        assert trio.current_time() - began == pytest.approx(3.0)
+        assert sum(len(broker.sends) for broker in cluster.brokers) == 1
+    assert caught.value.outcome_unknown
+
+
+async def test_a_limit_for_each_attempt_leaves_time_for_others(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster, send_timeout_per_attempt=0.5) as producer:
+        await producer.publish_queues("t")
+        for broker in cluster.brokers:
+            broker.script = [SILENT]
+        began = trio.current_time()
+        with trio.fail_after(10):
+            result = await producer.send(message())
+        assert trio.current_time() - began == pytest.approx(1.0)
+    assert result.status is SendStatus.SEND_OK
+
+
+async def test_the_budget_is_shared_by_all_attempts(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster, send_timeout_per_attempt=2) as producer:
+        await producer.publish_queues("t")
+        for broker in cluster.brokers:
+            broker.script = [SILENT] * 3
+        began = trio.current_time()
+        with trio.fail_after(10), pytest.raises(SendTimeout) as caught:
+            await producer.send(message(), timeout=3)
+        assert trio.current_time() - began == pytest.approx(3.0)
+        assert sum(len(broker.sends) for broker in cluster.brokers) == 2
+    assert caught.value.outcome_unknown
+
+
+async def test_a_connection_that_ends_is_an_unknown_outcome_and_a_retry(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        for broker in cluster.brokers:
+            broker.script = [lambda channel, _request: channel.abort("as the script wants it")]
+        with trio.fail_after(10):
+            result = await producer.send(message())
+    assert result.status is SendStatus.SEND_OK
+
+
+async def test_all_connections_end(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        for broker in cluster.brokers:
+            broker.script = [lambda channel, _request: channel.abort("as the script wants it")] * 3
+        with trio.fail_after(10), pytest.raises(ConnectError) as caught:
+            await producer.send(message())
+        assert sum(len(broker.sends) for broker in cluster.brokers) == 3
+    assert caught.value.outcome_unknown
+
+
+async def test_a_broker_that_is_not_there_is_passed_over(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        await cluster.brokers[0].stop()
+        with trio.fail_after(30):
+            results = [await producer.send(message()) for _ in range(6)]
+    assert {result.queue.broker_name for result in results} == {"b1"}
+
+
+async def test_nothing_written_is_no_unknown_outcome(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        await cluster.brokers[0].stop()
+        with trio.fail_after(30), pytest.raises((ConnectError, SendTimeout)) as caught:
+            await producer.send(message())
+    assert not caught.value.outcome_unknown
+
+
+async def test_a_broker_that_moves_is_found_within_one_send(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        broker = cluster.brokers[0]
+        with trio.fail_after(30):
+            await producer.send(message())
+            await broker.stop()
+            await broker.start("10.0.0.77:10911")
+            cluster.route("t")
+            result = await producer.send(message())
+    assert result.queue_offset == 1
+
+
+async def test_a_broker_that_restarts_is_used_again(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        broker = cluster.brokers[0]
+        with trio.fail_after(30):
+            await producer.send(message())
+            await broker.stop()
+            with pytest.raises((ConnectError, SendTimeout)):
+                await producer.send(message())
+            await broker.start()
+            await trio.sleep(1)
+            assert (await producer.send(message())).status is SendStatus.SEND_OK
+
+
+async def test_a_missing_route_fails_at_once_and_the_next_send_asks_again(autojump_clock: MockClock) -> None:
+    async with open_cluster(topics=()) as cluster, Running(cluster) as producer:
+        with trio.fail_after(30):
+            with pytest.raises(RouteError) as caught:
+                await producer.send(message())
+            assert not caught.value.outcome_unknown
+            cluster.route("t")
+            assert (await producer.send(message())).status is SendStatus.SEND_OK
+
+
+async def test_a_topic_without_writable_queues(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        cluster.route("t", perm=4)
+        with trio.fail_after(30), pytest.raises(RouteError, match="written"):
+            await producer.send(message())
+
+
+async def test_a_silent_name_server_costs_the_senders_time_only(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        cluster.name_servers[0].silent = True
+        began = trio.current_time()
+        with trio.fail_after(30), pytest.raises(SendTimeout) as caught:
+            await producer.send(message(), timeout=0.5)
+        assert trio.current_time() - began == pytest.approx(0.5)
+        assert not caught.value.outcome_unknown
+        with trio.fail_after(30), pytest.raises(SendTimeout):
+            await producer.send(message(), timeout=60)
+        cluster.name_servers[0].silent = False
+        with trio.fail_after(30):
+            await producer.send(message())
+
+
+async def test_a_broken_answer_is_an_error_that_may_be_stored(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        cluster.brokers[0].script = [lambda _channel, _request: Command.response()]
+        with trio.fail_after(10), pytest.raises(FieldError) as caught:
+            await producer.send(message())
+    assert caught.value.outcome_unknown

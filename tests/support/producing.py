@@ -1,0 +1,30 @@
+"""What the tests of the producer share: a producer on a cluster of scripted peers, and a message."""
+
+from typing import Any
+
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.producer import Producer
+from support.peers import Cluster
+
+
+class Running:
+    """A client and a producer on it, for the length of a block."""
+
+    def __init__(self, cluster: Cluster, **options: Any) -> None:
+        self.client = cluster.client()
+        self.options = options
+
+    async def __aenter__(self) -> Producer:
+        await self.client.__aenter__()
+        self.producer = Producer("pg", client=self.client, **self.options)
+        return await self.producer.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await self.producer.__aexit__(*error)
+        finally:
+            await self.client.__aexit__(*error)
+
+
+def message(body: bytes = b"body", **options: Any) -> Message:
+    return Message("t", body, **options)
