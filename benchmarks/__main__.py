@@ -2,12 +2,26 @@
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 
 from benchmarks.harness import Report
+from rocketmq_sdk.protocol import json_backend
 
 NAMES = ("append", "in_process", "loopback", "consume", "latency", "stages", "startup")
+
+
+def _run_without_orjson(name: str, report: Report, scale: float) -> None:
+    """The same once more with the standard library's JSON, in this process and in those that it starts."""
+    os.environ["ROCKETMQ_SDK_JSON"] = "stdlib"
+    report.suffix = " (stdlib JSON)"
+    try:
+        with json_backend.forced("stdlib"):
+            importlib.import_module(f"benchmarks.{name}").run(report, scale)
+    finally:
+        del os.environ["ROCKETMQ_SDK_JSON"]
+        report.suffix = ""
 
 
 def main() -> int:
@@ -16,6 +30,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each benchmark; the median counts (default: 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of messages (default: 1)")
     parser.add_argument("--apache", action="store_true", help="also run Apache's Java client on Apache's broker (needs Java and Maven)")
+    parser.add_argument("--stdlib", action="store_true", help="measure each benchmark a second time without orjson")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
     report = Report()
@@ -24,12 +39,16 @@ def main() -> int:
         for name in names:
             print(f"{name}, round {round_number} of {options.rounds}", file=sys.stderr, flush=True)
             importlib.import_module(f"benchmarks.{name}").run(report, options.scale)
+            if options.stdlib:
+                _run_without_orjson(name, report, options.scale)
         if options.apache:
             print(f"apache, round {round_number} of {options.rounds}", file=sys.stderr, flush=True)
             importlib.import_module("benchmarks.apache").run(report, options.scale, names)
     if options.apache:
         importlib.import_module("benchmarks.apache").close()
     print(report.table())
+    if aims := report.aims():
+        print(f"\n{aims}")
     if options.json:
         Path(options.json).write_text(report.as_json() + "\n")
     return 0

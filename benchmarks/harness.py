@@ -23,14 +23,39 @@ class Figure:
         return statistics.median(self.rounds)
 
 
+@attrs.frozen
+class Aim:
+    """What a figure should reach in the same run: so many times its baseline, at least or at most."""
+
+    figure: str
+    baseline: str
+    factor: float
+    at_most: bool = False
+
+
+AIMS = (
+    Aim("tcp send, 256 in flight", "java, 256 in flight", 1.4),
+    Aim("tcp send, one at a time, p50", "java, one at a time, p50", 1.0, at_most=True),
+    Aim("tcp send, batches of 100", "java, batches of 100", 0.7),
+    Aim("consume a backlog, one message at a time", "java, consume a backlog, one message at a time", 0.7),
+    Aim("consume a backlog, batch listener of 32", "java, consume a backlog, batch listener of 32", 0.7),
+    Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 1.0, at_most=True),
+    Aim("in-process send, 64 in flight", "bare in-process call", 0.5),
+    Aim("import rocketmq_sdk", "import trio", 2.0, at_most=True),
+)
+
+
 class Report:
-    """Collects figures; prints them with their ratios."""
+    """Collects figures; prints them with their ratios, and what became of the aims. `suffix` is appended to each name."""
 
     def __init__(self) -> None:
         self.figures: dict[str, Figure] = {}
+        self.suffix = ""
 
     def add(self, name: str, unit: str, value: float, baseline: str | None = None) -> None:
         """Add one round's value of a figure."""
+        name += self.suffix
+        baseline = baseline and baseline + self.suffix
         figure = self.figures.get(name)
         if figure is None:
             figure = self.figures[name] = Figure(name, unit, baseline=baseline)
@@ -49,6 +74,18 @@ class Report:
             versus = "" if ratio is None else f"{ratio:.2f} x {figure.baseline}"
             numbers = " ".join(f"{_number(value):>12}" for value in (figure.median, min(figure.rounds), max(figure.rounds)))
             lines.append(f"{figure.name:<52} {numbers} {figure.unit:<8} {versus}")
+        return "\n".join(lines)
+
+    def aims(self) -> str:
+        """Each aim whose figures were both measured: the ratio, what it should be, and whether it is."""
+        lines = []
+        for aim in AIMS:
+            figure, base = self.figures.get(aim.figure), self.figures.get(aim.baseline)
+            if figure is not None and base is not None:
+                ratio = figure.median / base.median
+                met = ratio <= aim.factor if aim.at_most else ratio >= aim.factor
+                sign = "<=" if aim.at_most else ">="
+                lines.append(f"{'met   ' if met else 'MISSED'} {ratio:6.2f} x {aim.baseline} (aim {sign} {aim.factor}): {aim.figure}")
         return "\n".join(lines)
 
     def as_json(self) -> str:
