@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.config import ProducerConfig
 
 MAX_PROPERTIES: Final = 32767
+"""Bytes of UTF-8 in which a record holds its properties; their length is a signed short."""
+MAX_UTF8_CHARACTERS: Final = MAX_PROPERTIES // 4
+"""So many characters fit in any case; shorter texts need not be looked at."""
 
 
 def check_size(size: int, limit: int) -> None:
@@ -34,8 +37,11 @@ def compressed(body: bytes, config: "ProducerConfig") -> tuple[bytes, int]:
 def properties_of(message: Message, message_id: str) -> str:
     """The property text of one request."""
     text = f"UNIQ_KEY\x01{message_id}\x02{message.property_text()}"
-    if len(text) > MAX_PROPERTIES:
-        raise ConfigurationError(f"the properties have {len(text)} characters, more than {MAX_PROPERTIES}")
+    size = len(text)
+    if size > MAX_UTF8_CHARACTERS and not text.isascii():
+        size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_PROPERTIES:
+        raise ConfigurationError(f"the properties have {size} bytes, more than {MAX_PROPERTIES}")
     return text
 
 

@@ -414,8 +414,10 @@ class Producer(ProducerCallbacks):
     def _abandoned(self, handle: SendHandle) -> None:
         """The only waiter of a message was cancelled."""
         if handle.call is not None:
+            handle.unknown = True
             handle.call.forget()
         handle.error = ClosedError("the message was given up by its sender")
+        handle.error.outcome_unknown = handle.unknown
         handle.settle()
         self._finished(handle)
 

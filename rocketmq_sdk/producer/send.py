@@ -13,7 +13,6 @@ import trio
 from rocketmq_sdk.client.retry import SEND_STATUS, Judgement, Next, judge_error, judge_status
 from rocketmq_sdk.client.routes import DefaultTopic
 from rocketmq_sdk.errors import (
-    BrokerError,
     ClosedError,
     ConnectError,
     FieldError,
@@ -139,7 +138,11 @@ class SendLoop:
         if limit is not None and handle.attempts > 1 and limit < timeout:
             timeout = limit
         handle.attempts -= 1
-        command = self.command(handle, target)
+        try:
+            command = self.command(handle, target)
+        except Exception as error:  # noqa: BLE001 - an interceptor is the caller's code; its error is the outcome of this message
+            self.finish(handle, handle.stored, error)
+            return
         try:
             handle.call = channel.submit(command, timeout, partial(self._answered, handle))
         except RocketMQError as error:
@@ -255,7 +258,7 @@ class SendLoop:
         if result is not None:
             handle.result = result
         else:
-            handle.error = _final_error(error, handle) if isinstance(error, RocketMQError) else error
+            handle.error = final_error(error, unknown=handle.unknown) if isinstance(error, RocketMQError) else error
         handle.settle()
         self._finished(handle)
 
@@ -295,16 +298,22 @@ def _send_result(handle: "SendHandle", target: "Target", response: Command, stat
     )
 
 
-def _final_error(error: RocketMQError, handle: "SendHandle") -> RocketMQError:
-    """The error that a message ends with: its `outcome_unknown` speaks for all attempts, and the object belongs to this message alone."""
-    unknown = handle.unknown
+def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
+    """The error that a message ends with: its `outcome_unknown` speaks for all attempts, and the object belongs to this message alone.
+
+    Messages that waited for the same route or connection have failed by one object; each gets a copy of it.
+    """
     if isinstance(error, RequestTimeoutError):
         final: RocketMQError = SendTimeout(str(error), address=error.address, outcome_unknown=unknown)
     elif isinstance(error, ConnectError):
         final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
     else:
-        if unknown and isinstance(error, BrokerError | FieldError):
-            error.outcome_unknown = True
-        return error
+        kind = type(error)
+        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is made from its parts.
+        final = kind.__new__(kind, *error.args)
+        final.__dict__.update(error.__dict__)
+        final.outcome_unknown = unknown or error.outcome_unknown
+        final.__cause__ = error.__cause__
+        return final
     final.__cause__ = error
     return final

@@ -7,6 +7,7 @@ from trio.testing import MockClock
 from rocketmq_sdk.errors import ConfigurationError, ConnectError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.properties import decode_properties
+from rocketmq_sdk.producer.outgoing import MAX_PROPERTIES
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.compression import decompress
 from support.peers import open_cluster
@@ -110,3 +111,16 @@ async def test_oneway(autojump_clock: MockClock) -> None:
         await cluster.brokers[1].stop()
         with trio.fail_after(10), pytest.raises((ConnectError, SendTimeout)):
             await producer.send_oneway(message())
+
+
+@pytest.mark.parametrize("character", ["a", "é", "漢", "😀"])
+async def test_properties_are_counted_in_bytes_as_the_store_does(character: str, autojump_clock: MockClock) -> None:
+    width = len(character.encode())
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        with trio.fail_after(10):
+            await producer.send(message(properties={"p": "x"}))
+            room = MAX_PROPERTIES + 1 - len(cluster.brokers[0].sends[0][2].properties or "")
+            await producer.send(message(properties={"p": character * (room // width)}))
+            with pytest.raises(ConfigurationError, match=r"properties have 327\d\d bytes"):
+                await producer.send(message(properties={"p": character * (room // width + 1)}))
+        assert len(cluster.brokers[0].sends) == 2

@@ -1,12 +1,30 @@
 """Brokers and name servers that do not answer, are cut off, are gone or move, in virtual time."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketmq_sdk.errors import ConnectError, FieldError, RouteError, SendTimeout
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    FieldError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    RocketMQError,
+    RouteError,
+    SendTimeout,
+    TooManyRequestsError,
+    broker_error,
+)
 from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.producer.send import final_error
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import PendingCall
+from rocketmq_sdk.remoting.stream import StreamChannel
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
 
@@ -147,3 +165,99 @@ async def test_a_broken_answer_is_an_error_that_may_be_stored(autojump_clock: Mo
         with trio.fail_after(10), pytest.raises(FieldError) as caught:
             await producer.send(message())
     assert caught.value.outcome_unknown
+
+
+async def test_every_last_error_tells_that_an_earlier_attempt_may_be_stored(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = StreamChannel.submit
+    written = 0
+
+    def refuse_the_second(channel: StreamChannel, command: Command, *arguments: Any) -> PendingCall:
+        nonlocal written
+        if command.code == 310:
+            written += 1
+            if written > 1:
+                raise TooManyRequestsError("no room, says the test")
+        return submit(channel, command, *arguments)
+
+    async with open_cluster(brokers=1) as cluster, Running(cluster, send_timeout_per_attempt=0.5) as producer:
+        await producer.publish_queues("t")
+        cluster.brokers[0].script = [SILENT]
+        monkeypatch.setattr(StreamChannel, "submit", refuse_the_second)
+        with trio.fail_after(10), pytest.raises(TooManyRequestsError) as caught:
+            await producer.send(message())
+        assert len(cluster.brokers[0].sends) == 1
+    assert caught.value.outcome_unknown
+
+
+async def test_messages_that_share_a_failure_have_errors_of_their_own(autojump_clock: MockClock) -> None:
+    async with open_cluster(topics=()) as cluster, Running(cluster) as producer:
+        handles = [producer.submit(message()) for _ in range(2)]
+        with trio.fail_after(10):
+            errors = []
+            for handle in handles:
+                with pytest.raises(RouteError) as caught:
+                    await handle
+                errors.append(caught.value)
+    assert errors[0] is not errors[1]
+    assert str(errors[0]) == str(errors[1])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RouteError("x"),
+        TooManyRequestsError("x"),
+        ClosedError("x"),
+        BrokerError(14, "x", address="a:1", topic="t"),
+        broker_error(17, "x"),
+        ConnectError("x", address="a:1"),
+        RequestTimeoutError("x", outcome_unknown=False),
+        RemoteProtocolError("x"),
+        LocalProtocolError("x"),
+        FieldError("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_final_error_keeps_its_nature_and_speaks_for_all_attempts(error: RocketMQError) -> None:
+    error.__cause__ = KeyError("the cause")
+    before = error.outcome_unknown
+    final = final_error(error, unknown=True)
+    assert final.outcome_unknown
+    assert error.outcome_unknown == before
+    assert str(final) == str(error)
+    assert isinstance(final, type(error))
+    assert final.args == error.args
+    assert {name: value for name, value in vars(error).items() if name != "outcome_unknown"}.items() <= vars(final).items()
+    assert final.__cause__ in (error, error.__cause__)
+    assert not final_error(RouteError("x"), unknown=False).outcome_unknown
+
+
+@pytest.mark.parametrize("when", ["route known", "route missing"])
+async def test_an_interceptor_that_raises_ends_the_message_and_nothing_else(when: str, autojump_clock: MockClock) -> None:
+    class Refusing:
+        def before(self, command: Command, address: str | None) -> None:
+            del address
+            if command.code == 310:
+                raise ValueError("the interceptor's")
+
+        def after(self, command: Command, response: Command, address: str | None) -> None:
+            del command, response, address
+
+    async with open_cluster() as cluster:
+        running = Running(cluster)
+        began = 0.0
+        async with running as producer:
+            if when == "route known":
+                await producer.send(message())
+            running.client.remoting.interceptors.append(Refusing())
+            for _ in range(2):
+                with trio.fail_after(5), pytest.raises(ValueError, match="the interceptor's"):
+                    await producer.send(message())
+            with pytest.raises(ValueError, match="the interceptor's"):
+                await producer.send_oneway(message())
+            assert producer.in_flight == 0
+            running.client.remoting.interceptors.clear()
+            with trio.fail_after(5):
+                await producer.send(message())
+            began = trio.current_time()
+        assert trio.current_time() - began < 1
