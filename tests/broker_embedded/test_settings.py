@@ -42,7 +42,8 @@ def test_a_usual_broker_conf() -> None:
         brokerClusterName = DefaultCluster
         brokerName = broker-b
         brokerId = 0
-        deleteWhen = 04
+        deleteWhen = 04;16
+        warmMapedFileEnable = true
         brokerRole = ASYNC_MASTER
         flushDiskType = SYNC_FLUSH
         storeType=default
@@ -54,8 +55,9 @@ def test_a_usual_broker_conf() -> None:
     )
     assert (config.broker_name, config.broker_ip1) == ("broker-b", "10.0.0.1")
     assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert config.store.delete_when == "04;16"
     assert (config.store.mapped_file_size_commit_log, config.store.check_crc_on_recover) == (65536, False)
-    assert warnings == ["the setting deleteWhen has no effect in this broker"]
+    assert warnings == ["the setting warmMapedFileEnable has no effect in this broker"]
     again, _ = BrokerConfig.from_properties(config.to_properties())
     assert again == config
 

@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.store.file_system import Bytes, FileSystem
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, STORE_TIME_SPAN, blank, store_time
-from rocketmq_sdk.errors import StoreFullError
+from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 DIRECTORY = "commitlog"
 SEGMENT_BYTES = 1024 * 1024
 _MEMORY_HOT_BYTES = 8 * 1024 * 1024
+
+
+class NoNextFileError(StoreFullError):
+    """There is no space for another file; one that is there may still have some."""
 
 
 class CommitLog:
@@ -103,8 +107,7 @@ class CommitLog:
         while True:
             file = self._file
             if file is None or self.position >= file.end:
-                file = self.queue.obtain(self.position)
-                self._allocate(file, self.position + size + BLANK_SIZE)
+                file = self._next_file(self.position, size)
                 self._enter(file)
             end = self.position + size + BLANK_SIZE
             if end <= file.end:
@@ -121,10 +124,17 @@ class CommitLog:
         except StoreFullError:
             file.allocate_to(end)
 
+    def _next_file(self, position: int, size: int) -> MappedFile:
+        try:
+            file = self.queue.obtain(position)
+            self._allocate(file, position + size + BLANK_SIZE)
+        except StoreFullError as error:
+            raise NoNextFileError(str(error)) from error
+        return file
+
     def _roll(self, file: MappedFile, size: int) -> None:
         self.write_out()
-        following = self.queue.obtain(file.end)
-        self._allocate(following, file.end + size + BLANK_SIZE)
+        following = self._next_file(file.end, size)
         file.write(self.position, blank(file.end - self.position))
         self.position = self.written = file.end
         self._enter(following)
@@ -186,7 +196,12 @@ class CommitLog:
         file = self.queue.find(position)
         if file is None or position + size > self.written:
             return None
-        found = file.read(position, size)
+        try:
+            found = file.read(position, size)
+        except StoreError:
+            if self.queue.find(position) is file:
+                raise
+            return None
         return found if len(found) == size else None
 
     def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:

@@ -15,6 +15,12 @@ def _whole_units(_instance: object, attribute: "attrs.Attribute[int]", value: in
         raise ValueError(f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}")
 
 
+def _hours(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    parts = [part.strip() for part in value.split(";") if part.strip()]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 2 and int(part) < 24 for part in parts):
+        raise ValueError(f"{attribute.name} must be hours like 04;16, not {value!r}")
+
+
 @attrs.frozen(kw_only=True)
 class StoreConfig:
     """Names and defaults are those of Apache's `MessageStoreConfig` in snake case; sizes in bytes, times in milliseconds as there.
@@ -54,6 +60,22 @@ class StoreConfig:
     """Entries of an index file, one less in truth."""
     max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
     """The most messages that one lookup by key finds."""
+    delete_when: str = attrs.field(default="04", validator=_hours)
+    """Local hours at which old log files are removed, separated by semicolons."""
+    file_reserved_time: int = attrs.field(default=72, validator=validators.ge(0))
+    """Hours that a log file is kept after it was written last."""
+    disk_max_used_space_ratio: int = attrs.field(default=75, validator=[validators.ge(0), validators.le(100)])
+    """Percent of the disk above which old files are removed at any hour; Apache's bounds (10 to 95) apply."""
+    disk_space_clean_forcibly_ratio: int = attrs.field(default=85, validator=[validators.ge(0), validators.le(100)])
+    """Percent of the disk above which the oldest files are removed whatever their age (30 to 85)."""
+    disk_space_warning_level_ratio: int = attrs.field(default=90, validator=[validators.ge(0), validators.le(100)])
+    """Percent of the disk above which messages are refused (35 to 90)."""
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval: int = attrs.field(default=10_000, validator=validators.ge(1))
+    delete_file_batch_max: int = attrs.field(default=10, validator=validators.ge(1))
+    delete_commit_log_files_interval: int = attrs.field(default=100, validator=validators.ge(0))
+    destroy_maped_file_interval_forcibly: int = attrs.field(default=120_000, validator=validators.ge(0))
+    """How long a file that is being read is kept after it should have been removed."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
     """Bytes that the files of an in-memory store may hold together."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import is_schedule_topic
 from rocketmq_sdk.errors import StoreError
@@ -266,6 +267,22 @@ class ConsumeQueue:
     def correct_min_offset(self, min_physical: int) -> None:
         """Raise the lowest offset to the first unit whose record is still in the log."""
         self.min_offset = self._first_at_or_above(min_physical)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._files.directory
+
+    def take_before(self, min_physical: int) -> list[MappedFile]:
+        """Take out the oldest files whose last record lies in front of a position, never the last file; the caller removes them."""
+        taken: list[MappedFile] = []
+        files = self._files
+        while len(files.files) > 1 and files.files[0].end <= self._written * QUEUE_UNIT_SIZE:
+            position, size, _code = self._read_unit(files.files[0].end // QUEUE_UNIT_SIZE - 1)
+            if position >= min_physical or size <= 0:
+                break
+            taken.append(files.take_first())
+        return taken
 
     def clear(self) -> None:
         """Drop all units and files; the queue begins again at 0."""

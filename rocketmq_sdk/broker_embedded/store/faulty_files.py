@@ -224,14 +224,16 @@ class FaultyFileSystem:
         """Space on the device, counted in pages."""
         self.cut_at: int | None = None
         """The operation (counted by `operations`) in the middle of which everything ends; operations are writes, sizes, syncs, names."""
+        self.told_used_ratio: float | None = None
+        """What `used_ratio` says, if not the truth."""
         self.fail_writes: set[int] = set()
         """Which writes (counted by `writes`, from 1) fail after some of their bytes."""
         self.fail_syncs: set[int] = set()
         """Which syncs of files (counted by `syncs`, from 1) fail and forget."""
-        self.write_back_chance = 0.0
-        """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
         self.failed_syncs: list[str] = []
         """The files whose syncs failed."""
+        self.write_back_chance = 0.0
+        """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
         self.on_write: Callable[[str, bytes, int], None] | None = None
         """Told of path, bytes and offset of each write before it happens, whole or not."""
         self.operations = self.writes = self.syncs = 0
@@ -377,9 +379,9 @@ class FaultyFileSystem:
         if last:
             self.die(path)
         if failing:
+            self.failed_syncs.append(path)
             raise StoreError(f"{path}: can not sync (told to fail)")
         inode.durable_size = inode.size
-            self.failed_syncs.append(path)
         inode.sizes.clear()
 
     # --- names -----------------------------------------------------------------------------------------------------------------------------------
@@ -445,6 +447,10 @@ class FaultyFileSystem:
     def set_modified_ms(self, path: str, time_ms: int) -> None:
         """Pretend that the file was changed last at that time."""
         self.names[path].modified_ms = time_ms
+
+    def used_ratio(self) -> float:
+        """As told, else pages in use of those that there are."""
+        return self._used_pages * self.page_size / self.limit_bytes if self.told_used_ratio is None else self.told_used_ratio
 
     def read(self, path: str) -> bytes | None:
         """The whole content."""

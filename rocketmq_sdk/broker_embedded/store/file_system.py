@@ -102,6 +102,14 @@ class FileSystem(Protocol):
         """Names of the directories in a directory, sorted."""
         ...
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was written last (epoch milliseconds); 0 when that is not known."""
+        ...
+
+    def used_ratio(self) -> float:
+        """The part of the disk that is in use, from 0 to 1. Files in memory have a limit instead and say 0."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """The content of a small file; None when there is none."""
         ...

@@ -35,7 +35,7 @@ _NOTE_SECONDS = 10
 class FlushState:
     """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
 
-    __slots__ = ("dispatched_timestamp", "failure", "index_problem", "queue_problem", "stored_timestamp")
+    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "index_problem", "queue_problem", "stored_timestamp")
 
     def __init__(self) -> None:
         self.stored_timestamp = 0
@@ -44,6 +44,8 @@ class FlushState:
         """A failed sync: for good."""
         self.queue_problem: StoreError | None = None
         """Units that could not be written: until they can."""
+        self.disk_full = False
+        """Too little space is left: until there is more."""
         self.index_problem: StoreError | None = None
         """The index could not be written: messages wait in memory to be indexed."""
 
@@ -112,14 +114,12 @@ class LogFlusher:
                 await self._files.run(self._prepare(target))
             except StoreError as error:
                 self.fail(error)
+                await self._leave_note()
                 return
             self.flushed.advance(target)
-                await self._leave_note()
             self.physic_timestamp = timestamp
             self._on_flushed()
 
-    def _prepare(self, target: int) -> Callable[[], None]:
-        queue = self._log.queue
     async def _leave_note(self) -> None:
         position = self.flushed.value
         try:
@@ -128,6 +128,8 @@ class LogFlusher:
         except StoreError as error:
             _log.critical("restart the machine before the store is opened again: the failed sync could not be noted: %s", error)
 
+    def _prepare(self, target: int) -> Callable[[], None]:
+        queue = self._log.queue
         files: list[StoreFile] = [file.file for file in queue.overlapping(self.flushed.value, target)]
         sync_directories = queue.directory_sync()
 

@@ -46,6 +46,7 @@ class IndexService:
     """Belongs to the store's thread. `note` is what an append costs; everything else happens later."""
 
     def __init__(self, files: FileSystem, config: StoreConfig, clock: Clock, checkpoint: Checkpoint) -> None:
+        self.directory = DIRECTORY
         self.enabled = config.message_index_enable
         self._store_files = files
         self._clock = clock
@@ -124,11 +125,14 @@ class IndexService:
             self._resume()
         return dropped
 
-    def delete_before(self, min_position: int) -> None:
-        """Remove the oldest files that know no record from a position on; never the last file. Raises `StoreError`."""
+    def take_before(self, min_position: int) -> list[IndexFile]:
+        """Take out the oldest files that know no record from a position on, never the last file; the caller removes them."""
+        taken: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_offset < min_position:
-            self._remove(self.files[0])
-            del self.files[0]
+            taken.append(self.files.pop(0))
+            if taken[-1] in self._unsynced:
+                self._unsynced.remove(taken[-1])
+        return taken
 
     def _remove(self, file: IndexFile) -> None:
         file.remove()

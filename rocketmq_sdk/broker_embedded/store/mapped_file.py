@@ -59,5 +59,9 @@ class MappedFile:
                     written += last - first
         return written
 
+    def remove(self) -> None:
+        """Remove the file. Raises `StoreError`."""
+        self.file.remove()
+
     def __repr__(self) -> str:
         return f"<MappedFile {self.file.path} [{self.start}, {self.end})>"

@@ -5,10 +5,13 @@ A file's name is the position of its first byte, 20 decimal digits. Missing lead
 
 from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile, file_name
 from rocketmq_sdk.errors import StoreCorruptError
+
+_start_of = attrgetter("start")
 
 
 class MappedFileQueue:
@@ -59,11 +62,20 @@ class MappedFileQueue:
 
     def find(self, position: int) -> MappedFile | None:
         """The file that holds a position."""
-        index = bisect_right(self._starts, position) - 1
+        # By the list as it is now: a reader in another thread may be here while the first file is taken out.
+        files = self.files
+        index = bisect_right(files, position, key=_start_of) - 1
         if index < 0:
             return None
-        file = self.files[index]
+        file = files[index]
         return file if position < file.end else None
+
+    def take_first(self) -> MappedFile:
+        """Take the oldest file out; the caller removes it."""
+        first, self.files = self.files[0], self.files[1:]
+        self._starts = self._starts[1:]
+        self._changes += 1
+        return first
 
     def next_start(self, position: int) -> int | None:
         """Where the first file behind a position starts."""

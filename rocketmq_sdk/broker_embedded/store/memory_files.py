@@ -202,6 +202,14 @@ class MemoryFileSystem:
         start = len(prefix)
         return sorted({name[start:].split("/", 1)[0] for name in self._files if name.startswith(prefix) and "/" in name[start:]})
 
+    def modified_ms(self, path: str) -> int:  # noqa: ARG002 - part of the protocol
+        """Not known: the store's own times count."""
+        return 0
+
+    def used_ratio(self) -> float:
+        """No disk."""
+        return 0.0
+
     def read(self, path: str) -> bytes | None:
         """The whole content."""
         file = self._files.get(path)

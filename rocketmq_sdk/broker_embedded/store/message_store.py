@@ -10,7 +10,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from itertools import accumulate
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,7 @@ from typing import Self
 import trio
 
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
-from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
@@ -31,6 +31,7 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService, is_in
 from rocketmq_sdk.broker_embedded.store.reader import QueueReader
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched, size_and_magic
 from rocketmq_sdk.broker_embedded.store.recovery import Recovery
+from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.types import (
     Arrival,
     FlushDiskType,
@@ -85,6 +86,7 @@ class MessageStore:
         self._state = FlushState()
         self._flusher = LogFlusher(files, self._log, config, clock, self._state, self._after_flush)
         self._queue_flusher = QueueFlusher(files, self._table, self._index, self._flusher, self._checkpoint, config, clock, self._state)
+        self._retention = RetentionService(files, self._log, self._table, self._index, config, clock, self._state)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
         self._indexing = self._index.enabled
@@ -122,6 +124,7 @@ class MessageStore:
                 async with open_quiet_nursery() as nursery:
                     nursery.start_soon(self._flusher.run)
                     nursery.start_soon(self._queue_flusher.run)
+                    nursery.start_soon(self._retention.run)
                     try:
                         yield
                     finally:
@@ -181,12 +184,15 @@ class MessageStore:
     @property
     def writable(self) -> bool:
         """Whether puts are taken."""
-        return self._open and self._state.failure is None and self._state.queue_problem is None
+        state = self._state
+        return self._open and state.failure is None and state.queue_problem is None and not state.disk_full
 
     @property
     def failure(self) -> str | None:
         """Why puts are refused, for people; None while they are taken or when the store is closed."""
         error = self._state.failure or self._state.queue_problem
+        if error is None and self._state.disk_full:
+            return f"{self.files.description}: the disk is nearly full; free space or lower fileReservedTime"
         return None if error is None else str(error)
 
     @property
@@ -244,7 +250,7 @@ class MessageStore:
     def put(self, message: MessageToStore) -> PutResult:
         """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
         state = self._state
-        if not self._open or state.failure is not None or state.queue_problem is not None:
+        if not self._open or state.failure is not None or state.queue_problem is not None or state.disk_full:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         try:
             queue = self._table.queues[message.topic][message.queue_id]
@@ -411,7 +417,8 @@ class MessageStore:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         _log.error("a message could not be appended: %s", error)
         if isinstance(error, StoreFullError):
-            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED)
+            next_file = isinstance(error, NoNextFileError)
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED if next_file else PutStatus.SERVICE_NOT_AVAILABLE)
         return PutResult(PutStatus.UNKNOWN_ERROR)
 
     def _mark_dirty(self, queue: ConsumeQueue) -> None:
@@ -436,6 +443,7 @@ class MessageStore:
         self.dispatched.advance(end if not pending else pending[0][4])
 
     def _after_flush(self) -> None:
+        self._retention.note_activity()
         if self._sync_flush:
             self._dispatch_up_to(self.flushed.value)
 
@@ -513,7 +521,17 @@ class MessageStore:
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
         """`get` in a thread. Not interrupted by cancellation; it changes nothing."""
-        return await self.files.run(lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter))
+        unit = self.queue_unit(topic, queue_id, offset)
+        with self.reading(self._log.position if unit is None else unit[0]):
+            return await self.files.run(lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter))
+
+    def reading(self, physical_offset: int) -> AbstractContextManager[None]:
+        """Keeps the log files from a position on while the block runs (for at most two minutes after their time has come)."""
+        return self._retention.readers.reading(physical_offset)
+
+    def clean_now(self) -> None:
+        """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""
+        self._retention.clean_now()
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next readable message will have; 0 for an unknown queue."""
@@ -589,7 +607,8 @@ class MessageStore:
         return QueryResult(records, found, *self._index.last_update)
 
     async def _records_at(self, positions: list[int]) -> list[bytes | None]:
-        return await self.files.run(lambda: [self.record_at(position) for position in positions])
+        with self.reading(positions[0]):
+            return await self.files.run(lambda: [self.record_at(position) for position in positions])
 
     def topics(self) -> set[str]:
         """Topics that have queues."""

@@ -287,12 +287,34 @@ class OsFileSystem:
             raise translate(error, directory, "list the directory") from error
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted."""
-        return [(entry.name, entry.stat().st_size) for entry in self._entries(directory) if entry.is_file()]
+        """Names and sizes, sorted; without what goes away meanwhile."""
+        found: list[tuple[str, int]] = []
+        for entry in self._entries(directory):
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file():
+                    found.append((entry.name, entry.stat().st_size))
+        return found
 
     def directory_names(self, directory: str) -> list[str]:
         """Names, sorted."""
         return [entry.name for entry in self._entries(directory) if entry.is_dir()]
+
+    def modified_ms(self, path: str) -> int:
+        """By the file system's clock."""
+        try:
+            return Path(self.full_path(path)).stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise translate(error, path, "read the time") from error
+
+    def used_ratio(self) -> float:
+        """Of what users may fill, in whole percent, rounded up, as Apache computes it (`UtilAll.getDiskPartitionSpaceUsedPercent`)."""
+        try:
+            found = os.statvfs(self.root)
+        except OSError as error:
+            raise translate(error, self.description, "read the free space") from error
+        used = found.f_blocks - found.f_bfree
+        total = used + found.f_bavail
+        return -(-used * 100 // total) / 100 if total else 0.0
 
     def read(self, path: str) -> bytes | None:
         """The whole content."""

@@ -1,0 +1,267 @@
+"""Which files may go, and when (`DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService` of Apache RocketMQ 5.4.0).
+
+The log is a chain, so it loses its oldest files first: those that were not written for `fileReservedTime` hours, at the hours of `deleteWhen`, and at
+any hour when the disk is fuller than `diskMaxUsedSpaceRatio`. Fuller than `diskSpaceCleanForciblyRatio` age does not count any more, and above
+`diskSpaceWarningLevelRatio` messages are refused until there is space. The last file always stays. Queues and index follow the log.
+
+`RetentionPolicy` decides and touches nothing; `RetentionService` does it.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.flush import FlushState
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService
+from rocketmq_sdk.clock import Clock
+from rocketmq_sdk.errors import StoreError
+
+_log = logging.getLogger(__name__)
+FIRST_CHECK_SECONDS: Final = 60
+MANUAL_ROUNDS: Final = 20
+_HOUR_MS: Final = 3_600_000
+_QUARTER_MS: Final = _HOUR_MS // 4
+_QUEUES_PER_SLICE: Final = 64
+
+
+class Removable(Protocol):
+    """A file that was taken out of its chain."""
+
+    def remove(self) -> None:
+        """Remove it from its directory. Raises `StoreError`."""
+        ...
+
+
+class Decision(NamedTuple):
+    """What one check led to."""
+
+    removals: int
+    """How many of the oldest log files go."""
+    full: bool
+    """Whether messages are refused."""
+
+
+class RetentionPolicy:
+    """Decisions from numbers; ratios are parts of the disk in use, times epoch milliseconds."""
+
+    __slots__ = ("_at_any_hour", "_batch", "_forcibly", "_hours", "_may_force", "_reserved_ms", "_warning")
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._reserved_ms = config.file_reserved_time * _HOUR_MS
+        self._batch = config.delete_file_batch_max
+        self._may_force = config.clean_file_forcibly_enable
+        self._hours = frozenset(int(part) for part in config.delete_when.split(";") if part.strip())
+        self._at_any_hour = min(max(config.disk_max_used_space_ratio, 10), 95) / 100
+        self._forcibly = min(max(config.disk_space_clean_forcibly_ratio, 30), 85) / 100
+        self._warning = min(max(config.disk_space_warning_level_ratio, 35), 90) / 100
+
+    def next_due(self, now_ms: int, written_ms: int) -> int | None:
+        """When a file written last at a time may go by its age, now or later; None if no hour is set."""
+        moment = max(now_ms, written_ms + self._reserved_ms)
+        # Time zones begin their hours at quarters of those of the epoch.
+        for _ in range(100):
+            if _local_hour(moment) in self._hours:
+                return moment
+            moment += _QUARTER_MS - moment % _QUARTER_MS
+        return None
+
+    def decide(self, now_ms: int, used_ratio: float, written_ms: Sequence[int], *, manual: bool = False) -> Decision:
+        """`written_ms` says of each file but the last, oldest first, when it was written last."""
+        full = used_ratio > self._warning
+        at_once = self._may_force and used_ratio > self._forcibly
+        count = 0
+        if manual or _local_hour(now_ms) in self._hours or used_ratio > min(self._at_any_hour, self._forcibly):
+            for written in written_ms[: self._batch]:
+                if not at_once and now_ms < written + self._reserved_ms:
+                    break
+                count += 1
+        return Decision(count, full)
+
+
+def _local_hour(moment: int) -> int:
+    return datetime.fromtimestamp(moment // 1000).hour
+
+
+class Readers:
+    """Who reads the log in another task or thread, and from where on: files there are kept for a while."""
+
+    __slots__ = ("_positions",)
+
+    def __init__(self) -> None:
+        self._positions: dict[object, int] = {}
+
+    @contextmanager
+    def reading(self, position: int) -> Iterator[None]:
+        """Keep the files from a position on while the block runs."""
+        key = object()
+        self._positions[key] = position
+        try:
+            yield
+        finally:
+            del self._positions[key]
+
+    def first(self) -> int | None:
+        """The lowest position that somebody reads from."""
+        return min(self._positions.values(), default=None)
+
+
+class RetentionService:
+    """Checks now and then, and removes. Starting the check at once, and regardless of the hour, is `clean_now`."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        index: IndexService,
+        config: StoreConfig,
+        clock: Clock,
+        state: FlushState,
+    ) -> None:
+        self._files = files
+        self._chain = log.queue
+        self._store_time_at: Callable[[int], int] = log.store_time_at
+        self._table = table
+        self._index = index
+        self._clock = clock
+        self._state = state
+        self._policy = RetentionPolicy(config)
+        self._interval = config.clean_resource_interval / 1000
+        self._pause = config.delete_commit_log_files_interval / 1000
+        self._patience = config.destroy_maped_file_interval_forcibly / 1000
+        self._manual_rounds = 0
+        self._not_before = 0.0
+        self._active = False
+        self._news = trio.Event()
+        self._blocked_since: float | None = None
+        self._followed = 0
+        self.readers = Readers()
+
+    async def run(self) -> None:
+        """Serve until cancelled. An idle store with a single log file wakes nobody."""
+        self._followed = self._chain.min_position
+        self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
+        while True:
+            while (delay := self._delay()) is None or delay > 0:
+                self._news = trio.Event()
+                with trio.move_on_after(float("inf") if delay is None else delay):
+                    await self._news.wait()
+            self._active = False
+            self._not_before = self._clock.monotonic() + self._interval
+            await self.check()
+
+    def _delay(self) -> float | None:
+        """Seconds until the next check; None: until something happens."""
+        delay = max(0.0, self._not_before - self._clock.monotonic())
+        files = self._chain.files
+        if self._active or self._manual_rounds or self._state.disk_full or (self._files.blocking and len(files) > 1):
+            return delay
+        if len(files) > 1:
+            now = self._clock.now_ms()
+            due = self._policy.next_due(now, self._store_time_at(files[1].start))
+            return None if due is None else max(delay, (due - now) / 1000)
+        return None
+
+    def note_activity(self) -> None:
+        """Something was appended: space and age are to be looked at again."""
+        self._active = True
+        self._news.set()
+
+    def clean_now(self) -> None:
+        """Let the next checks ignore the hour, beginning at once."""
+        self._manual_rounds = MANUAL_ROUNDS
+        self._not_before = self._clock.monotonic()
+        self._news.set()
+
+    async def check(self) -> None:
+        """One round. Failures are logged; the next round tries again."""
+        try:
+            written = await self._files.run(self._written)
+            ratio = await self._files.run(self._files.used_ratio)
+            now = self._clock.now_ms()
+            decision = self._policy.decide(now, ratio, written, manual=self._manual_rounds > 0)
+            self._manual_rounds = max(0, self._manual_rounds - 1)
+            self._active = self._active or decision.removals > 0
+            self._set_full(decision.full, ratio)
+            await self._remove_oldest(decision.removals)
+            await self._follow()
+        except StoreError as error:
+            _log.error("old files can not be removed: %s", error)
+
+    def _written(self) -> list[int]:
+        """When each file but the last was written last: what the file system says, or the time of the first record behind it."""
+        files = self._chain.files
+        times: list[int] = []
+        for file, following in pairwise(files):
+            time = self._files.modified_ms(file.file.path) or self._store_time_at(following.start)
+            if time <= 0:
+                break
+            times.append(time)
+        return times
+
+    def _set_full(self, full: bool, ratio: float) -> None:
+        if full != self._state.disk_full:
+            self._state.disk_full = full
+            if full:
+                _log.error("%d %% of the disk are used: the store takes no messages until there is space", round(ratio * 100))
+            else:
+                _log.warning("%d %% of the disk are used: the store takes messages again", round(ratio * 100))
+
+    async def _remove_oldest(self, count: int) -> None:
+        """Remove so many log files, each durably before the next, or a crash could leave a gap."""
+        for number in range(count):
+            if number:
+                await trio.sleep(self._pause)
+            if len(self._chain.files) < 2 or self._is_read():
+                return
+            file = self._chain.take_first()
+            _log.info("removing %s", file.file.path)
+            await self._remove([file.file], self._chain.directory)
+
+    def _is_read(self) -> bool:
+        """Whether somebody reads in the first file, unless that goes on for too long."""
+        first = self.readers.first()
+        if first is None or first >= self._chain.files[0].end:
+            self._blocked_since = None
+            return False
+        now = self._clock.monotonic()
+        if self._blocked_since is None:
+            self._blocked_since = now
+        return now - self._blocked_since < self._patience
+
+    async def _remove(self, files: Sequence[Removable], directory: str) -> None:
+        store_files = self._files
+
+        def remove() -> None:
+            for file in files:
+                file.remove()
+                store_files.sync_directory(directory)
+
+        await store_files.run(remove)
+
+    async def _follow(self) -> None:
+        """Bring queues and index in line with the oldest log file."""
+        minimum = self._chain.min_position
+        if minimum <= self._followed:
+            return
+        for number, queue in enumerate(list(self._table)):
+            if not queue.removed:
+                files = queue.take_before(minimum)
+                queue.correct_min_offset(minimum)
+                if files:
+                    await self._remove(files, queue.directory)
+            if number % _QUEUES_PER_SLICE == 0:
+                await trio.lowlevel.checkpoint()
+        index_files = self._index.take_before(minimum)
+        if index_files:
+            await self._remove(index_files, self._index.directory)
+        self._followed = minimum
