@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import trio
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from support import java
-from support.processes import broker_process
+from support.consumer_process import CONSUMER, lines_of
+from support.processes import broker_process, python_process
 
 
 @pytest.fixture(params=["apache", "ours"])
@@ -30,6 +32,61 @@ async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     with trio.fail_after(seconds):
         while not condition():
             await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])
+async def test_two_java_members_share_a_topic_of_our_broker_and_one_dies(encoding: str) -> None:
+    topic, group = unique("javas"), unique("cg")
+    first, second = java.Driver(encoding), java.Driver(encoding)
+    try:
+        with broker_process() as broker:
+            async with Producer(unique("pg"), namesrv=broker.namesrv) as producer:
+                await producer.create_topic(topic, queues=4)
+                for driver in (first, second):
+                    await driver.do("consumer", id="c", group=group, topic=topic, namesrv=broker.namesrv)
+                seen: list[list[dict[str, Any]]] = [[], []]
+                sent = 0
+                with trio.fail_after(90):
+                    while not all(seen):  # until both have queues
+                        producer.submit(Message(topic, f"m{sent}".encode()))
+                        sent += 1
+                        await trio.sleep(0.05)
+                        seen = [await driver.do("received", id="c") for driver in (first, second)]
+                    first.kill()
+                    for _ in range(200):
+                        producer.submit(Message(topic, f"m{sent}".encode()))
+                        sent += 1
+                    await producer.flush()
+                    wanted = {f"m{number}" for number in range(sent)}
+                    while not wanted <= {m["body"] for m in (*seen[0], *seen[1])}:
+                        await trio.sleep(0.1)
+                        seen[1] = await second.do("received", id="c")
+    finally:
+        first.close()
+        second.close()
+
+
+async def test_two_python_members_share_a_topic_and_one_is_killed(namesrv: str, tmp_path: Path) -> None:
+    topic, group = unique("pythons"), unique("cg")
+    files = tmp_path / "first", tmp_path / "second"
+    async with Producer(unique("pg"), namesrv=namesrv) as producer:
+        await producer.create_topic(topic, queues=4)
+        with python_process(CONSUMER, namesrv, topic, str(files[0]), group) as victim, python_process(CONSUMER, namesrv, topic, str(files[1]), group):
+            sent = 0
+            with trio.fail_after(90):
+                while not all(lines_of(file) for file in files):
+                    producer.submit(Message(topic, b"%d" % sent))
+                    sent += 1
+                    await trio.sleep(0.02)
+                victim.kill()
+                victim.wait()
+                for _ in range(1000):
+                    producer.submit(Message(topic, b"%d" % sent))
+                    sent += 1
+                await producer.flush()
+                wanted = {b"%d" % number for number in range(sent)}
+                while not wanted <= {*lines_of(files[0]), *lines_of(files[1])}:
+                    await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize("killed", ["java", "python"])

@@ -11,33 +11,10 @@ import pytest
 import trio
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, RocketMQError, SendResult
+from support.consumer_process import CONSUMER, lines_of
 from support.processes import broker_process, python_process
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
-
-CONSUMER = """
-import os, sys, trio
-from rocketmq_sdk import PushConsumer, ConsumeFrom
-namesrv, topic, path = sys.argv[1:]
-
-async def main():
-    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    async def listener(messages):
-        os.write(out, b"".join(message.body + b"\\n" for message in messages))
-
-    async with PushConsumer("readers", namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, batch=32,
-                            consume_from=ConsumeFrom.FIRST_OFFSET):
-        print("ready", flush=True)
-        await trio.sleep_forever()
-
-trio.run(main)
-"""
-
-
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-
 
 async def _publish(namesrv: str, topic: str, count: int) -> None:
     async with Producer("writers", namesrv=namesrv) as producer:
@@ -51,19 +28,19 @@ async def test_a_killed_consumer_is_replaced_and_every_message_is_consumed(tmp_p
     with broker_process() as broker:
         await _publish(broker.namesrv, "numbers", count)
         first, second = tmp_path / "first", tmp_path / "second"
-        with python_process(CONSUMER, broker.namesrv, "numbers", str(first)) as victim:
+        with python_process(CONSUMER, broker.namesrv, "numbers", str(first), "readers") as victim:
             with trio.fail_after(60):
-                while len(_lines(first)) < count // 4:
+                while len(lines_of(first)) < count // 4:
                     await trio.sleep(0.02)
             victim.kill()
             victim.wait()
-        consumed_by_first = set(_lines(first))
+        consumed_by_first = set(lines_of(first))
         assert len(consumed_by_first) < count, "the first consumer was not killed in the middle"
-        with python_process(CONSUMER, broker.namesrv, "numbers", str(second)):
+        with python_process(CONSUMER, broker.namesrv, "numbers", str(second), "readers"):
             with trio.fail_after(120):
-                while len(consumed_by_first | set(_lines(second))) < count:
+                while len(consumed_by_first | set(lines_of(second))) < count:
                     await trio.sleep(0.2)
-    assert consumed_by_first | set(_lines(second)) == {b"%d" % number for number in range(count)}
+    assert consumed_by_first | set(lines_of(second)) == {b"%d" % number for number in range(count)}
 
 
 class _Load:
