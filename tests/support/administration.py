@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
 from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
 from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin
 from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame
@@ -55,6 +56,17 @@ class TableInMemory:
     def store(self, value: object) -> None:
         self.text = encode_pretty(value)
         self.writes += 1
+
+
+class FailingTable(TableInMemory):
+    """A configuration file whose disk can be full."""
+
+    fails = False
+
+    def store(self, value: object) -> None:
+        if self.fails:
+            raise StoreError("No space left on device")
+        super().store(value)
 
 
 class FakeChannel(Channel):

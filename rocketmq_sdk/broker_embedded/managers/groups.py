@@ -1,19 +1,21 @@
-"""The broker's table of consumer groups (`SubscriptionGroupManager`). A created or changed group is in the file before the call returns."""
+"""The broker's table of consumer groups (`SubscriptionGroupManager`).
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+A created or changed group is in the file before the call returns. When that can not be written all is as it was and `StoreError` is raised.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
 from rocketmq_sdk.broker_embedded.config import LiveConfig
 from rocketmq_sdk.broker_embedded.managers.attributes import GROUP_ATTRIBUTES, alter_attributes
+from rocketmq_sdk.broker_embedded.managers.written_table import WrittenTable
 from rocketmq_sdk.broker_embedded.table_file import TableFile
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 BUILT_IN_GROUPS: Final = (
@@ -30,7 +32,7 @@ READ_BIT: Final = 2
 """Place of the read permission in a mask of what is forbidden."""
 
 
-class GroupManager:
+class GroupManager(WrittenTable[SubscriptionGroupConfig]):
     """Consumer groups by name, what is forbidden to them, and the version of both. Not safe for use from several threads."""
 
     def __init__(self, config_file: TableFile | None, config: LiveConfig, clock: Clock) -> None:
@@ -38,15 +40,8 @@ class GroupManager:
 
         Raises `StoreCorruptError` when the file holds something that is no table of groups.
         """
-        self._file = config_file
+        super().__init__(config_file, clock, {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS})
         self._config = config
-        self._clock = clock
-        self.data_version = DataVersion(0, clock.now_ms(), 0)
-        self._table = {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS}
-        # What the file holds of each group, so that one more among thousands costs little.
-        self._texts: dict[str, Written] = {}
-        self._together = self._unwritten = False
-        self._written: dict[str, SubscriptionGroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         """Masks by group and topic; change them through `set_forbidden`."""
         content = config_file.load() if config_file is not None else None
@@ -72,8 +67,7 @@ class GroupManager:
         if not allowed or group_problem(group) is not None:
             return None
         created = SubscriptionGroupConfig(group)
-        self._table[group] = created
-        self._changed()
+        self._change(group, created)
         return created
 
     def find_existing(self, group: str) -> SubscriptionGroupConfig | None:
@@ -89,16 +83,18 @@ class GroupManager:
 
         Raises `ConfigurationError` for attributes that are not acceptable.
         """
-        self._table[requested.group_name] = self._altered(requested)
-        self._changed()
+        self.update_all((requested,))
 
     def update_all(self, requested: tuple[SubscriptionGroupConfig, ...]) -> None:
         """Create or change several groups, all or none.
 
         Raises `ConfigurationError` for attributes that are not acceptable.
         """
-        self._table.update({config.group_name: self._altered(config) for config in requested})
-        self._changed()
+        altered = [self._altered(config) for config in requested]
+        with self.together():
+            for config in altered:
+                self._swap(self._table, config.group_name, config)
+            self._count_change()
 
     def _altered(self, requested: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         existing = self._table.get(requested.group_name)
@@ -108,18 +104,18 @@ class GroupManager:
 
     def delete(self, group: str) -> bool:
         """Forget a group and what is forbidden to it; False when there was none."""
-        existed = self._table.pop(group, None) is not None
-        forbidden = self.forbidden.pop(group, None) is not None
-        if existed or forbidden:
-            self._changed()
+        existed = group in self._table
+        if existed or group in self.forbidden:
+            with self.together():
+                self._swap(self.forbidden, group, None)
+                self._change(group, None)
         return existed
 
     def disable_consume(self, group: str) -> None:
         """Stop serving messages to a group."""
         existing = self._table.get(group)
         if existing is not None and existing.consume_enable:
-            self._table[group] = attrs.evolve(existing, consume_enable=False)
-            self._changed()
+            self._change(group, attrs.evolve(existing, consume_enable=False))
 
     def is_forbidden(self, group: str, topic: str, bit: int = READ_BIT) -> bool:
         """Whether a group may not use a topic in one way."""
@@ -131,47 +127,19 @@ class GroupManager:
 
         As with Apache, clearing the last bit of one topic clears all that is forbidden to the group.
         """
-        before = self.forbidden.get(group, {}).get(topic, 0)
+        topics = self.forbidden.get(group, {})
+        before = topics.get(topic, 0)
         mask = before | 1 << bit if forbidden else before & ~(1 << bit)
-        if mask:
-            self.forbidden.setdefault(group, {})[topic] = mask
-        else:
-            self.forbidden.pop(group, None)
-        self._changed()
+        with self.together():
+            self._swap(self.forbidden, group, {**topics, topic: mask} if mask else None)
+            self._count_change()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """The whole table with its version."""
         return SubscriptionGroupWrapper(dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}, self.data_version)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """What changes in the block is written once, at its end. For synchronous blocks."""
-        self._together = True
-        try:
-            yield
-        finally:
-            self._together = False
-            if self._unwritten:
-                self._unwritten = False
-                self.persist()
+    def _text(self, name: str, value: SubscriptionGroupConfig) -> Written:  # noqa: ARG002 - topics need it
+        return written_pretty(value.to_json(), 2)
 
-    def persist(self) -> None:
-        """Write the file."""
-        if self._file is None:
-            return
-        texts, before = self._texts, self._written
-        for name, group in self._table.items():
-            if before.get(name) is not group:
-                texts[name] = written_pretty(group.to_json(), 2)
-        for name in texts.keys() - self._table.keys():
-            del texts[name]
-        self._written = dict(self._table)
-        rest = SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json()
-        self._file.store({**rest, "subscriptionGroupTable": texts})
-
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._clock.now_ms())
-        if self._together:
-            self._unwritten = True
-        else:
-            self.persist()
+    def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
+        return {**SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json(), "subscriptionGroupTable": texts}

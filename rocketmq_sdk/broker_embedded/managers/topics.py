@@ -2,19 +2,21 @@
 
 System topics are made at each start and overlaid by what the file holds. Whatever creates or changes a topic writes the file before it returns, so a
 message can not be acknowledged into a topic that a restart has forgotten, and then tells `on_change`, which registers the topic at the name servers.
+When the file can not be written the topic is as it was and `StoreError` is raised.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.managers.attributes import TOPIC_ATTRIBUTES, alter_attributes
+from rocketmq_sdk.broker_embedded.managers.written_table import WrittenTable
 from rocketmq_sdk.broker_embedded.table_file import TableFile
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import FieldError, StoreCorruptError
+from rocketmq_sdk.errors import FieldError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.names import (
     BENCHMARK_TOPIC,
@@ -32,6 +34,8 @@ from rocketmq_sdk.names import (
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketmq_sdk.protocol.body import body_table
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
+
+logger = logging.getLogger(__name__)
 
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -73,7 +77,7 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     return topics
 
 
-class TopicManager:
+class TopicManager(WrittenTable[TopicConfig]):
     """Topics by name, with the version that name servers compare. Not safe for use from several threads."""
 
     def __init__(
@@ -87,20 +91,14 @@ class TopicManager:
 
         Raises `StoreCorruptError` when the file holds something that is no table of topics.
         """
-        self._file = config_file
+        super().__init__(config_file, clock, {topic.topic_name: topic for topic in system_topics(config.current)})
         self._config = config
-        self._clock = clock
         self.on_change = on_change
         """Called with each topic that was created or changed, after the file was written."""
-        self.data_version = DataVersion(0, clock.now_ms(), 0)
+        self._to_tell: list[TopicConfig] = []
         self._mapping_version = self.data_version
-        self._table = {topic.topic_name: topic for topic in system_topics(config.current)}
         self._system = SYSTEM_TOPICS | self._table.keys()
         self._unknown: dict[str, dict[str, object]] = {}
-        # What the file holds of each topic, so that one more among thousands costs little.
-        self._texts: dict[str, Written] = {}
-        self._together = self._unwritten = False
-        self._written: dict[str, TopicConfig] = {}
         self._load()
 
     def _load(self) -> None:
@@ -181,62 +179,52 @@ class TopicManager:
 
     def put(self, topic: TopicConfig) -> None:
         """Keep a topic as it is, write the file, tell `on_change`."""
-        self._table[topic.topic_name] = topic
-        self._changed()
-        if self.on_change is not None:
-            self.on_change(topic)
+        with self.together():
+            self._change(topic.topic_name, topic)
+            self._to_tell.append(topic)
 
     def set_order(self, topic: str) -> None:
         """Mark a topic as ordered, as a name server's order configuration asks for; never taken back."""
         existing = self._table.get(topic)
         if existing is not None and not existing.order:
-            self._table[topic] = attrs.evolve(existing, order=True)
-            self._changed()
+            self._change(topic, attrs.evolve(existing, order=True))
 
     def delete(self, topic: str) -> bool:
         """Forget a topic and write the file; False when there was none."""
-        if self._table.pop(topic, None) is None:
+        if topic not in self._table:
             return False
-        self._unknown.pop(topic, None)
-        self._changed()
+        with self.together():
+            self._swap(self._unknown, topic, None)
+            self._change(topic, None)
         return True
 
     def renew_version(self) -> None:
-        """Count a change that is not one of the table, such as the broker's own permission, so that name servers take the table anew."""
-        self._changed()
+        """Count a change that is not one of the table, such as the broker's own permission, so that name servers take the table anew.
+
+        The version counts even when it can not be written now; the next change writes it.
+        """
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        try:
+            self.persist()
+        except StoreError as error:
+            logger.warning("the version of the topics is written with the next change: %s", error)
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table with its version."""
         return TopicConfigSerializeWrapper(dict(self._table), self.data_version, self._mapping_version, {}, {})
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """What changes in the block is written once, at its end. For synchronous blocks."""
-        self._together = True
-        try:
-            yield
-        finally:
-            self._together = False
-            if self._unwritten:
-                self._unwritten = False
-                self.persist()
+    def _text(self, name: str, value: TopicConfig) -> Written:
+        return written_pretty({**self._unknown.get(name, {}), **value.to_json()}, 2)
 
-    def persist(self) -> None:
-        """Write the file."""
-        if self._file is None:
-            return
-        texts, before = self._texts, self._written
-        for name, topic in self._table.items():
-            if before.get(name) is not topic:
-                texts[name] = written_pretty({**self._unknown.get(name, {}), **topic.to_json()}, 2)
-        for name in texts.keys() - self._table.keys():
-            del texts[name]
-        self._written = dict(self._table)
-        self._file.store({"dataVersion": self.data_version.to_json(), "topicConfigTable": texts})
+    def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
+        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": texts}
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next(self._clock.now_ms())
-        if self._together:
-            self._unwritten = True
-        else:
-            self.persist()
+    def _take_back(self, version: DataVersion) -> None:
+        super()._take_back(version)
+        self._to_tell.clear()
+
+    def _after_write(self) -> None:
+        told, self._to_tell = self._to_tell, []
+        if self.on_change is not None:
+            for topic in told:
+                self.on_change(topic)

@@ -4,9 +4,9 @@ import pytest
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.managers.groups import BUILT_IN_GROUPS, GroupManager
-from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError
+from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
-from support.administration import FixedClock, TableInMemory
+from support.administration import FailingTable, FixedClock, TableInMemory
 
 
 def manager(file: TableInMemory | None = None, **settings: object) -> GroupManager:
@@ -91,3 +91,32 @@ def test_deleting() -> None:
 def test_a_file_of_something_else_is_refused_by_name() -> None:
     with pytest.raises(StoreCorruptError, match=r"subscriptionGroup\.json"):
         manager(TableInMemory({"subscriptionGroupTable": 5}))
+
+
+def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+    file = FailingTable()
+    groups = manager(file)
+    groups.get("kept")
+    groups.set_forbidden("kept", "T", True)
+    before, version = groups.wrapper(), groups.data_version
+    file.fails = True
+    for change in (
+        lambda: groups.get("g"),
+        lambda: groups.update(SubscriptionGroupConfig("g")),
+        lambda: groups.update(SubscriptionGroupConfig("kept", retry_max_times=1)),
+        lambda: groups.update_all((SubscriptionGroupConfig("g"), SubscriptionGroupConfig("kept", retry_max_times=1))),
+        lambda: groups.delete("kept"),
+        lambda: groups.disable_consume("kept"),
+        lambda: groups.set_forbidden("kept", "U", True),
+        lambda: groups.set_forbidden("kept", "T", False),
+    ):
+        with pytest.raises(StoreError):
+            change()
+        assert groups.wrapper() == before
+    assert groups.data_version is version
+    file.fails = False
+    groups.get("g")
+    again = manager(file)
+    assert again.all() == groups.all()
+    assert again.forbidden == {"kept": {"T": 4}}
+    assert again.data_version.counter == version.counter + 1

@@ -5,9 +5,9 @@ import pytest
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
-from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError
+from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from support.administration import FixedClock, TableInMemory
+from support.administration import FailingTable, FixedClock, TableInMemory
 
 
 def manager(file: TableInMemory | None = None, **settings: object) -> TopicManager:
@@ -153,3 +153,71 @@ def test_which_topics_belong_to_the_broker(topic: str, system: bool) -> None:
     topics = manager()
     assert topics.is_system(topic) is system
     assert "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC" in topics.system_names()
+
+
+def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+    file = FailingTable()
+    topics = manager(file)
+    kept = topics.create_retry("kept", 2)
+    told: list[str] = []
+    topics.on_change = lambda topic: told.append(topic.topic_name)
+    before, version = dict(topics.all()), topics.data_version
+    file.fails = True
+    for change in (
+        lambda: topics.create_on_send("T", "TBW102", 4),
+        lambda: topics.create_retry("%RETRY%g"),
+        lambda: topics.update(TopicConfig("T", 2, 2)),
+        lambda: topics.update(attrs.evolve(kept, perm=4)),
+        lambda: topics.set_order("kept"),
+        lambda: topics.delete("kept"),
+    ):
+        with pytest.raises(StoreError):
+            change()
+        assert (topics.all(), topics.data_version, told) == (before, version, [])
+    file.fails = False
+    made = topics.create_on_send("T", "TBW102", 4)
+    assert made is not None
+    assert told == ["T"]
+    assert manager(file).all() == {**before, "T": made}
+    assert topics.data_version.counter == version.counter + 1
+
+
+def test_changes_together_are_all_or_none() -> None:
+    file = FailingTable({"topicConfigTable": {"old": {**TopicConfig("old").to_json(), "newerMember": 1}}, "dataVersion": {"counter": 3}})
+    topics = manager(file)
+    told: list[str] = []
+    topics.on_change = lambda topic: told.append(topic.topic_name)
+    before = dict(topics.all())
+
+    def change_all() -> None:
+        with topics.together():
+            topics.delete("old")
+            topics.create_retry("one")
+            topics.create_retry("two")
+            assert "one" not in told, "nobody is told of what may never be"
+
+    file.fails = True
+    with pytest.raises(StoreError):
+        change_all()
+    assert (topics.all(), told) == (before, [])
+    file.fails = False
+    topics.create_retry("three")
+    content = file.load()
+    assert isinstance(content, dict)
+    assert content["topicConfigTable"]["old"]["newerMember"] == 1
+    assert "one" not in content["topicConfigTable"]
+    change_all()
+    assert told == ["three", "one", "two"]
+    assert file.writes == 2
+    assert manager(file).get("old") is None
+
+
+def test_a_version_that_can_not_be_written_counts_all_the_same() -> None:
+    file = FailingTable()
+    topics = manager(file)
+    file.fails = True
+    topics.renew_version()
+    assert topics.data_version.counter == 1
+    file.fails = False
+    topics.create_retry("T")
+    assert manager(file).data_version.counter == 2

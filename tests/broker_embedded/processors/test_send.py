@@ -5,9 +5,11 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.types import PutResult, PutStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -266,3 +268,30 @@ async def test_what_a_store_that_refuses_means(status: PutStatus, code: int, aut
             assert answer.code == code
             assert answer.remark
             assert broker.context.stats.put_failed == 1
+
+
+async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = [True]
+    store = ConfigFile.store
+
+    def failing(file: ConfigFile, value: object) -> None:
+        if fails[0] and file.name == "topics.json":
+            raise StoreError("No space left on device")
+        store(file, value)
+
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            monkeypatch.setattr(ConfigFile, "store", failing)
+            end = broker.store.max_physical_offset
+            for _ in range(2):
+                answer = await peer.ask(send_request("fresh", b"x"))
+                assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "No space left on device")
+                assert broker.context.topics.get("fresh") is None
+                assert broker.namesrv.table.route("fresh") is None
+            assert broker.store.max_physical_offset == end
+            fails[0] = False
+            await peer.send("fresh", b"x")
+            assert broker.namesrv.table.route("fresh") is not None
+            stored = ConfigFile(broker.store.files, "topics.json").load()
+            assert isinstance(stored, dict)
+            assert "fresh" in stored["topicConfigTable"]

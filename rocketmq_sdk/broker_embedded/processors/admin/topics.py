@@ -78,7 +78,8 @@ def update_topics(context: "BrokerContext", command: Command) -> "Command | Cont
 def _update(context: "BrokerContext", requested: tuple[TopicConfig, ...]) -> "Command | Continuation":
     for topic in requested:
         _check(context, topic)
-    changed = [context.topics.update(topic) for topic in requested]
+    with context.topics.together():
+        changed = [context.topics.update(topic) for topic in requested]
     answer = Command.response()
     return answer_when_registered(context, answer) if any(changed) else answer
 
