@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
-    from rocketmq_sdk.remoting.channel import PendingCall
+    from rocketmq_sdk.remoting.channel import Channel, PendingCall
 
 
 class SendHandle:
@@ -28,6 +28,7 @@ class SendHandle:
         "attempts",
         "body",
         "call",
+        "channel",
         "code",
         "deadline",
         "done",
@@ -80,6 +81,7 @@ class SendHandle:
         self.target: Target | None = None
         self.last_broker: str | None = None
         self.call: PendingCall | None = None
+        self.channel: Channel | None = None
         self.stored: SendResult | None = None
         self.started = started
         self.unknown = False
@@ -151,7 +153,7 @@ class SendHandle:
     def settle(self) -> None:
         """Wake the waiters; result or error is set. For the send loop only."""
         self.done = True
-        self.call = None
+        self.call = self.channel = None
         waiters = self._waiters
         if waiters:
             self._waiters = None

@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_sdk.client.retry import SEND_STATUS, Judgement, Next, judge_error, judge_status
 from rocketmq_sdk.client.routes import DefaultTopic
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import (
     ClosedError,
     ConnectError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _SEND_OK: Final = SendStatus.SEND_OK
 _BATCH: Final = 320
+_GO_AWAY: Final = ResponseCode.GO_AWAY
 
 
 class SendLoop:
@@ -143,6 +145,7 @@ class SendLoop:
         except Exception as error:  # noqa: BLE001 - an interceptor is the caller's code; its error is the outcome of this message
             self.finish(handle, handle.stored, error)
             return
+        handle.channel = channel
         try:
             handle.call = channel.submit(command, timeout, partial(self._answered, handle))
         except RocketMQError as error:
@@ -195,6 +198,8 @@ class SendLoop:
         assert target is not None
         status = SEND_STATUS.get(response.code)
         if status is None:
+            if response.code == _GO_AWAY:
+                self._client.remoting.retire(target.address, handle.channel)
             self._failed(handle, broker_error(response.code, response.remark, address=target.address, topic=handle.topic.topic))
             return
         try:

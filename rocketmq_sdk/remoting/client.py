@@ -28,6 +28,7 @@ logger = logging.getLogger("rocketmq_sdk.remoting")
 RECONNECT: Final = Backoff(first=0.05, limit=1.0)
 CLOSE_TIMEOUT: Final = 2.0
 RETIRE_TIMEOUT: Final = 30.0
+RETIRE_LOOK: Final = 0.1
 
 
 class _Attempt:
@@ -78,6 +79,7 @@ class RemotingClient:
         self._nursery = nursery
         self._backoff = backoff
         self._channels: dict[str | None, Channel] = {}
+        self._retired: set[Channel] = set()
         self._attempts: dict[str | None, _Attempt] = {}
         self._failures: dict[str | None, _Failures] = {}
 
@@ -221,8 +223,7 @@ class RemotingClient:
         channel = await self.channel(address, timeout)
         response = await channel.call(command, self._left(deadline, address))
         if response.code == ResponseCode.GO_AWAY:
-            self._dropped(address, channel)
-            self._nursery.start_soon(self._retire, channel)
+            self.retire(address, channel)
             channel = await self.channel(address, self._left(deadline, address))
             response = await channel.call(command, self._left(deadline, address))
         for interceptor in self.interceptors:
@@ -246,22 +247,34 @@ class RemotingClient:
             raise RequestTimeoutError(f"connecting to {address} took all the time of the request", address=address, outcome_unknown=False)
         return left
 
-    async def _retire(self, channel: "Channel") -> None:
-        """Close a channel that the peer wants to be rid of, after a time in which requests under way on it may be answered."""
-        with trio.move_on_after(RETIRE_TIMEOUT):
-            await channel.wait_closed()
-        await channel.aclose()
+    def retire(self, address: str | None, channel: "Channel | None" = None) -> None:
+        """Make no new calls on the channel to an address, because the peer asks for that (1500, `GO_AWAY`); the next call connects anew.
 
-    async def close_channel(self, address: str | None) -> None:
-        """Close the channel to an address, if there is one."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
+        The channel is closed when its calls are done, or after 30 seconds. With `channel` only if it still is the one in use: of many calls that are
+        told to go away the first one does it. Synchronous.
+        """
+        current = self._channels.get(address)
+        if current is not None and (channel is None or channel is current):
+            del self._channels[address]
+            self._retired.add(current)
+            self._nursery.start_soon(self._close_retired, current)
+
+    async def _close_retired(self, channel: "Channel") -> None:
+        try:
+            with trio.move_on_after(RETIRE_TIMEOUT):
+                # Looked at from time to time, the first time not at once: who has just got the channel may not have made the call yet.
+                while True:
+                    await trio.sleep(RETIRE_LOOK)
+                    if channel.closed or not channel.statistics().in_flight:
+                        break
             await channel.aclose()
+        finally:
+            self._retired.discard(channel)
 
     async def aclose(self) -> None:
         """Close all channels, sending what is queued within each one's `drain_timeout`. Nothing can be opened any more."""
         self.closed = True
-        channels = list(self._channels.values())
+        channels = [*self._channels.values(), *self._retired]
         self._channels.clear()
         async with trio.open_nursery() as nursery:
             for channel in channels:

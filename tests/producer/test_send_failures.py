@@ -261,3 +261,29 @@ async def test_an_interceptor_that_raises_ends_the_message_and_nothing_else(when
                 await producer.send(message())
             began = trio.current_time()
         assert trio.current_time() - began < 1
+
+
+async def test_a_broker_that_asks_to_go_away_is_connected_anew_once_for_all_messages(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster:
+        running = Running(cluster)
+        async with running as producer:
+            broker = cluster.brokers[0]
+            await producer.send(message())
+            remoting = running.client.remoting
+            old = remoting.channel_nowait(broker.address)
+            opened: list[Any] = []
+            remoting.on_connect.append(lambda _address, channel: opened.append(channel))
+
+            async def late() -> Command:
+                await trio.sleep(1)  # by then the others have gone to the new connection
+                return Command.response(1500, remark="go away")
+
+            broker.script = [1500, lambda _channel, _request: late] + [1500] * 8
+            handles = [producer.submit(message(b"%d" % number)) for number in range(10)]
+            with trio.fail_after(10):
+                await producer.flush()
+                assert all(handle.result is not None for handle in handles)
+                assert old is not None
+                await old.wait_closed()
+            assert len(opened) == 1
+            assert remoting.channel_nowait(broker.address) is opened[0]

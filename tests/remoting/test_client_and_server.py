@@ -344,3 +344,36 @@ async def test_tls_and_plain_on_one_port_over_tcp():
                             with pytest.raises(ConnectError):
                                 await calls
                 nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_retired_channel_takes_no_new_calls_and_closes_when_its_own_are_done(autojump_clock, answered):
+    network = MemoryNetwork()
+
+    def serve(_channel, command: Command):
+        async def late() -> Command:
+            await trio.sleep(5 if answered else 1000)
+            return Command.response(0, body=command.body)
+
+        return late if command.body == b"slow" else Command.response(0, body=command.body)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(RemotingServer(serve).serve, [network.listen("a:1")])
+        async with RemotingClient.open(MemoryChannelSource(network), echo) as client:
+            old = await client.channel("a:1", 1)
+            call = old.submit(Command.request(1, body=b"slow"), 100)
+            began = trio.current_time()
+            client.retire("a:1")
+            assert client.channel_nowait("a:1") is None
+            new = await client.channel("a:1", 1)
+            assert new is not old
+            client.retire("a:1", old)  # it is not the one in use any more
+            assert client.channel_nowait("a:1") is new
+            with trio.fail_after(60):
+                if answered:
+                    assert (await call.wait()).body == b"slow"
+                await old.wait_closed()
+            assert trio.current_time() - began == pytest.approx(5 if answered else 30, abs=1.2)
+            assert not new.closed
+            client.retire("a:2")
+        nursery.cancel_scope.cancel()
