@@ -17,6 +17,8 @@ _Setter = Callable[["Message", object], None]
 def _check_separators(what: str, text: str) -> None:
     if not isinstance(text, str):
         raise ConfigurationError(f"{what} {text!r} is not a text")
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{what} is {text!r}, which is no text")
     if "\x01" in text or "\x02" in text:
         raise ConfigurationError(f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties")
 
@@ -28,6 +30,21 @@ def _check_property(name: str, value: str) -> None:
         raise ConfigurationError(f"the property {name!r}={value!r} has a blank name or value")
     if name in names.RESERVED_NAMES:
         raise ConfigurationError(f"the property {name!r} is reserved; it is set through an argument of its own or by the broker")
+
+
+def _as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        return (keys,)
+    try:
+        return tuple(keys)
+    except TypeError:
+        raise ConfigurationError(f"keys is {keys!r}; give a text or several texts") from None
+
+
+def _check_key(key: str) -> None:
+    _check_separators("the key", key)
+    if " " in key:
+        raise ConfigurationError(f"the key {key!r} contains a space, which separates keys; give several keys as a sequence")
 
 
 def _as_bytes(body: object) -> bytes:
@@ -101,7 +118,9 @@ class Message:
         flag: int = 0,
         wait_store_ok: bool = True,
     ) -> None:
-        key_tuple = (keys,) if isinstance(keys, str) else tuple(keys)
+        if type(topic) is not str:
+            raise ConfigurationError(f"the topic is {topic!r}, which is no text")
+        key_tuple = _as_keys(keys) if keys else ()
         _set_topic(self, topic)
         _set_body(self, body if type(body) is bytes else _as_bytes(body))
         _set_tags(self, tags)
@@ -116,12 +135,14 @@ class Message:
         if tags:
             _check_separators("the tag", tags)
         for key in key_tuple:
-            _check_separators("the key", key)
+            _check_key(key)
         if sharding_key:
             _check_separators("the sharding key", sharding_key)
         if delay_level is not None:
             if deliver_at is not None:
                 raise ConfigurationError("delay_level and deliver_at exclude each other; give one of them")
+            if type(delay_level) is not int:
+                raise ConfigurationError(f"delay_level is {delay_level!r}, which is no whole number")
             if delay_level < 0:
                 raise ConfigurationError(f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay")
         if flag and not -_MAX_FLAG - 1 <= flag <= _MAX_FLAG:

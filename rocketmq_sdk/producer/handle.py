@@ -24,6 +24,7 @@ class SendHandle:
 
     __slots__ = (
         "_abandon",
+        "_settled",
         "_waiters",
         "attempts",
         "body",
@@ -91,6 +92,7 @@ class SendHandle:
         self.result: SendResult | None = None
         self.error: Exception | None = None
         self._waiters: list[trio.lowlevel.Task] | None = None
+        self._settled: trio.Event | None = None
 
     def __await__(self) -> Generator[Any, Any, "SendResult"]:
         return self.wait().__await__()
@@ -115,11 +117,12 @@ class SendHandle:
         return self.outcome()
 
     async def settled(self) -> None:
-        """Wait until the message is finished, however."""
+        """Wait until the message is finished, however. Whoever waits here does not look at the outcome: a failure still counts as seen by nobody."""
+        if self._settled is None:
+            self._settled = trio.Event()
         if self.done:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._park(self._leave)
+            self._settled.set()
+        await self._settled.wait()
 
     def outcome(self) -> "SendResult":
         """The result of a finished message, or its error raised."""
@@ -154,6 +157,8 @@ class SendHandle:
         """Wake the waiters; result or error is set. For the send loop only."""
         self.done = True
         self.call = self.channel = None
+        if self._settled is not None:
+            self._settled.set()
         waiters = self._waiters
         if waiters:
             self._waiters = None

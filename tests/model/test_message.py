@@ -177,3 +177,22 @@ def test_received_times_and_text() -> None:
         "ReceivedMessage(topic='T', broker_name='broker-a', queue_id=1, offset=2, body=1 bytes, "
         "message_id='7F00000100002A9F0000000000001234', reconsume_times=0)"
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"topic": 5}, "topic"),
+        ({"keys": 5}, "keys"),
+        ({"keys": ["a", 5]}, "key"),
+        ({"keys": "a b"}, "space"),
+        ({"tags": 5}, "tag"),
+        ({"sharding_key": 5}, "sharding key"),
+        ({"delay_level": "3"}, "delay_level"),
+        ({"properties": {"a": 5}}, "'a'"),
+        ({"properties": {5: "a"}}, "property"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(arguments: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        Message(**{"topic": "t", "body": b"x", **arguments})  # type: ignore[arg-type]

@@ -94,3 +94,13 @@ async def test_over_tcp() -> None:
                 assert {(await handle).status for handle in handles} == {SendStatus.SEND_OK}
                 await trio.lowlevel.checkpoint()
                 assert await stored(producer, "t") == 1000
+
+
+async def test_flush_tells_of_a_refusal_that_comes_while_it_waits(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, Producer("pg", namesrv=broker) as producer:
+        with trio.fail_after(30):
+            refused = producer.submit(Message("orders", b"x", properties={"p": "v" * 32000, "q": "w" * 700}))
+            assert not refused.done
+            with pytest.raises(BrokerError):
+                await producer.flush()
+            await producer.flush()

@@ -24,7 +24,9 @@ def unpack(name: str, directory: Path) -> Path:
     """A writable copy of a recorded store; without `timerwheel`, which is big and belongs to another service."""
     with tarfile.open(VECTORS / f"{name}.tar.gz") as archive:
         members = [member for member in archive.getmembers() if not member.name.endswith("timerwheel")]
-        archive.extractall(directory, members=members, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(directory, members=members)
     return directory / "store"
 
 
