@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings
@@ -15,6 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_addr
 from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
 from rocketmq_sdk.broker_embedded.services.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -38,6 +40,7 @@ CLOSE_TIMEOUT: Final = 10.0
 """Seconds that leaving the block may take, besides the last sync of the store."""
 ABANDON_TIMEOUT: Final = 2.0
 """The same when the block is left by an exception or a cancellation."""
+_NO_LIMIT: Final = (1 << 31) - 1
 _LOCAL_HOST: Final = "127.0.0.1"
 _DEFAULT_PORT: Final = 10911
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
@@ -159,7 +162,7 @@ class EmbeddedBroker:
             stack.callback(self._forget_run)
             listeners = await self._open_listeners(stack)
             packed = pack_host(*split_address(self._own_address()))
-            store = await stack.enter_async_context(MessageStore(self.config.store, self._files(), self._clock, packed))
+            store = await stack.enter_async_context(MessageStore(self._store_config(), self._files(), self._clock, packed))
             caller = await self._open_caller(stack)
             self._make_parts(store, packed, caller)
             async with open_quiet_nursery() as nursery:
@@ -175,6 +178,14 @@ class EmbeddedBroker:
 
     def _forget_run(self) -> None:
         self._token = None
+
+    def _store_config(self) -> StoreConfig:
+        """The store's settings without its own limit of sizes.
+
+        What clients send is checked before it gets there, against the limit in force. What was acknowledged under a higher limit and is due now is
+        stored whatever its size.
+        """
+        return attrs.evolve(self.config.store, max_message_size=_NO_LIMIT)
 
     def _files(self) -> FileSystem:
         if self._path is None:

@@ -23,21 +23,30 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
 
-_FIXED_WHILE_RUNNING: Final = (
-    "brokerClusterName",
-    "brokerName",
-    "brokerIP1",
-    "brokerIP2",
-    "listenPort",
-    "haListenPort",
-    "storePathRootDir",
-    "mappedFileSizeCommitLog",
-    "mappedFileSizeConsumeQueue",
-    "maxHashSlotNum",
-    "maxIndexNum",
-    "messageIndexEnable",
-    "memoryLimit",
+# What is read once, when the broker starts. Apache takes changes of most of these and does nothing with them until the next start.
+_READ_AT_THE_START: Final = frozenset(
+    {
+        "brokerClusterName",
+        "brokerName",
+        "brokerIP1",
+        "brokerIP2",
+        "listenPort",
+        "haListenPort",
+        "namesrvAddr",
+        "storePathRootDir",
+        "defaultTopicQueueNums",
+        "clusterTopicEnable",
+        "brokerTopicEnable",
+        "traceTopicEnable",
+        "msgTraceTopicName",
+        "timerWheelEnable",
+        "reviveQueueNum",
+        "consumerOffsetUpdateVersionStep",
+        "delayOffsetUpdateVersionStep",
+    }
 )
+_LIVE_IN_THE_STORE: Final = frozenset({"maxMessageSize"})
+_FIXED_WHILE_RUNNING: Final = tuple(sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)))
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
@@ -114,7 +123,6 @@ class BrokerConfig:
     auto_create_subscription_group: bool = True
     enable_create_sys_group: bool = True
     notify_consumer_ids_changed_enable: bool = True
-    real_time_notify_consumer_change: bool = True
     reject_pull_consumer_enable: bool = False
     lite_pull_message_enable: bool = True
     long_polling_enable: bool = True
@@ -125,7 +133,6 @@ class BrokerConfig:
     flush_delay_offset_interval: int = _integer(10_000, 1)
     use_server_side_reset_offset: bool = True
     channel_expired_timeout: int = _integer(120_000, 1)
-    subscription_expired_timeout: int = _integer(600_000, 1)
     enable_register_producer: bool = True
     start_accept_send_request_time_stamp: int = _integer(0)
 
@@ -246,14 +253,16 @@ class LiveConfig:
     def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what others know the broker by or of file sizes.
+        Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what is read only at the start, the store's settings
+        but `maxMessageSize` among it.
         """
         before = self.current
         changed, warnings = before.with_settings(texts)
         old, new = before.export(), changed.export()
         for name in _FIXED_WHILE_RUNNING:
             if old.get(name) != new.get(name):
-                raise ConfigurationError(f"{name} can not change while the broker runs; set it in its configuration and start it again")
+                problem = "can not change while the broker runs: it takes effect after a restart; change the configuration file"
+                raise ConfigurationError(f"{name} {problem}")
         self.current = changed
         self.data_version = self.data_version.next(now_ms)
         for listener in self.on_change:

@@ -124,6 +124,32 @@ def test_live_changes_are_all_or_none_and_are_told() -> None:
     live.update({"brokerName": "broker-a"}, 6)
 
 
+@pytest.mark.parametrize("name", sorted(settings_of(StoreConfig).keys() - {"maxMessageSize"}))
+def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
+    other = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 1s 1s", "deleteWhen": "05", "mappedFileSizeConsumeQueue": "2000"}
+    live = LiveConfig(BrokerConfig())
+    value = live.current.export()[name]
+    changed = {"true": "false", "false": "true"}.get(value) or other.get(name) or str(int(value) + 1)
+    with pytest.raises(ConfigurationError, match=f"{name} can not change .* takes effect after a restart; change the configuration file"):
+        live.update({"regionId": "moved", name: changed}, 5)
+    assert live.current == BrokerConfig()
+    live.update({name: value}, 5)
+
+
+def test_what_is_read_at_the_start_does_not_change_later() -> None:
+    live = LiveConfig(BrokerConfig())
+    for name, text in (("namesrvAddr", "127.0.0.1:1"), ("defaultTopicQueueNums", "3"), ("delayOffsetUpdateVersionStep", "7")):
+        with pytest.raises(ConfigurationError, match=f"{name} can not change"):
+            live.update({name: text}, 5)
+    live.update({"maxMessageSize": "8000000"}, 5)
+    assert live.current.store.max_message_size == 8_000_000
+
+
+@pytest.mark.parametrize("name", ["realTimeNotifyConsumerChange", "subscriptionExpiredTimeout"])
+def test_settings_that_nothing_here_reads_say_so(name: str) -> None:
+    assert LiveConfig(BrokerConfig()).update({name: "5"}, 5) == [f"the setting {name} has no effect in this broker"]
+
+
 def test_refusals_are_known_settings() -> None:
     assert REFUSALS.keys() <= KNOWN_SETTINGS
 

@@ -1,8 +1,8 @@
 """Delay levels: messages that wait in the schedule topic until their time has come (`ScheduleMessageService`).
 
 Each level has a queue in which messages are due in the order in which they came. One task sleeps until the next due message of all levels, where
-Apache looks at every level each 100 ms; a message that arrives in an empty queue wakes it. A message is never delivered early. A put that fails is
-tried again until it succeeds, and the level waits for it.
+Apache looks at every level each 100 ms; a message that arrives in an empty queue wakes it. A put that fails is tried again until it succeeds, and the
+level waits for it; a message that no store would take is named in the log and skipped, where Apache's level waits for ever.
 
 How far each level was delivered is kept in `delayOffset.json`, which is written some seconds late: after a crash the last deliveries happen again.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.properties import REAL_QID, REAL_TOPIC, TAGS, property_in_text
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
@@ -36,6 +36,8 @@ FILE_NAME: Final = "delayOffset.json"
 RETRY_MS: Final = 100
 """How long a level waits after a put that failed."""
 _SLICE: Final = 64
+_FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+"""What a put that is tried again would say again; the messages behind it do not wait for that."""
 
 
 class ScheduleService:
@@ -203,9 +205,14 @@ class ScheduleService:
             logger.error("the delayed message at %d belongs to a transaction; it is dropped", physical_offset)
             return True
         result = self._store.put(message)
-        if not result.ok:
-            logger.warning("the delayed message at %d could not be put into %s (%s)", physical_offset, message.topic, result.status.name)
-        return result.ok
+        if result.ok:
+            return True
+        name, status = message.topic, result.status
+        if status in _FOREVER:
+            logger.error("the delayed message at %d can not be put into %s (%s); it is skipped", physical_offset, name, status.name)
+            return True
+        logger.warning("the delayed message at %d could not be put into %s (%s); it is tried again", physical_offset, name, status.name)
+        return False
 
 
 def _rebuild(waiting: "ReceivedMessage") -> MessageToStore:

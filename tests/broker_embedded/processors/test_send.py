@@ -221,6 +221,11 @@ async def test_settings_changed_while_running(autojump_clock: MockClock) -> None
             assert (await peer.ask(change)).code == 0
             refused = await peer.ask(send_request("orders", bytes(100)))
             assert (refused.code, refused.ext_fields["MSG_REGION"]) == (ResponseCode.MESSAGE_ILLEGAL, "moved")
+            await peer.ask(Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=6000000\n"))
+            await peer.send("orders", bytes(5_000_000))
+            fixed = await peer.ask(Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"flushDiskType=SYNC_FLUSH\nregionId=elsewhere\n"))
+            assert (fixed.code, broker.config.region_id) == (ResponseCode.SYSTEM_ERROR, "moved")
+            assert "flushDiskType can not change while the broker runs: it takes effect after a restart" in (fixed.remark or "")
             await peer.ask(Command(RequestCode.UPDATE_BROKER_CONFIG, body=b"startAcceptSendRequestTimeStamp=9999999999999\n"))
             assert (await peer.ask(send_request("orders", b"x"))).code == ResponseCode.SYSTEM_ERROR
             nursery.cancel_scope.cancel()

@@ -10,10 +10,11 @@ from trio.testing import MockClock
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
-from support.broker import Peer, open_broker, pull_request
+from support.broker import Peer, open_broker, pull_request, send_request
 
 SECONDS = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 
@@ -164,3 +165,34 @@ def test_levels() -> None:
     assert levels.clamp(7) == 3
     with pytest.raises(ConfigurationError):
         DelayLevels("1s,5s")
+
+
+@pytest.mark.real_time
+async def test_a_limit_of_sizes_that_was_lowered_keeps_nothing_back(tmp_path: Path) -> None:
+    with trio.fail_after(30):
+        async with open_broker(tmp_path, message_delay_level="1d") as (_broker, peer):
+            await peer.send("orders", b"x" * 5000, properties="DELAY\x011\x02")
+            await peer.send("orders", b"small", properties="DELAY\x011\x02")
+        # With a shorter level they are due at once.
+        async with open_broker(tmp_path, message_delay_level="0s", max_message_size=1000) as (broker, peer):
+            while broker.store.max_offset("orders", 0) < 2:
+                await trio.sleep(0.01)
+            assert [(await peer.pull("orders", offset))[0].body for offset in range(2)] == [b"x" * 5000, b"small"]
+            assert (await peer.ask(send_request("orders", b"x" * 5000))).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("status", [PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED])
+async def test_what_can_never_be_put_is_named_and_skipped(
+    status: PutStatus, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            store, put = broker.store, broker.store.put
+            await peer.send("orders", b"impossible", properties="DELAY\x011\x02")
+            await peer.send("orders", b"behind", properties="DELAY\x011\x02")
+            monkeypatch.setattr(store, "put", lambda message: PutResult(status) if message.body == b"impossible" else put(message))
+            await trio.sleep(1.1)
+            assert [message.body for message in await peer.pull("orders")] == [b"behind"]
+            assert broker.context.schedule.offset(1) == 2
+            assert status.name in caplog.text
+            assert "orders" in caplog.text
