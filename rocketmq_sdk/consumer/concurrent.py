@@ -274,8 +274,10 @@ class ConcurrentService:
             if await self._give_back(message, delay_level):
                 process_queue.finish(message)
             else:
-                message.reconsume_times += 1
                 process_queue.defer()
+                if process_queue.withdrawn:
+                    continue  # it holds the offset back, so the next owner gets it
+                message.reconsume_times += 1
                 heapq.heappush(self._deferred, (trio.current_time() + RECONSUME_DELAY, next(self._order), process_queue, message))
                 self._sweep.set()
 

@@ -72,6 +72,11 @@ def _consume_from(_instance: object, field: "attrs.Attribute[ConsumeFrom]", valu
         raise ConfigurationError(f"{field.name} is {value!r}; give a member of ConsumeFrom")
 
 
+def _check_strategy(_instance: object, _field: object, value: AllocateStrategy) -> None:
+    if not hasattr(value, "allocate") or not hasattr(value, "name"):
+        raise ConfigurationError(f"strategy is {value!r}; give an allocation strategy, for example Average() of rocketmq_sdk.consumer.assign.average")
+
+
 def _timestamp(value: datetime | int | None) -> int | None:
     return None if value is None else epoch_milliseconds(value)
 
@@ -98,7 +103,7 @@ class PushConfig:
     max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
     concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
     consume_timeout: float = _duration(15 * 60.0)
-    strategy: AllocateStrategy = attrs.field(factory=Average)
+    strategy: AllocateStrategy = attrs.field(factory=Average, validator=_check_strategy)
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=_between(1, 65535))
     pull_threshold_for_queue: int = attrs.field(default=1000, validator=_between(1, 65535))
     pull_threshold_size_for_queue: int = attrs.field(default=100 * MIB, validator=_between(1, 1024 * MIB))

@@ -124,8 +124,8 @@ class Member(ConsumerCallbacks):
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
             self._service.start(nursery)
-            balancing = trio.CancelScope()
-            nursery.start_soon(self._balance, balancing, nursery)
+            balancing, balanced = trio.CancelScope(), trio.Event()
+            nursery.start_soon(self._balance, balancing, balanced, nursery)
             nursery.start_soon(self._commit_forever)
             with trio.move_on_after(FIRST_ROUND):
                 await self._rebalancer.first_round.wait()
@@ -133,6 +133,8 @@ class Member(ConsumerCallbacks):
             task_status.started()
             await self._closing.wait()
             balancing.cancel()
+            # An answer that is there already still lets the task take one queue more.
+            await balanced.wait()
             await self._rebalancer.close(self._grace)
             nursery.cancel_scope.cancel()
 
@@ -160,9 +162,10 @@ class Member(ConsumerCallbacks):
             self._introduced = trio.current_time()
             await self._client.heartbeat_now()
 
-    async def _balance(self, scope: trio.CancelScope, nursery: trio.Nursery) -> None:
+    async def _balance(self, scope: trio.CancelScope, ended: trio.Event, nursery: trio.Nursery) -> None:
         with scope:
             await self._rebalancer.run(nursery)
+        ended.set()
 
     async def _commit_forever(self) -> None:
         while True:
@@ -172,7 +175,7 @@ class Member(ConsumerCallbacks):
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""
         rebalancer, service = self._rebalancer, self._service
-        caches = [owned.process_queue for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values())]
+        caches = [cache for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values()) for cache in owned.process_queues]
         return ConsumerStatistics(
             queues=tuple(sorted(rebalancer.owned)),
             cached_messages=sum(cache.message_count for cache in caches),

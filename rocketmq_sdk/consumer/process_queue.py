@@ -31,6 +31,7 @@ class ProcessQueue:
         "queue",
         "scheduled",
         "taken",
+        "withdrawn",
     )
 
     def __init__(self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None) -> None:
@@ -43,6 +44,7 @@ class ProcessQueue:
         self.deferred = 0
         self.byte_count = 0
         self.scheduled = False
+        self.withdrawn = False
         self._last_offset = next_offset
         self._room: trio.Event | None = None
         self._drained: trio.Event | None = None
@@ -132,7 +134,8 @@ class ProcessQueue:
         self.again.append(message)
 
     def withdraw(self) -> None:
-        """Forget what no listener has; the taken messages stay, to be finished."""
+        """Forget what no listener has; the taken messages stay, to be finished, but none of them goes to a listener again."""
+        self.withdrawn = True
         self.byte_count -= sum([len(message.body) for message in self.pending])
         if self.pending:
             self.next_offset = self.pending[0].offset

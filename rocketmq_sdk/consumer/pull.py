@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
-from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, RouteError, SubscriptionError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    CodecMissingError,
+    FieldError,
+    GroupNotFoundError,
+    RemoteProtocolError,
+    RocketMQError,
+    RouteError,
+    SubscriptionError,
+)
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.model.route import MASTER_ID
@@ -36,6 +46,8 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 FLOW_CONTROL_DELAY: Final = 0.02
 """Seconds to wait when a broker asks for a pause."""
+UNDECODABLE: Final = Backoff(first=1.0, limit=60.0, jitter=0.0)
+"""Pauses between tries of a message that can not be decoded."""
 _AT_ONCE: Final = 0.005
 """An answer that brings nothing new within these seconds is followed by a pause instead of the next pull."""
 
@@ -60,12 +72,17 @@ class QueuePuller:
         self, context: PullContext, queue: "MessageQueue", subscription: "SubscriptionData", first_offset: int, limits: "FlowLimits"
     ) -> None:
         self.process_queue = ProcessQueue(queue, first_offset, limits)
+        self.former: list[ProcessQueue] = []
+        """Process queues from before a correction of the offset that listeners still work on."""
         self._context = context
         self._queue = queue
         self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         self._is_retry = queue.topic == retry_topic(context.group)
         self._broker_id = MASTER_ID
         self._complaint = ""
+        self._undecodable: int | None = None
+        self._undecoded = 0
+        self._single = 0
         config = context.config
         self._flags = PullSysFlag.SUSPEND | (PullSysFlag.SUBSCRIPTION if config.post_subscription_when_pull else 0)
         self._header = PullMessageRequestHeader(
@@ -94,9 +111,14 @@ class QueuePuller:
             try:
                 result = await self._pull()
             except RocketMQError as error:
-                await self._after_error(error)
+                if isinstance(error, CodecMissingError | RemoteProtocolError) and not isinstance(error, FieldError):
+                    await self._after_undecodable(error)
+                else:
+                    await self._after_error(error)
                 continue
             self._complaint = ""
+            if self._single:
+                self._leave_single(len(result.messages))
             self._broker_id = result.suggest_broker_id
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 await self._correct(result.next_begin_offset)
@@ -143,10 +165,39 @@ class QueuePuller:
         )
         self._context.service.withdraw(old)
         again = offset == old.next_offset
+        self.former = [former for former in (*self.former, old) if former.in_flight]
         self.process_queue = ProcessQueue(self._queue, offset, old.limits)
         await self._context.offsets.commit(self._queue, offset, confirmed=True)
         if again:
             await trio.sleep(self._context.config.pull_time_delay_when_exception)
+
+    # Apache's client ends such a pull in its callback and tries again after three seconds, for ever. Here one message at a time is asked for, so that
+    # the good ones in front are delivered and the offset of the bad one is known. It is never left out: whether it may be is not ours to say.
+    async def _after_undecodable(self, error: RocketMQError) -> None:
+        """An answer holds a message that can not be decoded: find it, tell of it once, and try it ever more seldom."""
+        config, queue, header = self._context.config, self._queue, self._header
+        offset = header.queue_offset
+        if header.max_msg_nums > 1:
+            self._single = config.pull_batch_size
+            header.max_msg_nums = 1
+            return
+        if offset != self._undecodable:
+            self._undecodable, self._undecoded = offset, 0
+            logger.warning(
+                "group %s: the message of topic %s at broker %s, queue %d, offset %d can not be decoded: %s. The queue stands still in front of it. "
+                "Install what is missing and start again, or set the group's offset to %d to leave the message out.",
+                self._context.group, queue.topic, queue.broker_name, queue.queue_id, offset, error, offset + 1,
+            )  # fmt: skip
+        self._undecoded += 1
+        await trio.sleep(UNDECODABLE.delay(self._undecoded - 1))
+
+    def _leave_single(self, found: int) -> None:
+        """Messages came while one at a time was asked for: go back to full pulls when as many have come as a full pull brings, or the bad one has."""
+        self._single = max(self._single - max(found, 1), 0)
+        if self._undecodable is not None and self._header.queue_offset >= self._undecodable:
+            self._undecodable, self._single = None, 0
+        if not self._single:
+            self._header.max_msg_nums = self._context.config.pull_batch_size
 
     async def _after_error(self, error: RocketMQError) -> None:
         context = self._context

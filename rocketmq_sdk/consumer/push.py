@@ -90,6 +90,8 @@ class PushConsumer:
 
 
 def _checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[str, tuple[str | None, str]]:
+    if not isinstance(subscriptions, Mapping):
+        raise ConfigurationError(f"subscriptions is {subscriptions!r}; give topics with their expressions, as in {{'orders': '*'}}")
     if not subscriptions:
         raise ConfigurationError("subscriptions is empty; name at least one topic")
     checked: dict[str, tuple[str | None, str]] = {}

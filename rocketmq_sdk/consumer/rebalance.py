@@ -34,21 +34,27 @@ MINIMUM_PAUSE: Final = 0.1
 
 
 class OwnedQueue:
-    """One queue of this member: its pull loop, the scope around it, and whether its task has ended."""
+    """One queue of this member: its pull loop, the scopes around it and around the wait for its listeners, and whether its task has ended."""
 
-    __slots__ = ("ended", "puller", "pulling", "queue", "reset_to")
+    __slots__ = ("draining", "ended", "puller", "pulling", "queue", "reset_to")
 
     def __init__(self, queue: "MessageQueue", puller: QueuePuller) -> None:
         self.queue = queue
         self.puller = puller
         self.pulling = trio.CancelScope()
+        self.draining = trio.CancelScope()
         self.ended = trio.Event()
         self.reset_to: int | None = None
 
     @property
     def process_queue(self) -> "ProcessQueue":
-        """What is cached of the queue."""
+        """What is cached of the queue, and counts for its offset."""
         return self.puller.process_queue
+
+    @property
+    def process_queues(self) -> "tuple[ProcessQueue, ...]":
+        """The same, and in front of it what listeners still work on from before a correction of the offset."""
+        return (*self.puller.former, self.puller.process_queue)
 
 
 class Rebalancer:
@@ -92,8 +98,14 @@ class Rebalancer:
                     unreachable.add(queue.broker_name)
 
     async def close(self, grace: float) -> None:
-        """Give up all queues; returns when each is committed. `grace` bounds how long running listeners may take."""
+        """Give up all queues; returns when each is committed. `grace` bounds how long running listeners may take from now on.
+
+        Call it when `run` has ended: until then queues may be added.
+        """
         self._grace = grace
+        latest = trio.current_time() + grace
+        for owned in self.leaving.values():
+            owned.draining.deadline = min(owned.draining.deadline, latest)
         for owned in list(self.owned.values()):
             self._revoke(owned)
         for owned in list(self.leaving.values()):
@@ -214,15 +226,18 @@ class Rebalancer:
     async def _give_up(self, owned: OwnedQueue) -> None:
         """Let running listeners finish, and commit how far the queue was consumed."""
         context, process_queue = self._context, owned.process_queue
-        context.service.withdraw(process_queue)
+        process_queues = owned.process_queues
+        for each in process_queues:
+            context.service.withdraw(each)
         committed = process_queue.commit_offset
         if owned.reset_to is None and process_queue.in_flight:
             # The next owner may start right now: the sooner it knows, the fewer messages are delivered twice.
             await context.offsets.commit(owned.queue, committed, confirmed=False)
-        with trio.move_on_after(self._grace):
-            await process_queue.wait_drained()
-        context.service.interrupt(process_queue)
-        # Again, because a send-back may have failed meanwhile.
-        context.service.withdraw(process_queue)
+        owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
+        with owned.draining:
+            for each in process_queues:
+                await each.wait_drained()
+        for each in process_queues:
+            context.service.interrupt(each)
         final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
         await context.offsets.commit(owned.queue, final, confirmed=True)

@@ -173,3 +173,31 @@ async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_tim
     assert returned == [0]
     assert cache.commit_offset == 1
     assert service.timed_out == 1
+
+
+async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again(autojump_clock: MockClock) -> None:
+    calls: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        calls.append(message.offset)
+        await trio.sleep(1 if message.offset else 60)
+        raise ValueError("as the test wants it")
+
+    async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        return False
+
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=not_taken_back)
+    (cache,) = queues(1)
+    fill(cache, 2)
+    service.add(cache)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            await trio.sleep(0.5)
+            service.withdraw(cache)
+            await cache.wait_drained()
+            assert trio.current_time() >= 60
+            assert (service.waiting_for_retry, cache.commit_offset, cache.in_flight) == (0, 0, 0)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+    assert sorted(calls) == [0, 1]

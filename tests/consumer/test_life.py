@@ -8,12 +8,15 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.consumer.rebalance import Rebalancer
+from rocketmq_sdk.consumer.start_offset import StartOffsets
 from rocketmq_sdk.errors import BrokerError, RocketMQError
 from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
 from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, Switch, committed, open_sender, until
 
@@ -197,3 +200,82 @@ async def test_over_tcp(collector: Collector, encoding: str) -> None:
         ):
             await until(lambda: len(collector.bodies) == 100, 20)
         assert sum(committed(broker, "billing", "orders")) == 100
+
+
+async def test_leaving_in_a_hurry_shortens_the_grace_of_queues_that_are_going_already(autojump_clock: MockClock) -> None:
+    started, quick = 0, trio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        nonlocal started
+        started += 1
+        if message.body == b"quick":
+            await quick.wait()
+        else:
+            await trio.sleep_forever()
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+        await sender.create_topic("orders", 2)
+        for queue in (0, 1):
+            await sender.send("orders", "quick", "slow", queue=queue)
+        with trio.CancelScope() as scope:
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, revoke_grace=100) as one:
+                await until(lambda: started == 4)
+
+                async def other() -> None:
+                    async with PushConsumer(
+                        "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=trio.Event().wait, persist_consumer_offset_interval=1000
+                    ):
+                        await trio.sleep_forever()
+
+                nursery.start_soon(other)
+                await until(lambda: len([queue for queue in one.statistics().queues if queue.topic == "orders"]) == 1)
+                quick.set()
+                await trio.sleep(0.1)
+                began = trio.current_time()
+                scope.cancel()
+        assert trio.current_time() - began < 1
+        assert committed(broker, "billing", "orders", 2) == [1, 1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_queue_that_comes_just_when_the_block_ends_is_given_up_too(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = trio.Event()
+
+    async def first_offset(_self: StartOffsets, _queue: MessageQueue) -> int:
+        await gate.wait()
+        return 7
+
+    monkeypatch.setattr(StartOffsets, "first_offset", first_offset)
+    # Which of two tasks that are ready goes first is random in trio.
+    for attempt in range(12):
+        gate = trio.Event()
+        async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+            await sender.create_topic("orders", 1)
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=Collector()) as consumer:
+                gate.set()
+            assert consumer.statistics().queues == (), attempt
+
+
+async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected(autojump_clock: MockClock) -> None:
+    listener = Slow(5)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
+        moved = False
+
+        def move_once(channel: Channel, request: Command) -> Any:
+            nonlocal moved
+            if listener.bodies and not moved and request.ext_fields["topic"] == "orders":
+                moved = True
+                header = PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=2, min_offset=0, max_offset=2)
+                return Command.response(ResponseCode.PULL_OFFSET_MOVED, header)
+            return pull(channel, request)
+
+        broker.handler.handlers[RequestCode.PULL_MESSAGE] = move_once
+        await sender.send("orders", "a", "b", queue=0)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener) as consumer:
+            await until(lambda: moved, 1)
+            await trio.sleep(0.5)
+            assert consumer.statistics().in_flight == 2
+        assert (listener.done, listener.cancelled) == (2, 0)
+        assert committed(broker, "billing", "orders", 1) == [2]
