@@ -108,19 +108,22 @@ class IndexFile:
         self._heads = heads
         self._dirty_pages = bytearray((self.slot_count + _PAGE_SLOTS - 1) // _PAGE_SLOTS)
 
+    def prepare(self) -> None:
+        """Read what adding entries needs; else the first `put` does. Raises `StoreError`."""
+        if self._heads is None and not self.full:
+            self._load_heads()
+
     def _load_heads(self) -> memoryview:
         """Read the slots; holes of the file stay untouched memory."""
         heads = memoryview(bytearray(self.slot_count * SLOT_SIZE))
         for low, high in self.file.data_ranges(HEADER_SIZE, self._entries_at):
-            heads[low - HEADER_SIZE : high - HEADER_SIZE] = self.file.pread(high - low, low)
+            start = (low - HEADER_SIZE) // SLOT_SIZE * SLOT_SIZE
+            end = min((high - HEADER_SIZE + SLOT_SIZE - 1) // SLOT_SIZE * SLOT_SIZE, len(heads))
+            slots = array("i", self.file.pread(end - start, HEADER_SIZE + start))
+            if _SWAPPED:
+                slots.byteswap()
+            heads[start:end] = memoryview(slots).cast("B")
         found = heads.cast("i")
-        if _SWAPPED:
-            for low in range(0, self.slot_count, _PAGE_SLOTS):
-                part = found[low : low + _PAGE_SLOTS]
-                if any(part):
-                    swapped = array("i", part)
-                    swapped.byteswap()
-                    part[:] = memoryview(swapped)
         self._use_heads(found)
         return found
 

@@ -57,6 +57,7 @@ class IndexService:
         self._unsynced: list[IndexFile] = []
         self._directory_changed = False
         self._made = 0
+        self._made_for = 0
         self.files: list[IndexFile] = []
         self.loading_at: int | None = None
         """The time while the store loads, which happens in a thread, where the clock can not be asked."""
@@ -89,13 +90,15 @@ class IndexService:
                 self.files.append(file)
             else:
                 self._remove(file)
+        if self.enabled and self.files:
+            self.files[-1].prepare()
         self._resume()
         self.complete = clean and bool(self.files) and not self.files[-1].full
 
     def _resume(self) -> None:
         """Go on behind the last entry; the record it belongs to may have entries that are missing."""
         self._pending.clear()
-        self.next_position = self.files[-1].end_offset if self.files else 0
+        self.next_position = self._made_for = self.files[-1].end_offset if self.files else 0
         self._made = 0
         for file in reversed(self.files):
             if file.end_offset == self.next_position:
@@ -146,8 +149,10 @@ class IndexService:
         """Make the entries of one message; those that a failed call made are not made again. Raises `StoreError`."""
         file = self._current()
         hashes = self._hasher.hashes(topic, properties)
-        if self._made:
-            hashes = hashes[self._made :]
+        if position != self._made_for:
+            self._made = 0
+            self._made_for = position
+        hashes = hashes[self._made :]
         self._made += (made := file.put(hashes, position, store_timestamp))
         while made < len(hashes):
             file = self._roll(file)

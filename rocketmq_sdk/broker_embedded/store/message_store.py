@@ -17,7 +17,9 @@ from typing import Self
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.batch import batch_records
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.clean_stop import write_note
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
@@ -59,7 +61,6 @@ ABORT_PATH = "abort"
 MAX_RECORD_EXTRA = 65_536
 DEFAULT_MAX_BYTES = 134_217_728
 MAX_TIME = (1 << 63) - 1
-_QUERY_ROUNDS = 3
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, str]
 
@@ -176,6 +177,7 @@ class MessageStore:
             _log.error("the store is closed without a clean stop: %s", error)
 
     def _remove_abort(self) -> None:
+        write_note(self.files, self._log.position, self._table)
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
 
@@ -364,7 +366,7 @@ class MessageStore:
         first = queue.next_offset
         try:
             start = log.make_room(total)
-            records = self._batch_records(queue, message, items, start, now)
+            records = batch_records(queue, message, items, start, now, message.store_host or self._store_host)
             log.append(b"".join(records), start + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)
@@ -376,32 +378,6 @@ class MessageStore:
         positions = list(accumulate(map(len, records[:-1]), initial=start))
         self._dispatch_batch(queue, first, now, positions, records, [properties for _flag, _body, properties in items])
         return PutResult(PutStatus.PUT_OK, start, log.position - start, first, now, len(items), positions)
-
-    def _batch_records(
-        self, queue: ConsumeQueue, message: MessageToStore, items: list[tuple[int, bytes, bytes]], position: int, now: int
-    ) -> list[bytes]:
-        """The records of a batch that begins at a position."""
-        records: list[bytes] = []
-        for offset, (flag, body, properties) in enumerate(items, queue.next_offset):
-            record = encode_record(
-                queue.topic_bytes,
-                body,
-                properties,
-                queue_id=message.queue_id,
-                flag=flag,
-                queue_offset=offset,
-                physical_offset=position,
-                sys_flag=message.sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_timestamp=now,
-                store_host=message.store_host or self._store_host,
-                reconsume_times=message.reconsume_times,
-                prepared_offset=0,
-            )
-            records.append(record)
-            position += len(record)
-        return records
 
     def _dispatch_batch(
         self, queue: ConsumeQueue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
@@ -585,26 +561,11 @@ class MessageStore:
         At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares hashes only: the caller has to look whether the key is there.
         Raises `StoreError` when a file can not be read.
         """
-        text = query_text(topic, key, index_type)
         limit = min(max_count, self.config.max_msgs_num_batch)
-        records: list[bytes] = []
-        found: list[int] = []
-        last = end
-        for _round in range(_QUERY_ROUNDS):
-            positions = sorted(await self._index.positions(text, limit, begin, last))
-            if not positions:
-                break
-            for position, record in zip(positions, await self._records_at(positions), strict=True):
-                if record is not None:
-                    records.append(record)
-                    found.append(position)
-            if records:
-                break
-            first = self._log.store_time_at(positions[0])
-            last = first if first >= 0 else last
-            if last < begin:
-                break
-        return QueryResult(records, found, *self._index.last_update)
+        positions = sorted(await self._index.positions(query_text(topic, key, index_type), limit, begin, end))
+        answers = zip(positions, await self._records_at(positions), strict=True) if positions else ()
+        found = {position: record for position, record in answers if record is not None}
+        return QueryResult(list(found.values()), list(found), *self._index.last_update)
 
     async def _records_at(self, positions: list[int]) -> list[bytes | None]:
         with self.reading(positions[0]):

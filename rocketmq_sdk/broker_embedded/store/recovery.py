@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator
 
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
@@ -107,12 +108,17 @@ class Recovery:
                 self._index.truncate(0)
             log.start_at(0)
             return 0
-        first = self._first_file(clean)
+        end = self._trusted_end() if clean else None
+        first = self._first_file(clean) if end is None else -1
+        start = log.queue.files[first].start if end is None else end
         if not clean:
-            self._table.forget_from(log.queue.files[first].start)
+            self._table.forget_from(start)
         if self._index is not None and not self._index.complete:
-            self._catch_up_index(log.queue.files[first].start)
-        end = self._scan(first)
+            self._catch_up_index(start)
+        if end is None:
+            end = self._scan(first)
+        else:
+            self.scanned_from = end
         self._table.truncate(end)
         if self._index is not None and self._index.truncate(end):
             self._catch_up_index(end)
@@ -141,6 +147,27 @@ class Recovery:
         self._table.settle()
         if noted is not None:
             forget_note(queue.store_files)
+
+    def _trusted_end(self) -> int | None:
+        """The end of the log as the last stop noted it, if everything that can be seen without reading the log agrees."""
+        files = self._log.queue.files
+        end = noted_end(self._log.queue.store_files, self._table)
+        if end is None or not files[0].start <= end <= files[-1].end:
+            return None
+        for _record in self._scanner.records(end):
+            return None
+        if self._scanner.end != end:
+            return None
+        queue = max(self._table, key=lambda queue: queue.max_physical, default=None)
+        unit = None if queue is None else queue.unit(queue.max_offset - 1)
+        if queue is None or unit is None or queue.max_physical > end:
+            return None
+        position, size, _code = unit
+        file = self._log.queue.find(position)
+        data = b"" if file is None else file.read(position, size)
+        head = check_record(data, 0, position, {}, check_crc=True)
+        wanted = (size, queue.topic, queue.queue_id, queue.max_offset - 1)
+        return end if head is not None and (head.size, head.topic, head.queue_id, head.queue_offset) == wanted else None
 
     def _first_file(self, clean: bool) -> int:
         files = self._log.queue.files
