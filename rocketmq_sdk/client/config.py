@@ -77,6 +77,11 @@ def _check_ip(_instance: object, _field: object, value: str | None) -> None:
         pack_host(value, 0)
 
 
+def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) -> None:
+    if value is not None and not isinstance(value, ssl.SSLContext):
+        raise ConfigurationError(f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()")
+
+
 @attrs.frozen(kw_only=True)
 class ClientConfig:
     """What a client needs to know before it starts.
@@ -95,7 +100,7 @@ class ClientConfig:
     api_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     connect_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     header_encoding: HeaderEncoding = attrs.field(default=HeaderEncoding.JSON, converter=header_encoding_of)
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | None = attrs.field(default=None, validator=_check_tls)
 
 
 CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))

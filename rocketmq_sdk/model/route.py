@@ -81,7 +81,7 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not separator or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise ConfigurationError(f"{address!r} is not an address; write host:port")
+        raise ConfigurationError(f"{address!r} is not an address; write host:port, with a port from 0 to 65535")
     return host, int(port)
 
 

@@ -256,7 +256,7 @@ class SendLoop:
         if handle.stored is not None:
             self.finish(handle, handle.stored, None)
         else:
-            self.finish(handle, None, SendTimeout(f"{handle!r} used up its time", outcome_unknown=handle.unknown))
+            self.finish(handle, None, SendTimeout(_used_up(handle), outcome_unknown=handle.unknown))
 
     def finish(self, handle: "SendHandle", result: SendResult | None, error: Exception | None) -> None:
         """End a message: with a result if there is one, else with an error that says whether it may be stored all the same."""
@@ -279,6 +279,12 @@ class SendLoop:
 
     def _monotonic_ms(self) -> int:
         return int(trio.current_time() * 1000)
+
+
+def _used_up(handle: "SendHandle") -> str:
+    """What became of a message whose time is up."""
+    outcome = "it may be stored all the same" if handle.unknown else "it is not stored"
+    return f"the message {handle.message_id} to topic {handle.topic.topic!r} used up its time; {outcome}"
 
 
 def _send_result(handle: "SendHandle", target: "Target", response: Command, status: SendStatus) -> SendResult:

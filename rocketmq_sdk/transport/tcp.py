@@ -25,8 +25,19 @@ async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIME
         try:
             return await trio.open_tcp_stream(host, port)
         except (OSError, ValueError) as error:  # ValueError: a host name that can not be one
-            raise ConnectError(f"can not connect to {address}: {error}", address=address) from error
+            raise ConnectError(f"can not connect to {address}: {_reason(error)}", address=address) from error
     raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said; trio wraps it once for each address that it tried."""
+    while isinstance(error.__cause__, OSError):
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_reason(inner) for inner in error.exceptions))
+    if isinstance(error.__cause__, BaseExceptionGroup):
+        return _reason(error.__cause__)
+    return str(getattr(error, "strerror", None) or error).rpartition("): ")[2]  # trio puts the address in front, which is named already
 
 
 def can_send_now(stream: trio.abc.Stream) -> bool:
