@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")"
 python="${PYTHON:-python3}"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
 exec .venv/bin/python -m pytest "$@"
