@@ -261,21 +261,22 @@ async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
-        moved = False
+        pulls = 0
 
-        def move_once(channel: Channel, request: Command) -> Any:
-            nonlocal moved
-            if listener.bodies and not moved and request.ext_fields["topic"] == "orders":
-                moved = True
-                header = PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=2, min_offset=0, max_offset=2)
-                return Command.response(ResponseCode.PULL_OFFSET_MOVED, header)
-            return pull(channel, request)
+        async def moved() -> Command:
+            await until(lambda: len(listener.bodies) == 2)
+            header = PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=2, min_offset=0, max_offset=2)
+            return Command.response(ResponseCode.PULL_OFFSET_MOVED, header)
 
-        broker.handler.handlers[RequestCode.PULL_MESSAGE] = move_once
+        def move_the_second(channel: Channel, request: Command) -> Any:
+            nonlocal pulls
+            pulls += request.ext_fields["topic"] == "orders"
+            return moved if pulls == 2 and request.ext_fields["topic"] == "orders" else pull(channel, request)
+
+        broker.handler.handlers[RequestCode.PULL_MESSAGE] = move_the_second
         await sender.send("orders", "a", "b", queue=0)
         async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener) as consumer:
-            await until(lambda: moved, 1)
-            await trio.sleep(0.5)
+            await until(lambda: pulls == 3, 2)
             assert consumer.statistics().in_flight == 2
         assert (listener.done, listener.cancelled) == (2, 0)
         assert committed(broker, "billing", "orders", 1) == [2]
