@@ -1,5 +1,6 @@
 """The embedded broker: a name server and a broker in this process, and the root where all their parts are put together."""
 
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -34,6 +35,8 @@ from rocketmq_sdk.transport.tcp import open_tcp_listeners
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
     from rocketmq_sdk.remoting.channel import Channel, Handler
+
+logger = logging.getLogger(__name__)
 
 MEMORY: Final = ":memory:"
 CLOSE_TIMEOUT: Final = 10.0
@@ -287,9 +290,12 @@ class EmbeddedBroker:
         await self._housekeeping.persist_all()
 
     def _channel_closed(self, channel: "Channel") -> None:
-        self.context.held_pulls.channel_closed(channel)
-        self.context.consumers.channel_closed(channel)
-        self.context.producers.channel_closed(channel)
+        """Each table forgets the channel, whatever happens in the others."""
+        for table in (self.context.held_pulls, self.context.consumers, self.context.producers):
+            try:
+                table.channel_closed(channel)
+            except Exception:
+                logger.exception("%s failed over the closed channel of %s", type(table).__name__, channel.remote_address)
 
 
 async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -8,11 +8,13 @@ A connection that closes leaves its groups at once. One that stays silent for th
 here the others are told, since they would find out in at most 20 s anyway.
 """
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.managers.clients import ClientChannel
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
     from rocketmq_sdk.protocol.subscription import SubscriptionData
     from rocketmq_sdk.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
 
 
 class ConsumerGroup:
@@ -154,8 +158,14 @@ class ConsumerManager:
 
     def _leave(self, channel: "Channel", name: str) -> None:
         group = self._groups.get(name)
-        if group is None or group.channels.pop(channel, None) is None:
-            return
+        if group is not None and self._remove(channel, group):
+            self._tell(group)
+
+    def _remove(self, channel: "Channel", group: ConsumerGroup) -> bool:
+        """Take a member out without telling the others; whether it was one."""
+        name = group.name
+        if group.channels.pop(channel, None) is None:
+            return False
         member_of = self._memberships.get(channel)
         if member_of is not None:
             member_of.discard(name)
@@ -163,15 +173,20 @@ class ConsumerManager:
                 del self._memberships[channel]
         if not group.channels:
             del self._groups[name]
-        self._tell(group)
+        return True
 
     def _tell(self, group: ConsumerGroup) -> None:
         if not group.notifies or group.broadcasting or not self._notify():
             return
         for channel in list(group.channels):
-            if not channel.closed:
-                header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+            if channel.closed:
+                continue
+            header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
+            try:
                 channel.send_oneway(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+            except RocketMQError as error:
+                # A channel that is closing or does not read; the others are told, and this one learns of it when it asks again.
+                logger.debug("%s is not told of changed members of %s: %s", channel.remote_address, group.name, error)
 
     def expire(self, timeout: float) -> list["Channel"]:
         """Forget members that were silent for more than `timeout` seconds; their connections."""
@@ -179,6 +194,7 @@ class ConsumerManager:
         silent = {
             channel: None for group in self._groups.values() for channel, client in group.channels.items() if client.last_update < limit
         }
-        for channel in silent:
-            self.channel_closed(channel)
+        for group in list(self._groups.values()):
+            if [channel for channel in silent if self._remove(channel, group)]:
+                self._tell(group)
         return list(silent)

@@ -1,14 +1,20 @@
 """Membership of consumers and producers: who is told what, and when a client is gone."""
 
+import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
+from rocketmq_sdk.broker_embedded.managers.clients import ClientChannel
+from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.bodies.groups import ConsumerList
-from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
+from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
+from support.administration import FakeChannel, FixedClock
 from support.broker import Peer, connect, heartbeat, open_broker, subscription
 
 
@@ -144,3 +150,64 @@ async def test_groups_that_may_not_be_made_are_skipped(autojump_clock: MockClock
             assert broker.context.consumers.group("CG") is None
             answer = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="CG")
             assert (answer.code, answer.remark) == (1, "no consumer for this group, CG")
+
+
+async def test_members_that_end_in_one_moment_leave_nobody_behind(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, third), trio.open_nursery() as nursery:
+            consumers = broker.context.consumers
+            first, second = await connect(broker, nursery), await connect(broker, nursery)
+            for peer, client_id, groups in ((first, "A", ("g1", "g2")), (second, "B", ("g1", "g2")), (third, "C", ("g2",))):
+                for group in groups:
+                    await peer.ask(heartbeat(client_id, group, subscription("a")))
+            assert (consumers.client_ids("g1"), consumers.client_ids("g2")) == (["A", "B"], ["A", "B", "C"])
+            async with trio.open_nursery() as closing:
+                closing.start_soon(first.channel.aclose)
+                closing.start_soon(second.channel.aclose)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (consumers.client_ids("g1"), consumers.client_ids("g2")) == ([], ["C"])
+
+
+class ClosingChannel(FakeChannel):
+    """A channel that is not closed yet and takes nothing any more."""
+
+    def send_oneway(self, _command: Command) -> None:
+        raise ConnectError("the channel is closing", address=self.remote_address)
+
+
+def test_a_channel_that_takes_nothing_does_not_keep_others_from_leaving() -> None:
+    clock = FixedClock()
+    consumers = ConsumerManager(clock)
+    channels = [ClosingChannel(), ClosingChannel()]
+    groups = ["g1", "g2", "g3"]
+    for channel in channels:
+        for name in groups:
+            client = ClientChannel(channel, str(channel.channel_id), None, 0, clock.monotonic(), clock.now_ms())
+            consumers.register(channel, client, _consumer(name))
+    consumers.channel_closed(channels[0])
+    assert [len(consumers.client_ids(name)) for name in groups] == [1, 1, 1]
+    clock.time_ms += 200_000
+    assert consumers.expire(120) == [channels[1]]
+    assert list(consumers.groups()) == []
+
+
+def _consumer(group: str) -> ConsumerData:
+    return HeartbeatData.decode(heartbeat("c", group, subscription("a")).body).consumer_data_set[0]
+
+
+async def test_a_table_that_fails_over_a_closed_channel_keeps_the_others_from_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_channel: Channel) -> None:
+        raise ZeroDivisionError("injected")
+
+    with trio.fail_after(60):
+        async with open_broker() as (broker, _one), trio.open_nursery() as nursery:
+            peer = await connect(broker, nursery)
+            await peer.ask(heartbeat("c1", "CG", subscription("a")))
+            monkeypatch.setattr(broker.context.held_pulls.__class__, "channel_closed", lambda _self, channel: broken(channel))
+            await peer.channel.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.context.consumers.client_ids("CG") == []
+            assert "PullHolder failed over the closed channel" in caplog.text
+            monkeypatch.undo()
