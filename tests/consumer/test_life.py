@@ -222,8 +222,9 @@ async def test_leaving_in_a_hurry_shortens_the_grace_of_queues_that_are_going_al
                 await until(lambda: started == 4)
 
                 async def other() -> None:
+                    # It commits nothing: its listener never ends, and it persists offsets after the test only.
                     async with PushConsumer(
-                        "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=trio.Event().wait, persist_consumer_offset_interval=1000
+                        "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=Slow(1e6), persist_consumer_offset_interval=1000
                     ):
                         await trio.sleep_forever()
 
