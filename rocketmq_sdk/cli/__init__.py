@@ -1,4 +1,4 @@
-"""The command line: `rocketmq demo` and `rocketmq broker`.
+"""The command line: `rocketmq demo`, `rocketmq broker` and `rocketmq store`.
 
 Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not acceptable.
 """
@@ -7,6 +7,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 
@@ -15,6 +16,7 @@ __all__ = ["main"]
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client.")
+    parser.add_argument("--version", action="version", version=f"rocketmq-trio {version('rocketmq-trio')}")
     parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="least level to log (default: warning)")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -29,7 +31,23 @@ def _parser() -> argparse.ArgumentParser:
     broker.add_argument("--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)")
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
     broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help)
+    _add_store(commands)
     return parser
+
+
+def _add_store(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    store = commands.add_parser("store", help="look at, list or repair a store directory")
+    actions = store.add_subparsers(dest="action", required=True, metavar="ACTION")
+    verify = actions.add_parser("verify", help="check every record, queue unit and index entry; works while a broker has the directory open")
+    dump = actions.add_parser("dump", help="list the records of the log")
+    dump.add_argument("--topic", help="only records of this topic")
+    repair = actions.add_parser("repair", help="cut a torn end and build queues and index again from the log")
+    size_help = "mappedFileSizeConsumeQueue, if no queue file is left to tell it"
+    repair.add_argument("--queue-file-size", type=int, default=0, metavar="BYTES", help=size_help)
+    repair.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    for action in (verify, dump, repair):
+        action.add_argument("directory", metavar="DIR", help="the store directory (storePathRootDir)")
+        action.add_argument("--json", action="store_true", help="JSON on standard output")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from rocketmq_sdk.cli.demo import run_demo
 
             return run_demo(options.data, options.namesrv)
+        if options.command == "store":
+            from rocketmq_sdk.cli.store import run_store
+
+            return run_store(options)
         from rocketmq_sdk.cli.broker import run_broker
 
         return run_broker(options)

@@ -17,6 +17,8 @@ from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.verify import verify
+from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
@@ -172,6 +174,8 @@ def make_config(generator: Random) -> StoreConfig:
         flush_interval_consume_queue=generator.choice([20, 200]),
         flush_consume_queue_least_pages=generator.choice([0, 0, 2]),
         flush_consume_queue_thorough_interval=generator.choice([0, 400, 3000]),
+        max_hash_slot_num=10,
+        max_index_num=40,
         hot_bytes=generator.choice([4096, 65536]),
         allocation_step=4096,
     )
@@ -346,4 +350,6 @@ async def run_seed(seed: int) -> int:
             assert store.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok
             await store.flush()
             wanted.survived(*read_all(store))
+        findings = [finding for finding in verify(FileSystemReader(files)).findings if finding.kind != "properties"]
+        assert not findings, findings[:5]
     return crashes
