@@ -2,6 +2,7 @@
 
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -59,13 +60,14 @@ class EmbeddedBroker:
     `path` is the directory of a durable store, in the format of Apache's broker; None or ":memory:" keeps everything in memory, isolated from all
     other brokers and bounded by the setting `memory_limit` (None with the setting `store_path_root_dir` opens that directory). `listen` and
     `namesrv_listen` open TCP ports for the broker and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free one; without them
-    only this process can reach the broker, by passing it as `namesrv=`. Single settings are given by their Apache names in either spelling, as in
-    `flush_disk_type="SYNC_FLUSH"`; they change `config`.
+    only this process can reach the broker, by passing it as `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection decides,
+    as in Apache's permissive mode. Single settings are given by their Apache names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they
+    change `config`.
 
     Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when
     it can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is
-    left by an exception or a cancellation) and the time of the last sync. When a service of the broker fails, the block is cancelled and left with
-    one `RocketMQError` that names the service.
+    left by an exception or a cancellation) and the time of the last sync. All of it is tried; the first error comes out at the end, unless the block
+    was left by another one. When a service of the broker fails, the block is cancelled and left with one `RocketMQError` that names the service.
 
     All channels, local ones too, belong to the trio run in which the block was entered; use from another run raises a `RocketMQError`.
     """
@@ -76,6 +78,7 @@ class EmbeddedBroker:
         *,
         listen: str | int | None = None,
         namesrv_listen: str | int | None = None,
+        tls: ssl.SSLContext | None = None,
         config: BrokerConfig | None = None,
         clock: Clock | None = None,
         **settings: object,
@@ -85,6 +88,9 @@ class EmbeddedBroker:
         self._path = None if root is None or root == MEMORY else Path(root)
         self._listen = _parse_listen(listen)
         self._namesrv_listen = _parse_listen(namesrv_listen)
+        if tls is not None and not isinstance(tls, ssl.SSLContext):
+            raise ConfigurationError(f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate")
+        self._tls = tls
         self._clock = clock or TrioClock()
         self._running: AbstractAsyncContextManager[None] | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -170,14 +176,16 @@ class EmbeddedBroker:
             self._make_parts(store, packed, caller)
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
-                limit = ABANDON_TIMEOUT
+                limit, problems = ABANDON_TIMEOUT, list[Exception]()
                 try:
                     yield
                     limit = CLOSE_TIMEOUT
                 finally:
                     async with bounded_cleanup(limit):
-                        await self._close()
+                        await self._close(problems)
                     nursery.cancel_scope.cancel()
+            if problems:
+                raise problems[0]
 
     def _forget_run(self) -> None:
         self._token = None
@@ -237,8 +245,8 @@ class EmbeddedBroker:
         self.context.topics.on_change = self._registration.topic_changed
         self.context.registered = self._registration.waiting
         self._housekeeping = Housekeeping(self.context)
-        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed)
-        self.namesrv_server = RemotingServer(self.namesrv.handler)
+        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls)
+        self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
         store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival]
 
     def _identity(self) -> BrokerIdentity:
@@ -276,18 +284,33 @@ class EmbeddedBroker:
         finally:
             ended.set()
 
-    async def _close(self) -> None:
-        """Everything that leaving means, within the bound of the caller; each step is worth its while without the next ones."""
+    async def _close(self, problems: list[Exception]) -> None:
+        """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
+        persist = (self.context.offsets.persist, self.context.schedule.persist)
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (
+            self._release_held,
+            *persist,
+            self._registration.unregister,
+            self._stop_accepting,
+            self.server.aclose,
+            self.namesrv_server.aclose,
+            *persist,
+        )
+        for step in steps:
+            try:
+                await step()
+            except Exception as error:
+                logger.error("while closing %r: %s", self, error, exc_info=not isinstance(error, RocketMQError))
+                problems.append(error)
+
+    async def _release_held(self) -> None:
         self.context.held_pulls.release_all()
-        await self._housekeeping.persist_all()
-        await self._registration.unregister()
+
+    async def _stop_accepting(self) -> None:
         for scope, _ended in self._accepting:
             scope.cancel()
         for _scope, ended in self._accepting:
             await ended.wait()
-        for server in (self.server, self.namesrv_server):
-            await server.aclose()
-        await self._housekeeping.persist_all()
 
     def _channel_closed(self, channel: "Channel") -> None:
         """Each table forgets the channel, whatever happens in the others."""

@@ -263,6 +263,11 @@ class ReceivedMessage:
         return found
 
     @property
+    def properties_bytes(self) -> bytes:
+        """All properties as they came, undecoded."""
+        return self._properties_raw
+
+    @property
     def tags(self) -> str | None:
         """The tag, or None."""
         return self.properties.get(names.TAGS)

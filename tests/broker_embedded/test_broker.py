@@ -1,18 +1,23 @@
 """The embedded broker as a whole: opening, ports, directories, closing, failures."""
 
 import json
+import ssl
 import time
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+import trustme
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError, StoreLockedError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError, StoreError, StoreLockedError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.route import decode_route
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.source import TcpChannelSource
@@ -285,3 +290,68 @@ async def test_leaving_by_an_exception_takes_at_most_two_seconds(autojump_clock:
         async with EmbeddedBroker():
             pass
     assert trio.current_time() - begin <= 10.01
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("block_fails", [False, True])
+async def test_closing_tries_everything_although_a_file_can_not_be_written(block_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    async def failing(file: ConfigFile, _value: object) -> None:
+        await trio.lowlevel.checkpoint()
+        tried.append(file.name)
+        raise StoreError(f"No space left on device for {file.name}")
+
+    peer = Peer()
+    broker = EmbeddedBroker()
+
+    async def open_and_leave(home: EmbeddedBroker, namesrv: Peer, nursery: trio.Nursery) -> None:
+        nonlocal broker
+        async with EmbeddedBroker(listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b") as broker:
+            while "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body):
+                await trio.sleep(0.01)
+            assert broker.address is not None
+            peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+            broker.context.offsets.commit("CG", "orders", 0, 1)
+            broker.context.schedule.dirty = True
+            monkeypatch.setattr(ConfigFile, "save", failing)
+            if block_fails:
+                raise KeyError("mine")
+
+    with trio.fail_after(30):
+        async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
+            namesrv = await connect(home, nursery, namesrv=True)
+            with pytest.raises(KeyError if block_fails else StoreError, match="mine" if block_fails else "consumerOffset.json"):
+                await open_and_leave(home, namesrv, nursery)
+            assert set(tried) == {"consumerOffset.json", "delayOffset.json"}
+            assert "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+            await peer.channel.wait_closed()
+            assert broker.address is not None
+            with pytest.raises(ConnectError):
+                await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+            monkeypatch.undo()
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.real_time
+async def test_tls_and_plain_on_both_ports() -> None:
+    authority = trustme.CA()
+    server_context, client_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("localhost", "127.0.0.1").configure_cert(server_context)
+    authority.configure_trust(client_context)
+    with trio.fail_after(30):
+        async with EmbeddedBroker(listen=0, namesrv_listen=0, tls=server_context) as broker:
+            for tls in (client_context, None):
+                async with Producer("PG", namesrv=broker.namesrv_address, tls=tls) as producer:
+                    await producer.send(Message("orders", bytes(100_000)))
+            assert sum(broker.store.max_offset("orders", queue) for queue in range(8)) == 2
+            stranger = ssl.create_default_context()
+            async with trio.open_nursery() as nursery:
+                assert broker.address is not None
+                with pytest.raises(ConnectError):
+                    await TcpChannelSource(tls=stranger).open_channel(broker.address, Peer().handle, nursery)
+
+
+def test_what_is_no_tls_context_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"ssl\.SSLContext"):
+        EmbeddedBroker(tls=True)  # type: ignore[arg-type]

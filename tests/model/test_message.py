@@ -166,7 +166,9 @@ def test_received_without_properties() -> None:
 
 
 def test_received_properties_that_are_not_utf8() -> None:
-    assert received(b"a\x01\xff\x02").properties == {"a": "\ufffd"}
+    message = received(b"a\x01\xff\x02")
+    assert message.properties == {"a": "\ufffd"}
+    assert message.properties_bytes == b"a\x01\xff\x02"
 
 
 def test_received_times_and_text() -> None:

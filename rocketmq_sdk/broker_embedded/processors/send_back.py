@@ -101,7 +101,7 @@ class SendBackProcessor:
 
 def _copy(original: "ReceivedMessage", topic: str, queue_id: int, level: int) -> MessageToStore:
     """The copy with the properties that lead back to the original."""
-    text = original._properties_raw.decode("utf-8", "replace")
+    text = original.properties_bytes.decode("utf-8", "replace")
     if text and not text.endswith("\x02"):
         text += "\x02"
     first_topic = property_in_text(text, RETRY_TOPIC)

@@ -43,11 +43,6 @@ class Housekeeping:
             except StoreError as error:
                 logger.error("offsets could not be written; they will be tried again: %s", error)
 
-    async def persist_all(self) -> None:
-        """Write everything that waits to be written."""
-        await self._context.offsets.persist()
-        await self._context.schedule.persist()
-
     async def _expire(self) -> None:
         while True:
             await trio.sleep(SCAN_INTERVAL)

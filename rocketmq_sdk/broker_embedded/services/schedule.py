@@ -220,7 +220,7 @@ def _rebuild(waiting: "ReceivedMessage") -> MessageToStore:
 
     Raises `ValueError` when they do not say where it belongs.
     """
-    text = waiting._properties_raw.decode("utf-8", "replace")
+    text = waiting.properties_bytes.decode("utf-8", "replace")
     topic, queue_id = property_in_text(text, REAL_TOPIC), property_in_text(text, REAL_QID)
     if topic is None or queue_id is None:
         raise ValueError("it does not name its real topic and queue")
