@@ -49,15 +49,15 @@ class ConsumerCallbacks:
     def on_reset_offsets(self, topic: str, offsets: "dict[MessageQueue, int]") -> None:
         """An administrator resets the offsets of the group (220)."""
 
-    def consumer_status(self, topic: str) -> "dict[MessageQueue, int]":  # noqa: ARG002
+    def consumer_status(self, topic: str) -> "dict[MessageQueue, int]":  # noqa: ARG002 - for those who override it
         """The offsets that the consumer has reached in a topic (221)."""
         return {}
 
-    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo | None":  # noqa: ARG002
+    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo | None":  # noqa: ARG002 - for those who override it
         """The state of the consumer (307); None when it can not tell."""
         return None
 
-    def consume_directly(self, message: "ReceivedMessage", broker_name: str | None) -> "DirectConsumption | None":  # noqa: ARG002
+    def consume_directly(self, message: "ReceivedMessage", broker_name: str | None) -> "DirectConsumption | None":  # noqa: ARG002 - for those who override it
         """An async function that consumes one message now and returns a `ConsumeMessageDirectlyResult` (309); None when the consumer does not."""
         return None
 

@@ -54,7 +54,8 @@ class _Worker:
 
 
 def _is_async(listener: Listener) -> bool:
-    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+    # An object may have an `async def __call__`; `callable` would not tell.
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004 - see above
 
 
 def _in_thread(listener: Listener) -> AsyncListener:
@@ -97,9 +98,8 @@ class ConcurrentService:
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start the workers and the sweeper; they run until the nursery is cancelled."""
-        loop = self._take_single if self._batch == 1 else self._take_batches
         for worker in self._workers:
-            nursery.start_soon(self._work, worker, loop, name=f"listener of group {self._group}")
+            nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
         nursery.start_soon(self._sweep_forever)
 
     def add(self, process_queue: "ProcessQueue") -> None:
@@ -146,11 +146,11 @@ class ConcurrentService:
             await self._idle.park()
             self._waking = False
 
-    async def _work(self, worker: _Worker, loop: Callable[[_Worker], Awaitable[None]]) -> None:
+    async def _work(self, worker: _Worker) -> None:
         while True:
             try:
                 with trio.CancelScope() as worker.scope:
-                    await loop(worker)
+                    await self._consume(worker)
             except Exception:
                 # A listener that was cancelled may fail on its way out.
                 if not worker.abandoned:
@@ -158,52 +158,23 @@ class ConcurrentService:
                 logger.debug("group %s: a cancelled listener failed", self._group, exc_info=True)
             await self._conclude(worker)
 
-    async def _take_single(self, worker: _Worker) -> None:
-        line, listener, now = self._line, self._listener, trio.lowlevel.current_clock().current_time
+    async def _consume(self, worker: _Worker) -> None:
+        line, listener, most, now = self._line, self._listener, self._batch, trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + _SLICE
-        while True:
-            if streak >= _STREAK or not line:
-                await self._wait_work()
-                streak, slice_end = 0, now() + _SLICE
-                continue
-            streak += 1
-            process_queue = line.popleft()
-            message = process_queue.take()
-            if process_queue.pending or process_queue.again:
-                line.append(process_queue)
-            else:
-                process_queue.scheduled = False
-            if line and not self._waking:
-                self._wake_one()
-            worker.process_queue = process_queue
-            worker.messages = (message,)
-            worker.started = started = now()
-            if started > slice_end:
-                streak = _STREAK
-            try:
-                await listener(message)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
-                await self._after_failure(worker, error)
-            except BaseExceptionGroup as group:
-                await self._after_mixed_failure(worker, group)
-            else:
-                if worker.abandoned:
-                    await trio.lowlevel.checkpoint()
-                process_queue.finish(message)
-                self.consumed += 1
-            worker.started = _NOT_RUNNING
-            worker.process_queue = None
-
-    async def _take_batches(self, worker: _Worker) -> None:
-        line, listener, now = self._line, self._listener, trio.lowlevel.current_clock().current_time
-        streak, slice_end = 0, now() + _SLICE
+        messages: Sequence[ReceivedMessage]
+        argument: ReceivedMessage | list[ReceivedMessage]
         while True:
             if streak >= _STREAK or not line:
                 await self._wait_work()
                 streak, slice_end = 0, now() + _SLICE
                 continue
             process_queue = line.popleft()
-            messages = process_queue.take_batch(self._batch)
+            if most == 1:
+                argument = process_queue.take()
+                messages = (argument,)
+            else:
+                messages = process_queue.take_batch(most)
+                argument = list(messages)  # the listener's own; what it does to it does not matter here
             streak += len(messages)
             if process_queue.pending or process_queue.again:
                 line.append(process_queue)
@@ -217,7 +188,7 @@ class ConcurrentService:
             if started > slice_end:
                 streak = _STREAK
             try:
-                await listener(list(messages))
+                await listener(argument)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
                 await self._after_failure(worker, error)
             except BaseExceptionGroup as group:
@@ -227,7 +198,7 @@ class ConcurrentService:
                     await trio.lowlevel.checkpoint()
                 for message in messages:
                     process_queue.finish(message)
-                self.consumed += len(messages)
+                    self.consumed += 1
             worker.started = _NOT_RUNNING
             worker.process_queue = None
 

@@ -37,8 +37,9 @@ class PushConsumer:
 
     Entering the block returns when brokers know the member and it has its first queues, or after three seconds. Leaving it stops pulling, lets
     running listeners finish for up to 8 seconds, commits and unregisters, in 10 seconds at most; leaving it by an exception or cancellation cancels
-    the listeners and takes at most 2. What was not consumed is delivered again to whoever owns the queue. Raises `ConfigurationError` for settings
-    that are not acceptable; a failure in the background cancels the block and is raised from it as one `RocketMQError`.
+    the listeners and takes at most 2. Only a listener that shields itself from cancellation or blocks the event loop can outlast that: a task can not
+    be abandoned, so the block ends when it does. What was not consumed is delivered again to whoever owns the queue. Raises `ConfigurationError` for
+    settings that are not acceptable; a failure in the background cancels the block and is raised from it as one `RocketMQError`.
     """
 
     def __init__(
@@ -56,13 +57,14 @@ class PushConsumer:
         if not callable(listener):
             raise ConfigurationError(f"the listener is {listener!r}, which can not be called")
         self.group = group
-        self.config = PushConfig(**{name: value for name, value in options.items() if name in PUSH_OPTIONS})  # type: ignore[arg-type]
+        # A typed dictionary that is split by names gives plain objects; both classes check what they get.
+        self.config = PushConfig(**{name: value for name, value in options.items() if name in PUSH_OPTIONS})  # type: ignore[arg-type]  # see above
         client_options = {name: value for name, value in options.items() if name in CLIENT_OPTIONS}
         if client is not None and (namesrv is not None or client_options):
             raise ConfigurationError("give either client= or the settings of a client of its own")
         self._listener = listener
         self._own_client = client is None
-        self._client = client or Client(namesrv, **client_options)  # type: ignore[arg-type]
+        self._client = client or Client(namesrv, **client_options)  # type: ignore[arg-type]  # see above
         self._wanted = _checked_subscriptions(subscriptions)
         self._member: Member | None = None
         self._context: AbstractAsyncContextManager[None] | None = None

@@ -281,3 +281,20 @@ async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected
             assert consumer.statistics().in_flight == 2
         assert (listener.done, listener.cancelled) == (2, 0)
         assert committed(broker, "billing", "orders", 1) == [2]
+
+
+async def test_a_listener_that_shields_itself_is_waited_for_and_does_not_count(autojump_clock: MockClock) -> None:
+    ended: list[float] = []
+
+    async def listener(_message: ReceivedMessage) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(15)
+        ended.append(trio.current_time())
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", queue=0)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener) as consumer:
+            await until(lambda: consumer.statistics().in_flight == 1)
+        assert ended == [pytest.approx(trio.current_time(), abs=1)]
+        assert committed(broker, "billing", "orders", 1) == [0]
