@@ -33,22 +33,24 @@ class KeyValueTable:
         return self._table.get(namespace, {}).get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a text and write the file."""
-        before = self._table.setdefault(namespace, {}).get(key)
-        self._table[namespace][key] = value
-        logger.info("%s/%s is now %r, before %r", namespace, key, value, before)
-        self._persist()
+        """Set a text. Raises `StoreError` when the file can not be written; nothing has changed then."""
+        before = self._table.get(namespace, {})
+        self._change(namespace, {**before, key: value})
+        logger.info("%s/%s is now %r, before %r", namespace, key, value, before.get(key))
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a text and write the file."""
-        self._table.get(namespace, {}).pop(key, None)
-        self._persist()
+        """Forget a text. Raises `StoreError` when the file can not be written; nothing has changed then."""
+        if namespace in self._table:
+            self._change(namespace, {name: value for name, value in self._table[namespace].items() if name != key})
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All texts of a namespace, or None when it was never used."""
         values = self._table.get(namespace)
         return None if values is None else dict(values)
 
-    def _persist(self) -> None:
+    def _change(self, namespace: str, values: dict[str, str]) -> None:
+        """Write the table as it will be, then take it over."""
+        changed = {**self._table, namespace: values}
         if self._file is not None:
-            self._file.store({"configTable": self._table})
+            self._file.store({"configTable": changed})
+        self._table = changed
