@@ -220,8 +220,7 @@ class QueueFlusher:
         try:
             for start in range(0, len(chosen), _QUEUES_PER_SLICE):
                 await self._sync(chosen[start : start + _QUEUES_PER_SLICE])
-            if not await self._flush_index(thorough):
-                return
+            await self._flush_index(thorough)
             if thorough:
                 await self._write_checkpoint(timestamp)
         except StoreError as error:
@@ -246,19 +245,18 @@ class QueueFlusher:
             self._state.queue_problem = None
         return True
 
-    async def _flush_index(self, thorough: bool) -> bool:
-        """Bring the index up to date; False when that failed, which is tried again and stops nobody but a clean stop."""
+    async def _flush_index(self, thorough: bool) -> None:
+        """Bring the index up to date. A failure is tried again, and prevents nothing but a clean stop."""
         try:
             await self._index.flush(thorough=thorough)
         except StoreError as error:
             if self._state.index_problem is None:
                 _log.error("messages can not be indexed until the index can be written: %s", error)
             self._state.index_problem = error
-            return False
+            return
         if self._state.index_problem is not None:
             _log.warning("the index can be written again")
             self._state.index_problem = None
-        return True
 
     async def _sync(self, queues: list[ConsumeQueue]) -> None:
         offsets = [queue.written_offset for queue in queues]

@@ -56,6 +56,9 @@ class IndexService:
         self._pending: deque[tuple[str, str, int, int]] = deque()
         self._unsynced: list[IndexFile] = []
         self._directory_changed = False
+        self._building = trio.Lock()
+        self._synced_timestamp = 0
+        self._sync_failure: StoreError | None = None
         self._made = 0
         self._made_for = 0
         self.files: list[IndexFile] = []
@@ -208,24 +211,32 @@ class IndexService:
 
     async def drain_in_slices(self) -> None:
         """Index all noted messages, letting other tasks run in between. Raises `StoreError`."""
-        while self._pending:
-            self.drain(_MESSAGES_PER_SLICE)
-            await trio.lowlevel.checkpoint()
+        async with self._building:
+            while self._pending:
+                self.drain(_MESSAGES_PER_SLICE)
+                await trio.lowlevel.checkpoint()
 
     # --- writing ---------------------------------------------------------------------------------------------------------------------------------
 
     async def flush(self, *, thorough: bool) -> None:
         """Index what is noted, write out when much has gathered, write out and sync everything when `thorough`. Raises `StoreError`."""
         await self.drain_in_slices()
-        for file in list(self._unsynced):
-            if file.changed and (thorough or file.unwritten_bytes >= _WRITE_AT_BYTES):
-                for _ in file.writing():
-                    await trio.lowlevel.checkpoint()
+        async with self._building:
+            for file in list(self._unsynced):
+                if file.changed and (thorough or file.unwritten_bytes >= _WRITE_AT_BYTES):
+                    for _ in file.writing():
+                        await trio.lowlevel.checkpoint()
+        if self._sync_failure is not None:
+            raise self._sync_failure
         if thorough:
             await self._sync()
+            # Files are told apart by time, so the time of a full one counts once no other can end with the same.
+            if self.files and self.files[-1].end_timestamp > self._synced_timestamp:
+                self._checkpoint.index_timestamp = max(self._checkpoint.index_timestamp, self._synced_timestamp)
 
     async def _sync(self) -> None:
         chosen = [file for file in self._unsynced if not file.changed]
+        full = [file for file in chosen if file.full]
         directory_changed, self._directory_changed = self._directory_changed, False
         if not chosen and not directory_changed:
             return
@@ -238,12 +249,16 @@ class IndexService:
                 store_files.sync_directory(DIRECTORY)
                 store_files.sync_directory(".")
 
-        await store_files.run(sync)
+        try:
+            await store_files.run(sync)
+        except StoreError as error:
+            # What was written before may never reach the disk. The next start, which is after an unclean stop then, builds it again.
+            self._sync_failure = error
+            raise
         self._unsynced = [file for file in self._unsynced if file not in chosen or file.changed]
-        for file in chosen:
-            if file.full:
-                file.release()
-                self._checkpoint.index_timestamp = max(self._checkpoint.index_timestamp, file.end_timestamp)
+        for file in full:
+            file.release()
+            self._synced_timestamp = max(self._synced_timestamp, file.end_timestamp)
 
     def close(self) -> None:
         """Let all descriptors go."""

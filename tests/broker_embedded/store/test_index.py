@@ -6,10 +6,12 @@ from random import Random
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFile, FaultyFileSystem
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash, query_text
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.message_codec import decode_message
@@ -175,3 +177,55 @@ def test_hashes_in_parts() -> None:
         assert hasher.hashes(topic, properties) == wanted
     assert hasher.hashes("T", "XUNIQ_KEY\x01a\x02KEYS\x01\x02TAGS\x01t") == [key_hash("T#T#t")]
     assert key_hash("polygenelubricants") == 0
+
+
+async def test_lookups_while_the_index_is_written() -> None:
+    """Lookups, puts and flushes at the same time: everything is found once, then and after a restart."""
+    files = MemoryFileSystem(write_through=True)
+    config = small_config(max_hash_slot_num=40_000, max_index_num=100, memory_limit=64 * 1024 * 1024, mapped_file_size_commit_log=1 << 20)
+    count = 0
+    async with open_store(files, config) as store, trio.open_nursery() as nursery:
+
+        async def flush() -> None:
+            for _ in range(40):
+                await store.flush()
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(flush)
+        for _ in range(60):
+            for _ in range(10):
+                store.put(keyed(count))
+                count += 1
+            assert await numbers(store, f"k{count - 1}") == [count - 1]
+            assert await numbers(store, f"k{count // 2}") == [count // 2]
+    async with open_store(files, config) as store:
+        await check_all(store, count)
+
+
+async def test_a_failed_sync_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are taken all the same, but the stop is no clean one, and the next start builds the index anew."""
+    files = FaultyFileSystem()
+    config = small_config(**SMALL)
+    synced: list[str] = []
+    sync = FaultyFile.sync
+
+    def refuse(self: FaultyFile) -> None:
+        synced.append(self.path)
+        if self.path.startswith("index/"):
+            raise StoreError("told to fail")
+        sync(self)
+
+    async with open_store(files, config) as store:
+        for number in range(10):
+            store.put(keyed(number))
+        monkeypatch.setattr(FaultyFile, "sync", refuse)
+        await store.flush()
+        assert any(path.startswith("index/") for path in synced)
+        monkeypatch.undo()
+        for number in range(10, 20):
+            assert store.put(keyed(number)).ok
+        await check_all(store, 20)
+        assert store.writable
+    assert files.exists("abort")
+    async with open_store(files.power_cut(1), config) as store:
+        await check_all(store, 20)
