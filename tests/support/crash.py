@@ -27,6 +27,7 @@ from support.store import STORE_HOST, message
 Key = tuple[str, int, int]
 TOPICS = ("TopicA", "TopicB")
 GONE = "Fleeting"
+SPACE = 1 << 40
 SYNC_FAILURES = 0.1
 """How many lives see a sync fail."""
 EPOCH_MS = 1_700_000_000_000
@@ -307,7 +308,7 @@ async def _live(
             if generator.random() < 0.6:
                 files.halt()
     except StoreError as error:
-        if not (files.dead or files.fail_syncs or files.fail_writes):
+        if not (files.dead or files.fail_syncs or files.fail_writes or files.limit_bytes < SPACE):
             raise AssertionError(f"the store could not be opened: {error}") from error
         files.halt()
     return not files.dead and not files.exists("abort")
@@ -328,8 +329,10 @@ async def run_seed(seed: int) -> int:
             files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
         if generator.random() < 0.1:
             files.fail_writes = {files.writes + generator.randrange(1, 60)}
+        if generator.random() < 0.1:
+            files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
         clean = await _live(life_number, files, config, wanted, generator, killed=killed, steps=generator.choice([0, 1, 30, 60]))
-        files.fail_syncs, files.fail_writes = set(), set()
+        files.fail_syncs, files.fail_writes, files.limit_bytes = set(), set(), SPACE
         crashes += not clean
         unnoted = any(path.startswith("commitlog/") for path in files.failed_syncs) and not files.exists("unsynced")
         files.failed_syncs.clear()

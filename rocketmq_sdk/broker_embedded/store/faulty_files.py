@@ -341,6 +341,11 @@ class FaultyFileSystem:
         inode.sizes.append(size)
         inode.modified_ms = self._now_ms()
 
+    @property
+    def used_bytes(self) -> int:
+        """Space in use, in whole pages."""
+        return self._used_pages * self.page_size
+
     def charge(self, inode: _Inode, offset: int, length: int) -> int:
         """Take space for a range; gives how much of it fits."""
         if length <= 0:
