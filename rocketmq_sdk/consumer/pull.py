@@ -10,19 +10,10 @@ import attrs
 import trio
 
 from rocketmq_sdk.backoff import Backoff
-from rocketmq_sdk.client.api.pull import pull_message
+from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
-from rocketmq_sdk.errors import (
-    BrokerError,
-    CodecMissingError,
-    FieldError,
-    GroupNotFoundError,
-    RemoteProtocolError,
-    RocketMQError,
-    RouteError,
-    SubscriptionError,
-)
+from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, RouteError, SubscriptionError
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.model.route import MASTER_ID
@@ -111,14 +102,14 @@ class QueuePuller:
             try:
                 result = await self._pull()
             except RocketMQError as error:
-                if isinstance(error, CodecMissingError | RemoteProtocolError) and not isinstance(error, FieldError):
+                if isinstance(error, UndecodableError):
                     await self._after_undecodable(error)
                 else:
                     await self._after_error(error)
                 continue
             self._complaint = ""
             if self._single:
-                self._leave_single(len(result.messages))
+                self._leave_single(result)
             self._broker_id = result.suggest_broker_id
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 await self._correct(result.next_begin_offset)
@@ -173,10 +164,10 @@ class QueuePuller:
 
     # Apache's client ends such a pull in its callback and tries again after three seconds, for ever. Here one message at a time is asked for, so that
     # the good ones in front are delivered and the offset of the bad one is known. It is never left out: whether it may be is not ours to say.
-    async def _after_undecodable(self, error: RocketMQError) -> None:
+    async def _after_undecodable(self, error: UndecodableError) -> None:
         """An answer holds a message that can not be decoded: find it, tell of it once, and try it ever more seldom."""
         config, queue, header = self._context.config, self._queue, self._header
-        offset = header.queue_offset
+        offset = header.queue_offset if error.queue_offset is None else error.queue_offset  # the broker passes over what has other tags
         if header.max_msg_nums > 1:
             self._single = config.pull_batch_size
             header.max_msg_nums = 1
@@ -191,10 +182,10 @@ class QueuePuller:
         self._undecoded += 1
         await trio.sleep(UNDECODABLE.delay(self._undecoded - 1))
 
-    def _leave_single(self, found: int) -> None:
+    def _leave_single(self, result: "PullResult") -> None:
         """Messages came while one at a time was asked for: go back to full pulls when as many have come as a full pull brings, or the bad one has."""
-        self._single = max(self._single - max(found, 1), 0)
-        if self._undecodable is not None and self._header.queue_offset >= self._undecodable:
+        self._single = max(self._single - max(len(result.messages), 1), 0)
+        if self._undecodable is not None and result.next_begin_offset > self._undecodable:
             self._undecodable, self._single = None, 0
         if not self._single:
             self._header.max_msg_nums = self._context.config.pull_batch_size

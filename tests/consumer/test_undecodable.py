@@ -22,7 +22,7 @@ async def send_broken(sender: Sender, topic: str) -> None:
     """Store a message that says it is compressed and is not."""
     header = SendMessageRequestHeaderV2(
         producer_group="sender", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=SysFlag.COMPRESSED | 0x300,
-        born_timestamp=sender.client.clock.now_ms(), flag=0, properties="UNIQ_KEY\x01BROKEN\x02",
+        born_timestamp=sender.client.clock.now_ms(), flag=0, properties="UNIQ_KEY\x01BROKEN\x02TAGS\x01paid\x02",
     )  # fmt: skip
     route = await sender.client.route(topic)
     request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=b"no zlib stream")
@@ -49,12 +49,13 @@ async def test_a_message_that_can_not_be_decoded(
             return pull(channel, request)
 
         await sender.create_topic("orders", 1)
-        await sender.send("orders", "a", "b", queue=0)
+        await sender.send("orders", "a", "b", queue=0, tags="paid")
+        await sender.send("orders", "for others", queue=0, tags="shipped")
         await send_broken(sender, "orders")
-        await sender.send("orders", "c", queue=0)
+        await sender.send("orders", "c", queue=0, tags="paid")
         broker.handler.handlers[RequestCode.PULL_MESSAGE] = count  # type: ignore[assignment]  # gives what the broker's own gives
         caplog.set_level(logging.WARNING, "rocketmq_sdk.consumer")
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector):
             await until(lambda: len(collector.bodies) == 2, 5)
             await trio.sleep(600)
             assert pulls < 25
@@ -63,10 +64,10 @@ async def test_a_message_that_can_not_be_decoded(
         (warning,) = [record for record in caplog.records if record.name == "rocketmq_sdk.consumer"]
         text = warning.getMessage()
         cause = "inflated" if why == "corrupt" else "pip install"
-        for part in ("group billing", "topic orders", "broker broker-a", "queue 0", "offset 2", "offset to 3", cause):
+        for part in ("group billing", "topic orders", "broker broker-a", "queue 0", "offset 3", "offset to 4", cause):
             assert part in text
-        broker.context.offsets.commit("billing", "orders", 0, 3)
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+        broker.context.offsets.commit("billing", "orders", 0, 4)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector):
             await until(lambda: collector.bodies == ["a", "b", "c"], 5)
 
 

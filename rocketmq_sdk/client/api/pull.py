@@ -1,15 +1,16 @@
 """Pulling messages out of one queue."""
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.errors import CodecMissingError, RemoteProtocolError, broker_error
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.results import PullResult
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.protocol.message_codec import POSITION_QUEUE_OFFSET, decode_messages
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.api.call import Caller
@@ -24,6 +25,19 @@ _STATUS: Final[dict[int, PullStatus]] = {
 
 
 _END: Final = b"\x02"
+_QUEUE_OFFSET: Final = Struct(">q")
+
+
+class UndecodableError(RemoteProtocolError):
+    """What a pull brought holds a message that can not be decoded; `__cause__` says why.
+
+    `queue_offset` is the offset of the first message of the answer, None when not even that can be read: ask for one message at a time to find the
+    bad one.
+    """
+
+    def __init__(self, message: str, *, queue_offset: int | None) -> None:
+        super().__init__(message)
+        self.queue_offset = queue_offset
 
 
 async def pull_message(
@@ -32,8 +46,8 @@ async def pull_message(
     """One pull (11, or 361 with the LITE_PULL flag) from the broker at `address`.
 
     `timeout` in seconds must be longer than the time that the header lets the broker hold the pull. With `tags` messages with another tag are left
-    out, because brokers filter by hash only. Raises the error of any code that is no outcome of a pull. Cancellation drops the answer when it
-    comes; nothing is lost by it.
+    out, because brokers filter by hash only. Raises the error of any code that is no outcome of a pull, and `UndecodableError`. Cancellation drops
+    the answer when it comes; nothing is lost by it.
     """
     code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullSysFlag.LITE_PULL else RequestCode.PULL_MESSAGE
     response = await client.call_address(address, Command.request(code, header), timeout)
@@ -53,7 +67,7 @@ def pull_result(
     found = PullMessageResponseHeader.from_ext(response.ext_fields)
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
-        messages = decode_messages(response.body, broker_name=broker_name)
+        messages = _decoded(response.body, broker_name)
         if found.offset_delta:
             for message in messages:
                 message.offset += found.offset_delta
@@ -61,6 +75,15 @@ def pull_result(
             messages = [message for message in messages if message.tags in tags]
         _add_bounds(messages, found)
     return PullResult(status, found.next_begin_offset, found.min_offset, found.max_offset, messages, found.suggest_which_broker_id)
+
+
+def _decoded(body: bytes, broker_name: str) -> "list[ReceivedMessage]":
+    try:
+        return decode_messages(body, broker_name=broker_name)
+    except (CodecMissingError, RemoteProtocolError) as error:
+        readable = len(body) >= POSITION_QUEUE_OFFSET + _QUEUE_OFFSET.size
+        offset = _QUEUE_OFFSET.unpack_from(body, POSITION_QUEUE_OFFSET)[0] if readable else None
+        raise UndecodableError(str(error), queue_offset=offset) from error
 
 
 def _add_bounds(messages: "list[ReceivedMessage]", found: PullMessageResponseHeader) -> None:
