@@ -1,9 +1,8 @@
 """The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages to the log and reads them by queue.
 
 Appends, dispatch and reads are synchronous and belong to the thread of the event loop: nothing can interrupt them half way. Only syncs and reads
-that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system (or `flush_appends` must
-be called before anybody is told, where appends are joined), so the death of the process loses nothing that was acknowledged; under SYNC_FLUSH
-`wait_durable` says when a power cut can not either.
+that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system, so the death of the
+process loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power cut can not either.
 """
 
 import logging
@@ -217,19 +216,6 @@ class MessageStore:
         """Where the oldest log file starts."""
         return self._log.min_position
 
-    @property
-    def join_appends(self) -> bool:
-        """Whether appends wait in memory for `flush_appends` instead of being handed to the operating system one by one.
-
-        Whoever sets it has to call `flush_appends` before any answer to a put leaves.
-        """
-        return not self._log.write_through
-
-    @join_appends.setter
-    def join_appends(self, value: bool) -> None:
-        self.flush_appends()
-        self._log.write_through = not value and self.files.write_through
-
     def statistics(self) -> dict[str, int]:
         """Numbers for people."""
         return {
@@ -422,18 +408,6 @@ class MessageStore:
         self._retention.note_activity()
         if self._sync_flush:
             self._dispatch_up_to(self.flushed.value)
-
-    @trio.lowlevel.enable_ki_protection
-    def flush_appends(self) -> None:
-        """Hand every append to the operating system.
-
-        Raises `StoreError` when that fails; then nothing appended since the last call may be acknowledged, and the store takes no more messages.
-        """
-        try:
-            self._log.write_out()
-        except StoreError as error:
-            self._flusher.fail(error)
-            raise
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
         """How a put ended for the sender: PUT_OK at once under ASYNC_FLUSH and for senders that do not wait; else behind the sync.

@@ -1,6 +1,5 @@
 """What becomes durable when, in virtual time."""
 
-import os
 import struct
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
-from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, GetStatus, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, GetStatus, PutStatus
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from support.store import bodies, message, open_store, small_config
@@ -196,28 +195,6 @@ async def test_units_without_a_place_stop_writes_until_there_is_one(autojump_clo
         assert store.put(message(body=b"1")).ok
     async with open_store(disk) as store:
         assert bodies(store) == [b"0", b"1"]
-
-
-async def test_joined_appends_are_handed_over_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `join_appends` one write carries the messages of one chunk, and it is done when `flush_appends` returns."""
-    calls: list[int] = []
-    pwrite = os.pwrite
-
-    def count(descriptor: int, data: bytes, offset: int) -> int:
-        calls.append(len(data))
-        return pwrite(descriptor, data, offset)
-
-    files = OsFileSystem(tmp_path)
-    async with open_store(files, small_config(mapped_file_size_commit_log=1 << 20)) as store:
-        store.join_appends = True
-        monkeypatch.setattr(os, "pwrite", count)
-        results: list[PutResult] = [store.put(message()) for _ in range(20)]
-        assert calls == []
-        store.flush_appends()
-        assert calls == [sum(result.size for result in results)]
-        written = files.read("commitlog/00000000000000000000")
-        assert written is not None
-        assert written[: results[-1].physical_offset + results[-1].size] == b"".join(store.record_at(r.physical_offset) or b"" for r in results)
 
 
 @pytest.mark.real_time
