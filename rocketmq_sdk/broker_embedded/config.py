@@ -184,16 +184,6 @@ class BrokerConfig:
         changed = evolve_settings(self, {name: _optional(name, text) for name, text in texts.items() if name in own})
         return attrs.evolve(changed, store=changed_store, extra={**self.extra, **kept}), warnings
 
-    def with_setting(self, apache_name: str, text: str) -> Self:
-        """The settings with one changed; a warning goes to the log.
-
-        Raises `ConfigurationError` for a bad value and for what is refused.
-        """
-        changed, warnings = self.with_settings({apache_name: text})
-        for warning in warnings:
-            logger.warning("%s", warning)
-        return changed
-
     def with_options(self, options: Mapping[str, object]) -> Self:
         """The settings changed by values under Python names, those of the store included.
 

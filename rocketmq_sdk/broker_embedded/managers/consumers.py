@@ -106,11 +106,6 @@ class ConsumerManager:
         group = self._groups.get(name)
         return None if group is None else group.subscriptions.get(topic)
 
-    def find_client(self, name: str, client_id: str) -> ClientChannel | None:
-        """A member of a group."""
-        group = self._groups.get(name)
-        return None if group is None else group.find(client_id)
-
     def topic_consumers(self, topic: str) -> set[str]:
         """The groups whose members subscribe to a topic now."""
         return {group.name for group in self._groups.values() if topic in group.subscriptions}

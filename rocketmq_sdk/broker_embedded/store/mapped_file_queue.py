@@ -77,11 +77,6 @@ class MappedFileQueue:
         self._changes += 1
         return first
 
-    def next_start(self, position: int) -> int | None:
-        """Where the first file behind a position starts."""
-        index = bisect_right(self._starts, position)
-        return self._starts[index] if index < len(self._starts) else None
-
     def obtain(self, position: int) -> MappedFile:
         """The file for a position at the end of the chain, made when it is missing. Raises `StoreError`."""
         file = self.find(position)
