@@ -76,9 +76,9 @@ def _rows(file: str | None) -> tuple[list[str], list[list[str]]]:
             raise ConfigurationError(f"{file or 'the data'} has no column {needed!r}; the demo needs carrier, tailnum and arr_delay")
     rows = [row for row in reader if row]
     delay = columns.index("arr_delay")
-    for row in rows:
+    for number, row in enumerate(rows, 2):
         if len(row) != len(columns) or not (row[delay] == "NA" or row[delay].lstrip("-").isdecimal()):
-            raise ConfigurationError(f"{file}, line {rows.index(row) + 2}: arr_delay must be a number of minutes or NA in a row of {len(columns)} fields")
+            raise ConfigurationError(f"{file}, line {number}: a row has {len(columns)} fields, and arr_delay is a number of minutes or NA")
     return columns, rows
 
 
