@@ -245,7 +245,9 @@ class EmbeddedBroker:
         self.context.topics.on_change = self._registration.topic_changed
         self.context.registered = self._registration.waiting
         self._housekeeping = Housekeeping(self.context)
-        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls)
+        # In memory there is no write to join.
+        turn = store if store.files.write_through else None
+        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn)
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
         store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival]
 

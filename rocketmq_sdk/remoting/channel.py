@@ -8,7 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -32,6 +32,18 @@ and answered with an error; it never ends the connection.
 """
 
 _channel_ids: Final = count(1)
+
+
+class Turn(Protocol):
+    """What frames the serving of requests that arrived together: between `begin` and `end` nothing else runs and no answer leaves."""
+
+    def begin(self) -> None:
+        """Requests are about to be served."""
+        ...
+
+    def end(self) -> None:
+        """They are served; their answers leave when this returns. Raises `RocketMQError` to have them dropped and the connection closed."""
+        ...
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Handler, Turn
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -30,7 +30,8 @@ class RemotingServer:
     """One handler, many channels.
 
     `on_open` and `on_close` are told of each channel, over streams and in process, synchronously. With `tls`, or a `tls_mode` other than permissive,
-    the first byte of a connection decides whether it speaks TLS. Over `max_connections` new streams are closed at once.
+    the first byte of a connection decides whether it speaks TLS. Over `max_connections` new streams are closed at once. `turn` frames the serving of
+    requests of a stream that arrived together.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class RemotingServer:
         tls: "ssl.SSLContext | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         max_connections: int = 10000,
+        turn: "Turn | None" = None,
     ) -> None:
         self.channels: dict[int, Channel] = {}
         self._handler = handler
@@ -52,6 +54,7 @@ class RemotingServer:
         self._tls = tls
         self._tls_mode = tls_mode
         self._max_connections = max_connections
+        self._turn = turn
         self._streams = 0
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -117,6 +120,7 @@ class RemotingServer:
                 local_address=ends.local_address,
                 remote_host_packed=ends.remote_host_packed,
                 pause_reading=True,
+                turn=self._turn,
             )
             served.add(channel)
             try:

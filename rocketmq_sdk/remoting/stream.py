@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import RemoteProtocolError
+from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.base import CommandChannel
-from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, Turn, logger
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class StreamChannel(CommandChannel):
         local_address: str = "unknown:0",
         remote_host_packed: bytes = LOOPBACK_HOST,
         pause_reading: bool = False,
+        turn: Turn | None = None,
     ) -> None:
         super().__init__(
             handler,
@@ -62,6 +63,7 @@ class StreamChannel(CommandChannel):
         self._stream = stream
         self._connection = Connection(max_frame=self.limits.max_frame)
         self._high_water = self.limits.high_water if pause_reading else math.inf
+        self._turn = turn
         self._frames: list[bytes] = []
         self._unsent = 0
         self._direct = can_send_now(stream)
@@ -208,7 +210,7 @@ class StreamChannel(CommandChannel):
     async def _handle(self, commands: "list[Command]") -> None:
         answer, high_water = self._calls.answer, self._high_water
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
-        self._handling = True
+        self._begin_turn()
         try:
             for number, command in enumerate(commands, 1):
                 if command.flag & FLAG_RESPONSE:
@@ -220,20 +222,34 @@ class StreamChannel(CommandChannel):
                 if response is not None and not self.closed:
                     self._answer(command, response)
                 if self._unsent > high_water:
-                    self._handling = False
-                    self._flush()
+                    self._end_turn()
                     await self._wait_unsent(self.limits.low_water)
-                    self._handling = True
+                    self._begin_turn()
                 if not number & 3 and current_time() > turn_ends:
                     # A chunk can hold hundreds of requests that each take long; the other connections have their turn in between.
-                    self._handling = False
-                    self._flush()
+                    self._end_turn()
                     await trio.lowlevel.checkpoint()
-                    self._handling = True
+                    self._begin_turn()
                     turn_ends = current_time() + TURN
         finally:
-            self._handling = False
-            self._flush()
+            self._end_turn()
+
+    def _begin_turn(self) -> None:
+        self._handling = True
+        if self._turn is not None:
+            self._turn.begin()
+
+    def _end_turn(self) -> None:
+        """Let the answers leave, unless what they promise could not be done."""
+        if self._turn is not None and self._handling:
+            try:
+                self._turn.end()
+            except RocketMQError as error:
+                logger.error("the answers to %s are not true, the connection is closed: %s", self.remote_address, error)
+                self._frames.clear()
+                self.abort(str(error))
+        self._handling = False
+        self._flush()
 
     # The connection as a whole
 

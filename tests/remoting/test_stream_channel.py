@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RequestTimeoutError, TooManyRequestsError
+from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RequestTimeoutError, RocketMQError, TooManyRequestsError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
@@ -324,3 +324,43 @@ async def test_late_answers_to_a_peer_that_does_not_read_end_the_connection(auto
             server.respond(request, Command.response(0, body=b"x" * 10_000))
         assert server.closed
         assert "late answers" in server.close_reason
+
+
+class Frame:
+    """A turn that notes what happens in it."""
+
+    def __init__(self) -> None:
+        self.events = []
+        self.error = None
+
+    def begin(self):
+        self.events.append("begin")
+
+    def end(self):
+        self.events.append("end")
+        if self.error is not None:
+            raise self.error
+
+
+async def test_a_turn_frames_the_requests_of_a_chunk(autojump_clock):
+    turn = Frame()
+
+    def serve(channel, command):
+        turn.events.append(command.opaque)
+        return Command.response(0)
+
+    near, far = trio.testing.memory_stream_pair()
+    channel = StreamChannel(far, serve, turn=turn)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(channel.run)
+        with trio.fail_after(60):
+            await near.send_all(b"".join(encode_frame(Command(10, opaque=number)) for number in (1, 2, 3)))
+            assert await near.receive_some()
+        assert turn.events == ["begin", 1, 2, 3, "end"]
+        turn.error = RocketMQError("the disk is broken")
+        with trio.fail_after(60):
+            await near.send_all(encode_frame(Command(10, opaque=4)))
+            assert await near.receive_some() == b"", "an answer left although its promise could not be kept"
+            await channel.wait_closed()
+        assert channel.close_reason == "the disk is broken"
+        nursery.cancel_scope.cancel()

@@ -1,8 +1,9 @@
 """The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages to the log and reads them by queue.
 
 Appends, dispatch and reads are synchronous and belong to the thread of the event loop: nothing can interrupt them half way. Only syncs and reads
-that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system, so the death of the
-process loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power cut can not either.
+that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system (between `begin` and `end`:
+when `end` returns), so the death of the process loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power cut can not
+either.
 """
 
 import logging
@@ -408,6 +409,26 @@ class MessageStore:
         self._retention.note_activity()
         if self._sync_flush:
             self._dispatch_up_to(self.flushed.value)
+
+    def begin(self) -> None:
+        """Requests that arrived together are about to be served: let their appends wait for one write.
+
+        Synchronous code only until `end`: nothing may leave the process in between that tells of these appends.
+        """
+        self._log.write_through = False
+
+    @trio.lowlevel.enable_ki_protection
+    def end(self) -> None:
+        """Hand the appends since `begin` to the operating system.
+
+        Raises `StoreError` when that fails; then none of them may be acknowledged, and the store takes no more messages.
+        """
+        self._log.write_through = self.files.write_through
+        try:
+            self._log.write_out()
+        except StoreError as error:
+            self._flusher.fail(error)
+            raise
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
         """How a put ended for the sender: PUT_OK at once under ASYNC_FLUSH and for senders that do not wait; else behind the sync.

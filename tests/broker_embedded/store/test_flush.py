@@ -1,5 +1,6 @@
 """What becomes durable when, in virtual time."""
 
+import os
 import struct
 import threading
 from collections.abc import Callable
@@ -195,6 +196,48 @@ async def test_units_without_a_place_stop_writes_until_there_is_one(autojump_clo
         assert store.put(message(body=b"1")).ok
     async with open_store(disk) as store:
         assert bodies(store) == [b"0", b"1"]
+
+
+async def test_appends_of_a_turn_are_handed_over_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between `begin` and `end` one write carries all messages, and it is done when `end` returns; before and behind it each has its own."""
+    calls: list[int] = []
+    pwrite = os.pwrite
+
+    def count(descriptor: int, data: bytes, offset: int) -> int:
+        calls.append(len(data))
+        return pwrite(descriptor, data, offset)
+
+    files = OsFileSystem(tmp_path)
+    async with open_store(files, small_config(mapped_file_size_commit_log=1 << 20)) as store:
+        store.put(message())
+        monkeypatch.setattr(os, "pwrite", count)
+        store.begin()
+        results = [store.put(message()) for _ in range(20)]
+        assert calls == []
+        assert store.record_at(results[-1].physical_offset) is not None
+        store.end()
+        assert calls == [sum(result.size for result in results)]
+        written = files.read("commitlog/00000000000000000000")
+        last = store.put(message())
+        assert calls[1:] == [last.size]
+        assert written is not None
+        assert written[results[0].physical_offset :][: calls[0]] == b"".join(store.record_at(r.physical_offset) or b"" for r in results)
+
+
+async def test_a_turn_whose_write_fails_is_told_and_ends_the_taking_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(OsFileSystem(tmp_path), small_config(mapped_file_size_commit_log=1 << 20)) as store:
+        store.put(message())
+        store.begin()
+        assert store.put(message()).ok
+
+        def fail(_descriptor: int, _data: bytes, _offset: int) -> int:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", fail)
+            with pytest.raises(StoreError):
+                store.end()
+        assert not store.put(message()).ok
 
 
 @pytest.mark.real_time
