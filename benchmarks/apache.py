@@ -3,6 +3,7 @@
 One cluster and one client process serve all rounds, so that the second and third round meet warm code on both sides.
 """
 
+import signal
 import sys
 import tempfile
 import time
@@ -93,12 +94,21 @@ _WORK = {"loopback": _loopback, "consume": _consume, "latency": _latency}
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:
-    """One round of what has a Java side."""
+    """One round of what has a Java side. Between rounds Apache's processes are stopped: idle ones still take a good part of a core."""
+    _signal(signal.SIGCONT)
     for name in names:
         if work := _WORK.get(name):
             work(report, scale)
+    _signal(signal.SIGSTOP)
+
+
+def _signal(number: signal.Signals) -> None:
+    for cluster, driver in _running:
+        for process in (*cluster.processes.values(), driver.process):
+            process.send_signal(number)
 
 
 def close() -> None:
     """End the Java processes."""
+    _signal(signal.SIGCONT)
     _stack.close()

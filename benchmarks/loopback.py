@@ -23,6 +23,16 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
         report.add("tcp send, batches of 100", "/s", await batches(producer, "loopback", int(300_000 * scale), 100))
 
 
+async def _measure_without_index(namesrv: str, report: Report, scale: float) -> None:
+    async with Producer("bench", namesrv=namesrv) as producer:
+        await producer.create_topic("loopback", queues=4)
+        await in_flight(producer, "loopback", int(20_000 * scale), 256)
+        rate = await in_flight(producer, "loopback", int(150_000 * scale), 256)
+        report.add("tcp send, 256 in flight, no key index", "/s", rate, "tcp send, 256 in flight")
+        rate = await batches(producer, "loopback", int(300_000 * scale), 100)
+        report.add("tcp send, batches of 100, no key index", "/s", rate, "tcp send, batches of 100")
+
+
 def run(report: Report, scale: float) -> None:
     """One round."""
     rate, _ = bare_echo(int(200_000 * scale), 256)
@@ -31,3 +41,5 @@ def run(report: Report, scale: float) -> None:
     report.add("bare trio echo, one at a time, p50", "us", median)
     with broker_process() as namesrv:
         trio.run(_measure, namesrv, report, scale)
+    with broker_process("--set", "messageIndexEnable=false") as namesrv:
+        trio.run(_measure_without_index, namesrv, report, scale)

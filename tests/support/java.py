@@ -87,7 +87,7 @@ class Driver:
 
     def __init__(self, encoding: str = "JSON", memory: str = "256m") -> None:
         self._home = tempfile.mkdtemp(prefix="rocketmq-driver-")
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [
                 "java",
                 f"-Xms{memory}",
@@ -111,17 +111,17 @@ class Driver:
         self._read()
 
     def _read(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
         if not line:
-            raise DriverError(f"the Java driver ended with {self._process.wait()}")
+            raise DriverError(f"the Java driver ended with {self.process.wait()}")
         return json.loads(line)
 
     def perform(self, command: dict[str, Any]) -> Any:
         """Blocking form of `do`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
         answer = self._read()
         if "error" in answer:
             raise DriverError(f"{answer['error']}: {answer['message']}")
@@ -134,19 +134,19 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL: the client says goodbye to nobody."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
     def close(self) -> None:
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             try:
-                self._process.communicate('{"do":"exit"}\n', timeout=20)
+                self.process.communicate('{"do":"exit"}\n', timeout=20)
             except subprocess.TimeoutExpired:
                 self.kill()
-        for stream in (self._process.stdin, self._process.stdout):
+        for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
-        self._process.wait()
+        self.process.wait()
         shutil.rmtree(self._home, ignore_errors=True)
 
 
