@@ -5,11 +5,38 @@ A resource of this package is an async context manager that owns a nursery. Two 
 block needs both a shield and a bound.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import NoReturn
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import ClassVar, NoReturn, Self
 
 import trio
+
+from rocketmq_sdk.errors import ClosedError
+
+
+class RunsOnce(ABC):
+    """An async context manager whose life is one generator, `_run`, and that is entered once: a second time raises `ClosedError`."""
+
+    _second_time: ClassVar[str]
+    """What to tell somebody who enters it again."""
+    _life: AbstractAsyncContextManager[None] | None = None
+
+    @abstractmethod
+    def _run(self) -> AbstractAsyncContextManager[None]:
+        """The life of the resource: what stands before its `yield` happens on entering, what stands behind it on leaving."""
+
+    async def __aenter__(self) -> Self:
+        if self._life is not None:
+            raise ClosedError(self._second_time)
+        self._life = self._run()
+        await self._life.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
+        assert self._life is not None
+        return await self._life.__aexit__(kind, error, traceback)
 
 
 def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:

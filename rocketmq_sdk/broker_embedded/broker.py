@@ -4,10 +4,9 @@ import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -24,7 +23,7 @@ from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSyste
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
-from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.dispatch import Dispatcher
@@ -50,7 +49,7 @@ _DEFAULT_PORT: Final = 10911
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(RunsOnce):
     """A complete name server and broker in this process, in memory or in a directory.
 
         async with EmbeddedBroker() as broker:
@@ -72,6 +71,8 @@ class EmbeddedBroker:
     All channels, local ones too, belong to the trio run in which the block was entered; use from another run raises a `RocketMQError`.
     """
 
+    _second_time = "a broker object is opened once; make another one"
+
     def __init__(
         self,
         path: "str | os.PathLike[str] | None" = None,
@@ -92,7 +93,6 @@ class EmbeddedBroker:
             raise ConfigurationError(f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate")
         self._tls = tls
         self._clock = clock or TrioClock()
-        self._running: AbstractAsyncContextManager[None] | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._host = _LOCAL_HOST
         self._port: int | None = None
@@ -109,17 +109,6 @@ class EmbeddedBroker:
         """The broker's ends of all connections, while it is open."""
         self.namesrv_server: RemotingServer
         """The name server's ends of all connections, while it is open."""
-
-    async def __aenter__(self) -> Self:
-        if self._running is not None:
-            raise ClosedError("a broker object is opened once; make another one")
-        self._running = self._run()
-        await self._running.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        assert self._running is not None
-        return await self._running.__aexit__(kind, error, trace)
 
     def __repr__(self) -> str:
         where = self._path if self._path is not None else MEMORY

@@ -4,9 +4,8 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
@@ -21,7 +20,7 @@ from rocketmq_sdk.client.name_servers import NameServers
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
-from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
@@ -38,7 +37,7 @@ UNREGISTER_TIMEOUT: Final = 1.0
 """Seconds that leaving waits for each broker's word that it has forgotten a group."""
 
 
-class Client:
+class Client(RunsOnce):
     """One connection to a RocketMQ cluster, to be shared by producers and consumers through their `client=`.
 
     `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are
@@ -46,6 +45,8 @@ class Client:
     `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises `ConfigurationError` for settings that are
     unknown or not acceptable.
     """
+
+    _second_time = "a client runs once; make a new one"
 
     def __init__(
         self,
@@ -73,23 +74,11 @@ class Client:
         self._remoting: RemotingClient | None = None
         self._name_servers: NameServers | None = None
         self._nursery: trio.Nursery | None = None
-        self._context: AbstractAsyncContextManager[None] | None = None
 
     # --- life
 
-    async def __aenter__(self) -> Self:
-        if self._context is not None:
-            raise ClosedError("a client runs once; make a new one")
-        self._context = self._running()
-        await self._context.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
-        assert self._context is not None
-        return await self._context.__aexit__(kind, error, traceback)
-
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
+    async def _run(self) -> AsyncIterator[None]:
         async with (
             RemotingClient.open(self._source, self._callbacks.handler, connect_timeout=self.config.connect_timeout, tls=self.config.tls) as remoting,
             open_quiet_nursery() as nursery,

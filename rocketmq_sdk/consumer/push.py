@@ -1,9 +1,8 @@
 """`PushConsumer`: messages come to a listener (`DefaultMQPushConsumer`, clustering and concurrent, of Apache RocketMQ 5.4.0)."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import Self, Unpack
+from contextlib import asynccontextmanager
+from typing import Unpack
 
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, NamesrvSource, refuse_unknown
 from rocketmq_sdk.client.runtime import Client
@@ -11,8 +10,8 @@ from rocketmq_sdk.consumer.concurrent import Listener
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
 from rocketmq_sdk.consumer.member import Member
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
 from rocketmq_sdk.protocol.subscription import build_subscription
@@ -21,7 +20,7 @@ Subscription = str | tuple[str, ExpressionType | str] | None
 """A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type."""
 
 
-class PushConsumer:
+class PushConsumer(RunsOnce):
     """A member of a consumer group that hands each message to a listener.
 
     ```
@@ -41,6 +40,8 @@ class PushConsumer:
     be abandoned, so the block ends when it does. What was not consumed is delivered again to whoever owns the queue. Raises `ConfigurationError` for
     settings that are not acceptable; a failure in the background cancels the block and is raised from it as one `RocketMQError`.
     """
+
+    _second_time = "a consumer runs once; make a new one"
 
     def __init__(
         self,
@@ -67,18 +68,6 @@ class PushConsumer:
         self._client = client or Client(namesrv, **client_options)  # type: ignore[arg-type]  # see above
         self._wanted = _checked_subscriptions(subscriptions)
         self._member: Member | None = None
-        self._context: AbstractAsyncContextManager[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._context is not None:
-            raise ClosedError("a consumer runs once; make a new one")
-        self._context = self._run()
-        await self._context.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
-        assert self._context is not None
-        return await self._context.__aexit__(kind, error, traceback)
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

@@ -3,9 +3,8 @@
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
@@ -15,7 +14,7 @@ from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
-from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
@@ -49,13 +48,15 @@ REMEMBERED_FAILURES: Final = 1000
 _UNENDING: Final = float("inf")
 
 
-class Producer(ProducerCallbacks):
+class Producer(ProducerCallbacks, RunsOnce):
     """Sends messages; use it as `async with Producer("group", namesrv=...) as producer`.
 
     `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running `Client`. The options are those of
     `ProducerConfig` and, without `client=`, of `ClientConfig`. Leaving the block waits up to 10 s for messages under way (not at all when it is left
     by an exception or a cancellation) and unregisters the group. Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
+
+    _second_time = "a producer runs once; make a new one"
 
     def __init__(
         self, group: str, *, namesrv: NamesrvSource | None = None, client: Client | None = None, **options: Unpack[ProducerOptions]
@@ -74,26 +75,14 @@ class Producer(ProducerCallbacks):
         self._room = trio.lowlevel.ParkingLot()
         self._failures: deque[SendHandle] = deque(maxlen=REMEMBERED_FAILURES)
         self._loop: SendLoop | None = None
-        self._context: AbstractAsyncContextManager[None] | None = None
         self._attempts = 1 + self.config.retry_times
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
 
     # --- life
 
-    async def __aenter__(self) -> Self:
-        if self._context is not None:
-            raise ClosedError("a producer runs once; make a new one")
-        self._context = self._running()
-        await self._context.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
-        assert self._context is not None
-        return await self._context.__aexit__(kind, error, traceback)
-
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
+    async def _run(self) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self.client)

@@ -1,6 +1,5 @@
 """Apache's Java producer and push consumer 5.4.0 against our broker over TCP, in both header encodings."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import trio
 
 from support import java
 from support.processes import BrokerProcess, broker_process
+from support.waiting import unique
 
 SHORT_LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
 
@@ -22,10 +22,6 @@ def broker() -> Iterator[BrokerProcess]:
 @pytest.fixture(params=["json", "binary"])
 def driver(request: pytest.FixtureRequest, json_driver: java.Driver, binary_driver: java.Driver) -> java.Driver:
     return json_driver if request.param == "json" else binary_driver
-
-
-def unique(name: str) -> str:
-    return f"{name}_{uuid.uuid4().hex[:10]}"
 
 
 async def received(driver: java.Driver, consumer: str, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """A consumer group of a Java and a Python member, on Apache's broker and on ours: they share the queues, one dies, the other takes all."""
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedM
 from support import java
 from support.consumer_process import CONSUMER, lines_of
 from support.processes import broker_process, python_process
+from support.waiting import unique, until
 
 
 @pytest.fixture(params=["apache", "ours"])
@@ -22,16 +22,6 @@ def namesrv(request: pytest.FixtureRequest) -> Iterator[str]:
     else:
         with broker_process() as broker:
             yield broker.namesrv
-
-
-def unique(name: str) -> str:
-    return f"{name}_{uuid.uuid4().hex[:10]}"
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(0.05)
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])

@@ -1,23 +1,11 @@
 """Our producer and push consumer against Apache's name server and broker 5.4.0."""
 
-import uuid
-from collections.abc import Callable
 
 import pytest
-import trio
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
 from support import java
-
-
-def unique(name: str) -> str:
-    return f"{name}_{uuid.uuid4().hex[:10]}"
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(0.05)
+from support.waiting import unique, until
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])

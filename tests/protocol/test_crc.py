@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.model.properties import encode_properties
-from rocketmq_sdk.model.route import pack_host
-from rocketmq_sdk.protocol.message_codec import body_crc, decode_message, encode_record
+from rocketmq_sdk.protocol.message_codec import body_crc, decode_message
 from rocketmq_sdk.protocol.property_crc import PROPERTY_CRC_SIZE, fill_property_crc, reserve_property_crc, verify_property_crc
+from support.records import encode_entry
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 BODIES: list[dict[str, Any]] = json.loads((VECTORS / "crc.json").read_text())
@@ -34,32 +34,13 @@ def test_body_crc_agrees_with_the_oracle(body: bytes) -> None:
     assert body_crc(body) == ORACLE(body) & 0x7FFFFFFF
 
 
-def _encode(entry: dict[str, Any], properties: bytes) -> bytes:
-    return encode_record(
-        entry["topic"].encode(),
-        bytes.fromhex(entry["body"] or ""),
-        properties,
-        queue_id=entry["queueId"],
-        flag=entry["flag"],
-        queue_offset=entry["queueOffset"],
-        physical_offset=entry["commitLogOffset"],
-        sys_flag=entry["sysFlag"],
-        born_timestamp=entry["bornTimestamp"],
-        born_host=pack_host(entry["bornHost"], entry["bornPort"]),
-        store_timestamp=entry["storeTimestamp"],
-        store_host=pack_host(entry["storeHost"], entry["storePort"]),
-        reconsume_times=entry["reconsumeTimes"],
-        prepared_offset=entry["preparedTransactionOffset"],
-    )
-
-
 def test_there_are_vectors() -> None:
     assert len(WITH_CRC) == 27
 
 
 @pytest.mark.parametrize("entry", WITH_CRC, ids=lambda entry: entry["name"])
 def test_writes_the_property_crc_as_apache_does(entry: dict[str, Any]) -> None:
-    record = fill_property_crc(_encode(entry, reserve_property_crc(bytes.fromhex(entry["properties_string"]))))
+    record = fill_property_crc(encode_entry(entry, reserve_property_crc(bytes.fromhex(entry["properties_string"]))))
     assert record.hex() == entry["record"]
     assert verify_property_crc(record)
     digits = decode_message(record).properties["__CRC32#"]
@@ -83,7 +64,7 @@ def test_a_crc_that_came_along_is_replaced() -> None:
 @given(st.binary(max_size=60), st.dictionaries(st.sampled_from(["A", "B", "TAGS"]), st.text("xyz", min_size=1, max_size=5)), st.data())
 def test_any_changed_byte_is_noticed(body: bytes, properties: dict[str, str], data: st.DataObject) -> None:
     entry = {**WITH_CRC[0], "body": body.hex()}
-    record = fill_property_crc(_encode(entry, reserve_property_crc(encode_properties(properties).encode())))
+    record = fill_property_crc(encode_entry(entry, reserve_property_crc(encode_properties(properties).encode())))
     for kind in (bytes, bytearray, memoryview):
         assert verify_property_crc(kind(record))
     assert {name: value for name, value in decode_message(record).properties.items() if name != "__CRC32#"} == properties
@@ -96,5 +77,5 @@ def test_any_changed_byte_is_noticed(body: bytes, properties: dict[str, str], da
 
 def test_a_record_without_the_property_does_not_verify() -> None:
     assert not verify_property_crc(b"")
-    assert not verify_property_crc(_encode(WITH_CRC[0], b"A\x01b\x02"))
+    assert not verify_property_crc(encode_entry(WITH_CRC[0], b"A\x01b\x02"))
     assert not verify_property_crc(bytes(100))

@@ -27,6 +27,7 @@ from rocketmq_sdk.protocol.message_codec import (
     head_size,
     record_size,
 )
+from support.records import encode_entry
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "message_records.json.gz").read_bytes()))
@@ -40,25 +41,6 @@ V6 = pack_host("2001:db8::1", 10911)
 
 def _name(entry: dict[str, Any]) -> str:
     return f"{entry['name']}{' with crc' if entry['append_prop_crc'] else ''}"
-
-
-def _encode(entry: dict[str, Any], properties: bytes) -> bytes:
-    return encode_record(
-        entry["topic"].encode(),
-        bytes.fromhex(entry["body"] or ""),
-        properties,
-        queue_id=entry["queueId"],
-        flag=entry["flag"],
-        queue_offset=entry["queueOffset"],
-        physical_offset=entry["commitLogOffset"],
-        sys_flag=entry["sysFlag"],
-        born_timestamp=entry["bornTimestamp"],
-        born_host=pack_host(entry["bornHost"], entry["bornPort"]),
-        store_timestamp=entry["storeTimestamp"],
-        store_host=pack_host(entry["storeHost"], entry["storePort"]),
-        reconsume_times=entry["reconsumeTimes"],
-        prepared_offset=entry["preparedTransactionOffset"],
-    )
 
 
 def record(topic: bytes = b"T", body: bytes = b"body", properties: bytes = b"", **changes: Any) -> bytes:
@@ -83,13 +65,13 @@ def test_encodes_as_apache_does(entry: dict[str, Any]) -> None:
     properties = bytes.fromhex(entry["properties_string"])
     if "encode_status" in entry:
         with pytest.raises(LocalProtocolError, match="32767"):
-            _encode(entry, properties)
+            encode_entry(entry, properties)
     elif entry["name"] == UNREADABLE:
-        encoded = _encode(entry, properties)
+        encoded = encode_entry(entry, properties)
         assert struct.unpack_from(">I", encoded, 4)[0] == MAGIC_V2
         assert decode_messages(encoded)[0].topic == entry["topic"]
     else:
-        encoded = _encode(entry, properties)
+        encoded = encode_entry(entry, properties)
         assert encoded.hex() == entry["record"]
         assert len(encoded) == record_size(
             len(entry["topic"].encode()),

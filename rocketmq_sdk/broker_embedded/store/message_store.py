@@ -10,10 +10,8 @@ import logging
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from itertools import accumulate
-from types import TracebackType
-from typing import Self
 
 import trio
 
@@ -46,8 +44,8 @@ from rocketmq_sdk.broker_embedded.store.types import (
     QueryResult,
 )
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import ClosedError, LocalProtocolError, ProtocolError, StoreError, StoreFullError
-from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import TAGS, property_in_text
 from rocketmq_sdk.protocol.batch_codec import decode_batch
@@ -65,11 +63,13 @@ _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _Pending = tuple[ConsumeQueue, int, int, int, int, int, str]
 
 
-class MessageStore:
+class MessageStore(RunsOnce):
     """One store directory. Use as `async with MessageStore(...) as store`: entering loads and recovers, leaving makes everything durable.
 
     Entering raises `StoreLockedError`, `StoreCorruptError` or `StoreError`.
     """
+
+    _second_time = "a store object is opened once; make another one"
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock, store_host: bytes) -> None:
         self.config = config
@@ -93,7 +93,6 @@ class MessageStore:
         self._indexing = self._index.enabled
         self._note = self._index.note
         self._open = False
-        self._context: AbstractAsyncContextManager[None] | None = None
         self._puts = 0
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
         """Called for each message that consumers can read from now on, in the append under ASYNC_FLUSH, behind its sync under SYNC_FLUSH."""
@@ -102,19 +101,8 @@ class MessageStore:
 
     # --- opening and closing -------------------------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
-        if self._context is not None:
-            raise ClosedError("a store object is opened once; make another one")
-        self._context = self._running()
-        await self._context.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        assert self._context is not None
-        return await self._context.__aexit__(kind, error, trace)
-
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
+    async def _run(self) -> AsyncIterator[None]:
         self.files.lock()
         try:
             self._index.loading_at = self._clock.now_ms()
