@@ -35,7 +35,7 @@ _NOTE_SECONDS = 10
 class FlushState:
     """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
 
-    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "index_problem", "queue_problem", "stored_timestamp")
+    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "index_problem", "open", "queue_problem", "stored_timestamp")
 
     def __init__(self) -> None:
         self.stored_timestamp = 0
@@ -48,6 +48,13 @@ class FlushState:
         """Too little space is left: until there is more."""
         self.index_problem: StoreError | None = None
         """The index could not be written: messages wait in memory to be indexed."""
+        self.open = False
+        """Between entering and leaving the store."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are taken."""
+        return self.open and self.failure is None and self.queue_problem is None and not self.disk_full
 
 
 class LogFlusher:

@@ -126,6 +126,7 @@ class RetentionService:
         config: StoreConfig,
         clock: Clock,
         state: FlushState,
+        readers: Readers,
     ) -> None:
         self._files = files
         self._chain = log.queue
@@ -144,7 +145,7 @@ class RetentionService:
         self._news = trio.Event()
         self._blocked_since: float | None = None
         self._followed = 0
-        self.readers = Readers()
+        self._readers = readers
 
     async def run(self) -> None:
         """Serve until cancelled. An idle store with a single log file wakes nobody."""
@@ -229,7 +230,7 @@ class RetentionService:
 
     def _is_read(self) -> bool:
         """Whether somebody reads in the first file, unless that goes on for too long."""
-        first = self.readers.first()
+        first = self._readers.first()
         if first is None or first >= self._chain.files[0].end:
             self._blocked_since = None
             return False

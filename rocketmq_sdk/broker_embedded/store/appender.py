@@ -1,0 +1,229 @@
+"""Appending: from a message to its record, its place in the log and its queue (`CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0).
+
+Everything here is synchronous and belongs to the thread of the event loop: an append can not be interrupted half way.
+"""
+
+import logging
+from collections import deque
+from itertools import accumulate
+
+from rocketmq_sdk.broker_embedded.store.batch import batch_records
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService, is_indexed
+from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.clock import Clock
+from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
+from rocketmq_sdk.model.properties import TAGS, property_in_text
+from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, record_size
+from rocketmq_sdk.protocol.subscription import tags_code
+
+_log = logging.getLogger(__name__)
+_TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
+_Pending = tuple[ConsumeQueue, int, int, int, int, int, str]
+
+
+class Appender:
+    """Puts messages into one store. Under SYNC_FLUSH they wait here for their sync before they get into the queues."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        index: IndexService,
+        flushers: tuple[LogFlusher, QueueFlusher],
+        config: StoreConfig,
+        clock: Clock,
+        state: FlushState,
+        store_host: bytes,
+    ) -> None:
+        self.puts = 0
+        """Messages appended."""
+        self._config = config
+        self._log = log
+        self._dispatcher = dispatcher
+        self._table = dispatcher.table
+        self._dispatched = dispatcher.dispatched
+        self._arrivals = dispatcher.arrivals
+        self._flusher, self._queue_flusher = flushers
+        self._clock = clock
+        self._state = state
+        self._store_host = store_host
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._pending: deque[_Pending] = deque()
+        self._indexing = index.enabled
+        self._note = index.note
+
+    def put(self, message: MessageToStore) -> PutResult:
+        """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
+        state = self._state
+        if not state.open or state.failure is not None or state.queue_problem is not None or state.disk_full:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        try:
+            queue = self._table.queues[message.topic][message.queue_id]
+        except KeyError:
+            made = self._table.obtain(message.topic, message.queue_id)
+            if made is None:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            queue = made
+        if len(message.body) > self._config.max_message_size:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        text = message.properties
+        properties = text.encode("utf-8", "replace")
+        if len(properties) > MAX_PROPERTIES:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        now = self._clock.now_ms()
+        if now < state.stored_timestamp:
+            now = state.stored_timestamp
+        visible = not message.sys_flag & _TRANSACTION_BITS or is_dispatched(message.sys_flag)
+        offset = queue.next_offset if visible else 0
+        try:
+            position, size = self._append(queue, message, properties, offset, now)
+        except (StoreError, ProtocolError) as error:
+            return self._refuse(error)
+        state.stored_timestamp = now
+        self.puts += 1
+        if self._flusher.idle:
+            self._flusher.wake()
+        if visible:
+            queue.next_offset = offset + 1
+            code = message.tags_code
+            if queue.is_schedule:
+                due = self._dispatcher.deliver_time(text, now)
+                code = code if due is None else due
+            if self._sync_flush:
+                self._pending.append((queue, offset, code, now, position, size, text))
+            else:
+                queue.append(position, size, code)
+                if self._indexing:
+                    self._note((message.topic, text, position, now))
+                if not queue.dirty:
+                    self._mark_dirty(queue)
+                state.dispatched_timestamp = now
+                self._dispatched.advance(position + size)
+                if self._arrivals:
+                    self._dispatcher.tell(queue, offset, code, now, position, size, text)
+        else:
+            self._pass_by(message, position, size, now)
+        return PutResult(PutStatus.PUT_OK, position, size, offset, now)
+
+    def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
+        """A message that is in no queue; a prepared one is found by its keys."""
+        if self._indexing and is_indexed(message.sys_flag):
+            self._note((message.topic, message.properties, position, now))
+        if not self._pending:
+            self._dispatched.advance(position + size)
+
+    def _append(self, queue: ConsumeQueue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
+        """Encode and append one record; gives its position and size. Raises without having appended."""
+        log = self._log
+        position = log.position
+        while True:
+            record = encode_record(
+                queue.topic_bytes,
+                message.body,
+                properties,
+                queue_id=message.queue_id,
+                flag=message.flag,
+                queue_offset=offset,
+                physical_offset=position,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=now,
+                store_host=message.store_host or self._store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=message.prepared_offset,
+            )
+            size = len(record)
+            end = position + size
+            if end + BLANK_SIZE <= log.limit:
+                log.append(record, end)
+                return position, size
+            if size + BLANK_SIZE > log.file_size:
+                raise LocalProtocolError(f"a record of {size} bytes does not fit into a log file of {log.file_size} bytes")
+            position = log.make_room(size)
+
+    def put_batch(self, message: MessageToStore) -> PutResult:
+        """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
+
+        `message.body` is the batch; flag, body and properties come from its elements, the tags code too. Never raises.
+        """
+        state = self._state
+        if not state.writable:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if len(message.body) > self._config.max_message_size or message.sys_flag & _TRANSACTION_BITS:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        queue = self._table.obtain(message.topic, message.queue_id)
+        try:
+            items = decode_batch(message.body)
+        except ProtocolError as error:
+            return self._refuse(error)
+        if queue is None or not items or queue.is_schedule:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        hosts = len(message.born_host) + len(message.store_host or self._store_host)
+        total = sum(record_size(len(queue.topic_bytes), len(body), len(properties), host_bytes=hosts) for _flag, body, properties in items)
+        log = self._log
+        if total + BLANK_SIZE > log.file_size:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        now = max(self._clock.now_ms(), state.stored_timestamp)
+        first = queue.next_offset
+        try:
+            start = log.make_room(total)
+            records = batch_records(queue, message, items, start, now, message.store_host or self._store_host)
+            log.append(b"".join(records), start + sum(map(len, records)))
+        except (StoreError, ProtocolError) as error:
+            return self._refuse(error)
+        state.stored_timestamp = now
+        self.puts += len(items)
+        if self._flusher.idle:
+            self._flusher.wake()
+        queue.next_offset = first + len(items)
+        positions = list(accumulate(map(len, records[:-1]), initial=start))
+        self._dispatch_batch(queue, first, now, positions, records, [properties for _flag, _body, properties in items])
+        return PutResult(PutStatus.PUT_OK, start, log.position - start, first, now, len(items), positions)
+
+    def _dispatch_batch(
+        self, queue: ConsumeQueue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
+    ) -> None:
+        for index, (position, record, raw) in enumerate(zip(positions, records, properties, strict=True)):
+            text = raw.decode("utf-8", "replace")
+            self._pending.append((queue, first + index, tags_code(property_in_text(text, TAGS)), now, position, len(record), text))
+        if not self._sync_flush:
+            self.dispatch_up_to(self._log.position)
+
+    def _refuse(self, error: StoreError | ProtocolError) -> PutResult:
+        if isinstance(error, ProtocolError):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        _log.error("a message could not be appended: %s", error)
+        if isinstance(error, StoreFullError):
+            next_file = isinstance(error, NoNextFileError)
+            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED if next_file else PutStatus.SERVICE_NOT_AVAILABLE)
+        return PutResult(PutStatus.UNKNOWN_ERROR)
+
+    def _mark_dirty(self, queue: ConsumeQueue) -> None:
+        self._table.mark_dirty(queue)
+        if self._queue_flusher.idle:
+            self._queue_flusher.wake()
+
+    def dispatch_up_to(self, end: int) -> None:
+        """Put the waiting messages in front of a position into their queues."""
+        pending = self._pending
+        while pending and pending[0][4] + pending[0][5] <= end:
+            queue, offset, code, now, position, size, text = pending.popleft()
+            if self._indexing:
+                self._note((queue.topic, text, position, now))
+            if queue.removed:
+                continue
+            queue.append(position, size, code)
+            self._mark_dirty(queue)
+            self._state.dispatched_timestamp = now
+            if self._arrivals:
+                self._dispatcher.tell(queue, offset, code, now, position, size, text)
+        self._dispatched.advance(end if not pending else pending[0][4])

@@ -1,0 +1,164 @@
+"""A store as its readers see it (`DefaultMessageStore.getMessage`, `queryMessage` and their kin in Apache RocketMQ 5.4.0).
+
+Reads are synchronous and only look; what may have to wait for a disk has an asynchronous form that runs in a thread.
+"""
+
+from contextlib import AbstractContextManager
+
+from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.index_keys import query_text
+from rocketmq_sdk.broker_embedded.store.index_service import IndexService
+from rocketmq_sdk.broker_embedded.store.reader import QueueReader
+from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, size_and_magic
+from rocketmq_sdk.broker_embedded.store.retention import Readers
+from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter, QueryResult
+from rocketmq_sdk.clock import Clock
+from rocketmq_sdk.model.enums import BoundaryType
+
+DEFAULT_MAX_BYTES = 134_217_728
+MAX_TIME = (1 << 63) - 1
+
+
+class ReadableStore:
+    """Log, queues and index of one store, and everything that can be asked of them."""
+
+    def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
+        self.config = config
+        self.files = files
+        self._clock = clock
+        self._log = CommitLog(files, config)
+        self._table = ConsumeQueueTable(files, config)
+        self._reader = QueueReader(self._log, config)
+        self._checkpoint = Checkpoint(files)
+        self._index = IndexService(files, config, clock, self._checkpoint)
+        self._readers = Readers()
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The end of the log."""
+        return self._log.position
+
+    @property
+    def min_physical_offset(self) -> int:
+        """Where the oldest log file starts."""
+        return self._log.min_position
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult:
+        """Messages of a queue from an offset on, at most what the settings allow for one answer. Old ones may make it wait for the disk.
+
+        `message_filter` None means all. Raises `StoreError` when a file can not be read.
+        """
+        queue = self._table.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
+        return self._reader.get(queue, offset, max_count, max_bytes, message_filter, self._log.read)
+
+    def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether `get` would have to wait for the disk, so that `get_cold` should be awaited instead."""
+        if not self.files.blocking:
+            return False
+        queue = self._table.find(topic, queue_id)
+        unit = None if queue is None else queue.unit(offset)
+        if unit is None or self._log.read_hot(unit[0], unit[1]) is not None:
+            return False
+        return self._log.read_nowait(unit[0], unit[1]) is None
+
+    async def get_cold(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult:
+        """`get` in a thread. Not interrupted by cancellation; it changes nothing."""
+        unit = self.queue_unit(topic, queue_id, offset)
+        with self.reading(self._log.position if unit is None else unit[0]):
+            return await self.files.run(lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter))
+
+    def reading(self, physical_offset: int) -> AbstractContextManager[None]:
+        """Keeps the log files from a position on while the block runs (for at most two minutes after their time has come)."""
+        return self._readers.reading(physical_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next readable message will have; 0 for an unknown queue."""
+        queue = self._table.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the oldest readable message; 0 for an unknown queue."""
+        queue = self._table.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
+        """The first offset stored at or after a time (LOWER) or the last one stored at or before it (UPPER); 0 for an unknown queue."""
+        queue = self._table.find(topic, queue_id)
+        return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored (epoch milliseconds); -1 when there is none."""
+        queue = self._table.find(topic, queue_id)
+        return -1 if queue is None else self._reader.store_time(queue, offset)
+
+    def earliest_store_time(self) -> int:
+        """When the oldest record of the log was stored; -1 for an empty log."""
+        return self._log.store_time_at(self._log.min_position)
+
+    def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """Position, size and tags code of a message."""
+        queue = self._table.find(topic, queue_id)
+        return None if queue is None else queue.unit(offset)
+
+    def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        """The bytes of one record; without `size` it is taken from the record. None when no record of that size can start there."""
+        log = self._log
+        if not log.min_position <= physical_offset < log.position:
+            return None
+        if size is None:
+            head = log.read(physical_offset, BLANK_SIZE)
+            if head is None:
+                return None
+            size = size_and_magic(bytes(head), 0)[0]
+        if size <= 0 or physical_offset + size > log.position:
+            return None
+        data = log.read(physical_offset, size)
+        return None if data is None else bytes(data)
+
+    async def query(
+        self, topic: str, key: str, max_count: int, begin: int = 0, end: int = MAX_TIME, index_type: str | None = None
+    ) -> QueryResult:
+        """Messages by one of their keys or their unique key (`index_type` T: by their tags), stored from `begin` to `end` (epoch milliseconds).
+
+        At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares hashes only: the caller has to look whether the key is there.
+        Raises `StoreError` when a file can not be read.
+        """
+        limit = min(max_count, self.config.max_msgs_num_batch)
+        positions = sorted(await self._index.positions(query_text(topic, key, index_type), limit, begin, end))
+        answers = zip(positions, await self._records_at(positions), strict=True) if positions else ()
+        found = {position: record for position, record in answers if record is not None}
+        return QueryResult(list(found.values()), list(found), *self._index.last_update)
+
+    async def _records_at(self, positions: list[int]) -> list[bytes | None]:
+        with self.reading(positions[0]):
+            return await self.files.run(lambda: [self.record_at(position) for position in positions])
+
+    def topics(self) -> set[str]:
+        """Topics that have queues."""
+        return set(self._table.queues)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that hold or held messages."""
+        return sorted(self._table.queues.get(topic, ()))
