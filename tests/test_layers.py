@@ -45,7 +45,7 @@ ORDERS = {
     ],
     "consumer": [
         ["assign", "offsets", "flow_control", "outcome", "statistics"], ["process_queue", "config", "start_offset"], ["retry", "pull"],
-        ["concurrent"], ["rebalance"], ["member"], ["push"],
+        ["concurrent"], ["rebalance"], ["membership"], ["member"], ["push"],
     ],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip

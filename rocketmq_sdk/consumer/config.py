@@ -1,4 +1,4 @@
-"""Settings of a push consumer.
+"""Settings of consumers that own queues: what they share, and the push consumer's.
 
 Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in Python's spelling; durations are seconds and sizes are bytes.
 """
@@ -86,23 +86,17 @@ def _duration(default: float) -> Any:
 
 
 @attrs.frozen(kw_only=True)
-class PushConfig:
-    """How a push consumer behaves.
+class QueueConfig:
+    """What consumers that own queues and pull them have in common; the kinds differ in defaults.
 
-    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a
-    time. `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group
-    begins that has no committed offset. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic
-    (-1: 16). `consume_timeout` bounds one call of the listener. The thresholds stop the pulling of a queue that holds too much; those for the topic
-    (-1: off) are shared out equally over all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long running
-    listeners may take to finish when their queue goes to another member.
+    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group begins that
+    has no committed offset. The thresholds stop the pulling of a queue that holds too much; those for the topic (-1: off) are shared out equally over
+    all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long what is being consumed may take to finish when
+    its queue goes to another member.
     """
 
-    batch: int = attrs.field(default=1, validator=_between(1, 1024))
     consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
     consume_timestamp: int | None = attrs.field(default=None, converter=_timestamp)
-    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
-    concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
-    consume_timeout: float = _duration(15 * 60.0)
     strategy: AllocateStrategy = attrs.field(factory=Average, validator=_check_strategy)
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=_between(1, 65535))
     pull_threshold_for_queue: int = attrs.field(default=1000, validator=_between(1, 65535))
@@ -117,7 +111,6 @@ class PushConfig:
     pull_timeout: float = _duration(30.0)
     pull_time_delay_when_exception: float = _duration(1.0)
     rebalance_interval: float = _duration(20.0)
-    persist_consumer_offset_interval: float = _duration(5.0)
     revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
 
     def __attrs_post_init__(self) -> None:
@@ -125,14 +118,30 @@ class PushConfig:
             raise ConfigurationError(f"pull_timeout is {self.pull_timeout} s; it must be above pull_suspend, {self.pull_suspend} s")
 
     @property
-    def effective_max_reconsume_times(self) -> int:
-        """`max_reconsume_times` with its default filled in."""
-        return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
-
-    @property
     def flow_limits(self) -> FlowLimits:
         """The thresholds per queue."""
         return FlowLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue, self.consume_concurrently_max_span)
+
+
+@attrs.frozen(kw_only=True)
+class PushConfig(QueueConfig):
+    """How a push consumer behaves, besides what `QueueConfig` says.
+
+    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a
+    time. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic (-1: 16). `consume_timeout` bounds
+    one call of the listener.
+    """
+
+    batch: int = attrs.field(default=1, validator=_between(1, 1024))
+    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
+    concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
+    consume_timeout: float = _duration(15 * 60.0)
+    persist_consumer_offset_interval: float = _duration(5.0)
+
+    @property
+    def effective_max_reconsume_times(self) -> int:
+        """`max_reconsume_times` with its default filled in."""
+        return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
 
 
 PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))

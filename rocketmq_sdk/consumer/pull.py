@@ -4,7 +4,7 @@ One pull is under way at a time. The next one leaves before listeners have seen 
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.consumer.concurrent import ConcurrentService
-    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.flow_control import FlowLimits
     from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
     from rocketmq_sdk.model.queue import MessageQueue
@@ -43,14 +42,30 @@ _AT_ONCE: Final = 0.005
 """An answer that brings nothing new within these seconds is followed by a pause instead of the next pull."""
 
 
+class QueueService(Protocol):
+    """Who gets the messages of process queues: the workers of a push consumer, or whoever polls."""
+
+    def add(self, process_queue: ProcessQueue) -> None:
+        """A process queue has messages."""
+        ...
+
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Nothing more is to be taken from a process queue; what was taken goes on."""
+        ...
+
+    def interrupt(self, process_queue: ProcessQueue) -> None:
+        """Give up what was taken from a process queue and is not done."""
+        ...
+
+
 @attrs.frozen
 class PullContext:
     """What the pull loops of one consumer share."""
 
     client: "Client"
     group: str
-    config: "PushConfig"
-    service: "ConcurrentService"
+    config: "QueueConfig"
+    service: QueueService
     offsets: "RemoteOffsets"
     introduce: "Callable[[], Awaitable[None]]"
     """Tells brokers again who is here; does so at most once a second, however many queues ask."""

@@ -1,0 +1,189 @@
+"""The life of a member of a consumer group, whatever it does with messages: learn the routes, tell brokers who is here, consume, leave in time."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import trio
+
+from rocketmq_sdk.client.api.groups import check_client_config
+from rocketmq_sdk.client.callbacks import ConsumerCallbacks
+from rocketmq_sdk.errors import RocketMQError, RouteError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.rebalance import Rebalancer
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+DRAIN_GRACE: Final = 8.0
+CLOSE_NORMAL: Final = 10.0
+CLOSE_HURRIED: Final = 2.0
+INTRODUCTION_PAUSE: Final = 1.0
+FIRST_ROUND: Final = 3.0
+"""Seconds that entering the block waits at most for the first queues."""
+
+
+class Membership(ConsumerCallbacks):
+    """One member of one group between its start and its end. Use it once: `async with member.started(nursery)`."""
+
+    kind: ClassVar[str]
+    """What the member is called in messages."""
+
+    def __init__(self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, own_client: bool) -> None:
+        self._client = client
+        self._group = group
+        self._subscriptions = subscriptions
+        self._own_client = own_client
+        self._scope = trio.CancelScope()
+        self._closing = trio.Event()
+        self._ended = trio.Event()
+        self._grace = 0.0
+        self._introduced = float("-inf")
+
+    @abstractmethod
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it may be cancelled."""
+
+    @abstractmethod
+    async def _finish(self, grace: float) -> None:
+        """Stop consuming and commit; what is being consumed may take `grace` seconds. Behind the shield, bounded by the caller."""
+
+    # -- life
+
+    @asynccontextmanager
+    async def started(self, nursery: trio.Nursery) -> AsyncIterator[None]:
+        """Consume while the block runs."""
+        graceful = False
+        await nursery.start(self._live)
+        try:
+            yield
+            # A block whose scope was cancelled may end before it notices.
+            graceful = trio.current_effective_deadline() > float("-inf")
+        finally:
+            self._grace = DRAIN_GRACE if graceful else 0.0
+            with trio.move_on_after(CLOSE_NORMAL if graceful else CLOSE_HURRIED, shield=True):
+                self._closing.set()
+                await self._ended.wait()
+            self._scope.cancel()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
+        """The whole life. Behind a shield once it runs, its own client too, so that a cancelled block still commits and unregisters."""
+        try:
+            with self._scope:
+                async with AsyncExitStack() as stack:
+                    if self._own_client:
+                        await stack.enter_async_context(self._client)
+                    self._client.register_consumer(self._group, self)
+                    stack.push_async_callback(self._forget)
+                    await self._introduce()
+                    await self._consume(task_status)
+                    await self._client.unregister_consumer(self._group)
+        except RocketMQError:
+            raise
+        except Exception as error:
+            raise RocketMQError(f"the {self.kind} of group {self._group!r} failed in the background: {error!r}") from error
+        finally:
+            self._ended.set()
+
+    async def _forget(self) -> None:
+        for topic in self._subscriptions:
+            self._client.routes.release(topic)
+        # Does nothing behind a regular end; else there is no time to wait for brokers.
+        with trio.move_on_after(0.0, shield=True):
+            await self._client.unregister_consumer(self._group)
+
+    async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
+        async with open_quiet_nursery() as nursery:
+            await self._begin(nursery)
+            self._scope.shield = True
+            task_status.started()
+            await self._closing.wait()
+            await self._finish(self._grace)
+            nursery.cancel_scope.cancel()
+
+    async def _introduce(self) -> None:
+        """Learn the routes, ask whether brokers can serve the subscriptions, and tell them who is here."""
+        for topic in self._subscriptions:
+            self._client.routes.use(topic)
+        for topic, subscription in self._subscriptions.items():
+            try:
+                route = await self._client.route(topic)
+            except RouteError as error:
+                logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+                continue
+            except RocketMQError as error:
+                logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
+                return
+            if not subscription.is_tag_type and route.broker_datas:
+                address = self._client.broker_address(route.broker_datas[0].broker_name)
+                if address is not None:
+                    await check_client_config(self._client, address, self._group, subscription)
+        await self._client.heartbeat_now()
+
+    async def _introduce_again(self) -> None:
+        if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
+            self._introduced = trio.current_time()
+            await self._client.heartbeat_now()
+
+
+class QueueMembership(Membership):
+    """A member that owns queues: `_rebalancer` decides which, and is told what brokers say of members, routes and offsets."""
+
+    _rebalancer: "Rebalancer"
+    _commit_interval: float | None
+    """Seconds between two commits of what is consumed; None: only whoever uses the member commits."""
+    _balancing: trio.CancelScope
+    _balanced: trio.Event
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        self._balancing, self._balanced = trio.CancelScope(), trio.Event()
+        nursery.start_soon(self._balance, nursery)
+        if self._commit_interval is not None:
+            nursery.start_soon(self._commit_forever, self._commit_interval)
+        with trio.move_on_after(FIRST_ROUND):
+            await self._rebalancer.first_round.wait()
+
+    async def _finish(self, grace: float) -> None:
+        self._balancing.cancel()
+        # An answer that is there already still lets the task take one queue more.
+        await self._balanced.wait()
+        await self._rebalancer.close(grace)
+
+    async def _balance(self, nursery: trio.Nursery) -> None:
+        with self._balancing:
+            await self._rebalancer.run(nursery)
+        self._balanced.set()
+
+    async def _commit_forever(self, interval: float) -> None:
+        while True:
+            await trio.sleep(interval)
+            await self._rebalancer.commit_all()
+
+    # -- what the client and brokers ask
+
+    def on_ids_changed(self) -> None:
+        """Members came or went: rebalance now."""
+        self._rebalancer.wake()
+
+    def on_route_changed(self, topic: str) -> None:
+        """A topic has other queues: rebalance now."""
+        if topic in self._subscriptions:
+            self._rebalancer.wake()
+
+    def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
+        """A broker is there, perhaps again: rebalance now."""
+        self._rebalancer.wake()
+
+    def on_reset_offsets(self, topic: str, offsets: "dict[MessageQueue, int]") -> None:
+        """An administrator moves the group in a topic."""
+        self._rebalancer.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic})
+
+    def consumer_status(self, topic: str) -> "dict[MessageQueue, int]":
+        """How far the owned queues of a topic are consumed."""
+        return {queue: owned.process_queue.commit_offset for queue, owned in self._rebalancer.owned.items() if queue.topic == topic}
