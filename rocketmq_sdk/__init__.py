@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
     from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.assign.average import Average, AverageByCircle
+    from rocketmq_sdk.consumer.assign.by_config import ByConfig
+    from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
+    from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
     from rocketmq_sdk.consumer.config import PushConfig
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
     from rocketmq_sdk.consumer.push import PushConsumer
@@ -62,6 +66,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "broker_embedded.store.config": ("StoreConfig",),
     "client.config": ("ClientConfig",),
     "client.runtime": ("Client",),
+    "consumer.assign.average": ("Average", "AverageByCircle"),
+    "consumer.assign.by_config": ("ByConfig",),
+    "consumer.assign.consistent_hash": ("ConsistentHash",),
+    "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
     "consumer.config": ("PushConfig",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.push": ("PushConsumer",),
@@ -109,15 +117,19 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Average",
+    "AverageByCircle",
     "BrokerConfig",
     "BrokerError",
     "BusyError",
+    "ByConfig",
     "Client",
     "ClientConfig",
     "ClosedError",
     "CodecMissingError",
     "ConfigurationError",
     "ConnectError",
+    "ConsistentHash",
     "ConsumeFrom",
     "ConsumeLater",
     "ConsumerStatistics",
@@ -128,6 +140,8 @@ __all__ = [
     "HeaderEncoding",
     "InvalidParameterError",
     "LocalProtocolError",
+    "MachineRoom",
+    "MachineRoomNearby",
     "Message",
     "MessageIllegalError",
     "MessageModel",

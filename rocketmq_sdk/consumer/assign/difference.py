@@ -24,9 +24,12 @@ class Difference:
 def wanted_queues(strategy: AllocateStrategy, client_id: str, queues: Collection[MessageQueue], client_ids: Collection[str]) -> list[MessageQueue]:
     """The queues of a topic that a member should own, by the sorting rules of `RebalanceImpl.rebalanceByTopic`.
 
-    Duplicate queues and duplicate ids count once (a broker lists an id twice when two connections share it).
+    Duplicate queues and duplicate ids count once (a broker lists an id twice when two connections share it). A strategy that names queues by itself
+    gets only those that the topic has.
     """
-    return strategy.allocate(client_id, sorted(set(queues)), sorted(set(client_ids)))
+    known = set(queues)
+    wanted = strategy.allocate(client_id, sorted(known), sorted(set(client_ids)))
+    return [queue for queue in dict.fromkeys(wanted) if queue in known]
 
 
 def difference(owned: Collection[MessageQueue], wanted: Sequence[MessageQueue]) -> Difference:
