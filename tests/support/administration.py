@@ -102,6 +102,8 @@ class FakeChannel(Channel):
 class StoreOfOffsets:
     """A store that only knows how long its queues are and that each message came at second `offset`."""
 
+    description = "/store"
+
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], int] = {}
         self.deleted: list[str] = []
@@ -118,6 +120,9 @@ class StoreOfOffsets:
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         return offset * 1000 if 0 <= offset < self.max_offset(topic, queue_id) else -1
+
+    def used_ratio(self) -> float:
+        return 0.25
 
     def earliest_store_time(self) -> int:
         return 0

@@ -1,69 +1,189 @@
-"""What the broker counts (`BrokerStatsManager`): plain sums since the start, by topic and by group.
+"""What the broker counts (`BrokerStatsManager` of Apache RocketMQ 5.4.0): sums by queue and group, and their last minute, hour and day.
 
-Rates are for those who look: two looks at a sum and the time between them. Counting happens on the way of every message, hence plain dictionaries.
+Counting happens on the way of every message, hence plain slots and one look-up. Windows cost nothing between the looks: `tick` counts steps of ten
+seconds, and a sum notes its own past only when it is touched in a later step than before, which is exact, because nothing changed in between.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-class TopicCounts:
-    """What was put into one topic."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-    __slots__ = ("bytes", "messages", "times")
+TICK_SECONDS: Final = 10
+MINUTE: Final = 0
+HOUR: Final = 1
+DAY: Final = 2
+_STEPS: Final = (1, 60, 360)
+_POINTS: Final = (7, 7, 25)
 
-    def __init__(self) -> None:
+
+class Window(NamedTuple):
+    """What was counted between the first and the last sample of a window, which are `seconds` apart."""
+
+    times: int
+    messages: int
+    bytes: int
+    seconds: int
+
+    @staticmethod
+    def joined(windows: "Iterable[Window]") -> "Window":
+        """Several counters as one."""
+        parts = list(windows)
+        return Window(
+            sum(part.times for part in parts),
+            sum(part.messages for part in parts),
+            sum(part.bytes for part in parts),
+            max((part.seconds for part in parts), default=0),
+        )
+
+
+class Counts:
+    """Calls, messages and bytes since the start, with samples of the past."""
+
+    __slots__ = ("_samples", "_tick", "bytes", "messages", "times")
+
+    def __init__(self, tick: int) -> None:
         self.times = 0
         self.messages = 0
         self.bytes = 0
+        self._tick = tick
+        self._samples: tuple[deque[tuple[int, int, int, int]], ...] = tuple(deque(((tick, 0, 0, 0),), maxlen=most) for most in _POINTS)
+
+    def add(self, tick: int, messages: int, size: int) -> None:
+        """Count one call."""
+        if tick != self._tick:
+            self._catch_up(tick)
+        self.times += 1
+        self.messages += messages
+        self.bytes += size
+
+    def _catch_up(self, tick: int) -> None:
+        """Take the samples that fell due since the last touch; nothing was counted in that time."""
+        for step, most, samples in zip(_STEPS, _POINTS, self._samples, strict=True):
+            last = tick - tick % step
+            first = max(self._tick - self._tick % step + step, last - (most - 1) * step)
+            samples.extend((at, self.times, self.messages, self.bytes) for at in range(first, last + 1, step))
+        self._tick = tick
+
+    def window(self, which: int, tick: int) -> Window:
+        """The samples of MINUTE, HOUR or DAY, from the oldest to the newest."""
+        if tick != self._tick:
+            self._catch_up(tick)
+        samples = self._samples[which]
+        (begin, *before), (end, *after) = samples[0], samples[-1]
+        times, messages, size = (new - old for new, old in zip(after, before, strict=True))
+        return Window(times, messages, size, (end - begin) * TICK_SECONDS)
+
+
+class Morning(NamedTuple):
+    """Messages put and got since the start, when a day began."""
+
+    put: int
+    got: int
 
 
 class GroupCounts:
-    """What one group got from one topic."""
+    """What one group did with one topic: what it got from each queue, sent back, acknowledged and took out with a checkpoint."""
 
-    __slots__ = ("bytes", "messages", "sent_back", "times")
+    __slots__ = ("acknowledged", "checkpoints", "queues", "returned")
 
     def __init__(self) -> None:
-        self.times = 0
-        self.messages = 0
-        self.bytes = 0
-        self.sent_back = 0
+        self.queues: dict[int, Counts] = {}
+        self.returned: Counts | None = None
+        self.acknowledged: Counts | None = None
+        self.checkpoints: Counts | None = None
+
+    @property
+    def messages(self) -> int:
+        """Messages that the group got."""
+        return sum(counts.messages for counts in self.queues.values())
+
+    @property
+    def sent_back(self) -> int:
+        """Messages that the group sent back."""
+        return 0 if self.returned is None else self.returned.messages
 
 
 class BrokerStats:
-    """The sums."""
+    """All counters. Whoever owns the broker's periodic work calls `advance` every `TICK_SECONDS` seconds."""
 
-    __slots__ = ("dead_letters", "groups", "pull_found", "pull_missed", "put_failed", "put_messages", "put_times", "topics")
+    __slots__ = (
+        "_day",
+        "_topics",
+        "dead_letters",
+        "groups",
+        "mornings",
+        "pull_found",
+        "pull_missed",
+        "put_failed",
+        "put_messages",
+        "put_times",
+        "tick",
+    )
 
     def __init__(self) -> None:
+        self.tick = 0
+        self._day: int | None = None
+        self.mornings = (Morning(0, 0), Morning(0, 0))
+        """The totals when yesterday and when today began, 0 for days before the start."""
         self.put_times = 0
         self.put_messages = 0
         self.put_failed = 0
         self.pull_found = 0
         self.pull_missed = 0
         self.dead_letters = 0
-        self.topics: dict[str, TopicCounts] = {}
+        self._topics: dict[str, dict[int, Counts]] = {}
         self.groups: dict[tuple[str, str], GroupCounts] = {}
 
-    def put(self, topic: str, messages: int, size: int) -> None:
+    def advance(self, day: int) -> None:
+        """Ten seconds are over; `day` is the number of the broker's local day."""
+        self.tick += 1
+        if day != self._day:
+            if self._day is not None:
+                self.mornings = (self.mornings[1], Morning(self.put_messages, self.got_messages))
+            self._day = day
+
+    def put(self, topic: str, queue_id: int, messages: int, size: int) -> None:
         """A put that succeeded."""
         self.put_times += 1
         self.put_messages += messages
-        counts = self.topics.get(topic)
-        if counts is None:
-            counts = self.topics[topic] = TopicCounts()
-        counts.times += 1
-        counts.messages += messages
-        counts.bytes += size
+        try:
+            counts = self._topics[topic][queue_id]
+        except KeyError:
+            counts = self._topics.setdefault(topic, {}).setdefault(queue_id, Counts(self.tick))
+        counts.add(self.tick, messages, size)
 
-    def got(self, topic: str, group: str, messages: int, size: int) -> None:
-        """A pull that found messages."""
+    def got(self, topic: str, group: str, queue_id: int, messages: int, size: int) -> None:
+        """A pull or pop that found messages."""
         self.pull_found += 1
-        counts = self._group(topic, group)
-        counts.times += 1
-        counts.messages += messages
-        counts.bytes += size
+        queues = self._group(topic, group).queues
+        counts = queues.get(queue_id)
+        if counts is None:
+            counts = queues[queue_id] = Counts(self.tick)
+        counts.add(self.tick, messages, size)
 
     def sent_back(self, topic: str, group: str) -> None:
         """A message that a group sent back."""
-        self._group(topic, group).sent_back += 1
+        counts = self._group(topic, group)
+        if counts.returned is None:
+            counts.returned = Counts(self.tick)
+        counts.returned.add(self.tick, 1, 0)
+
+    def acknowledged(self, topic: str, group: str, messages: int = 1) -> None:
+        """Messages that a pop consumer acknowledged."""
+        counts = self._group(topic, group)
+        if counts.acknowledged is None:
+            counts.acknowledged = Counts(self.tick)
+        counts.acknowledged.add(self.tick, messages, 0)
+
+    def checkpoint(self, topic: str, group: str, messages: int = 1) -> None:
+        """Checkpoints that were written for pops."""
+        counts = self._group(topic, group)
+        if counts.checkpoints is None:
+            counts.checkpoints = Counts(self.tick)
+        counts.checkpoints.add(self.tick, messages, 0)
 
     def _group(self, topic: str, group: str) -> GroupCounts:
         counts = self.groups.get((topic, group))
@@ -71,9 +191,19 @@ class BrokerStats:
             counts = self.groups[topic, group] = GroupCounts()
         return counts
 
+    @property
+    def put_bytes(self) -> int:
+        """Bytes of all records that were put."""
+        return sum(counts.bytes for queues in self._topics.values() for counts in queues.values())
+
+    @property
+    def got_messages(self) -> int:
+        """Messages that all groups got."""
+        return sum(counts.messages for counts in self.groups.values())
+
     def remove_topic(self, topic: str) -> None:
         """Forget a topic that was deleted."""
-        self.topics.pop(topic, None)
+        self._topics.pop(topic, None)
         for key in [key for key in self.groups if key[0] == topic]:
             del self.groups[key]
 
@@ -81,3 +211,101 @@ class BrokerStats:
         """Forget a group that was deleted."""
         for key in [key for key in self.groups if key[1] == group]:
             del self.groups[key]
+
+    # --- looking -----------------------------------------------------------------------------------------------------------------------------
+
+    def group_rate(self, topic: str, group: str) -> float:
+        """Messages per second that a group got from a topic in the last minute."""
+        counts = self.groups.get((topic, group))
+        if counts is None:
+            return 0.0
+        window = self._window(counts.queues.values(), MINUTE)
+        return window.messages / window.seconds if window.seconds else 0.0
+
+    def find(self, name: str, key: str) -> "tuple[Window, Window, Window, str] | None":
+        """Minute, hour and day of one of Apache's items, and which member of them it is about; None when nothing was counted under the key."""
+        item = _ITEMS.get(name)
+        if item is None:
+            return None
+        select, member = item
+        counters = list(select(self, key))
+        if not counters:
+            return None
+        minute, hour, day = (self._window(counters, which) for which in (MINUTE, HOUR, DAY))
+        return minute, hour, day, member
+
+    def _window(self, counters: Iterable[Counts], which: int) -> Window:
+        return Window.joined(counts.window(which, self.tick) for counts in counters)
+
+    def _of_topic(self, topic: str) -> Iterable[Counts]:
+        return self._topics.get(topic, _NOTHING).values()
+
+    def _of_queue(self, key: str) -> Iterator[Counts]:
+        topic, _, queue_id = key.rpartition("@")
+        counts = self._topics.get(topic, _NOTHING).get(_number(queue_id))
+        if counts is not None:
+            yield counts
+
+    def _got(self, key: str) -> Iterator[Counts]:
+        topic, _, group = key.rpartition("@")
+        counts = self.groups.get((topic, group))
+        if counts is not None:
+            yield from counts.queues.values()
+
+    def _got_from_queue(self, key: str) -> Iterator[Counts]:
+        place, _, group = key.rpartition("@")
+        topic, _, queue_id = place.rpartition("@")
+        counts = self.groups.get((topic, group))
+        found = None if counts is None else counts.queues.get(_number(queue_id))
+        if found is not None:
+            yield found
+
+    def _one_of_group(self, attribute: str) -> "Callable[[str], Iterator[Counts]]":
+        def select(key: str) -> Iterator[Counts]:
+            topic, _, group = key.rpartition("@")
+            counts = self.groups.get((topic, group))
+            found: Counts | None = None if counts is None else getattr(counts, attribute)
+            if found is not None:
+                yield found
+
+        return select
+
+    def _all_groups(self, attribute: str) -> Iterator[Counts]:
+        for counts in self.groups.values():
+            found: Counts | None = getattr(counts, attribute)
+            if found is not None:
+                yield found
+
+    def _all_puts(self, _cluster: str) -> Iterator[Counts]:
+        for queues in self._topics.values():
+            yield from queues.values()
+
+    def _all_gets(self, _cluster: str) -> Iterator[Counts]:
+        for counts in self.groups.values():
+            yield from counts.queues.values()
+
+
+_NOTHING: Final[dict[int, Counts]] = {}
+_Select = Callable[[BrokerStats, str], Iterable[Counts]]
+_ITEMS: "Final[Mapping[str, tuple[_Select, str]]]" = {
+    "TOPIC_PUT_NUMS": (BrokerStats._of_topic, "messages"),
+    "TOPIC_PUT_SIZE": (BrokerStats._of_topic, "bytes"),
+    "QUEUE_PUT_NUMS": (BrokerStats._of_queue, "messages"),
+    "QUEUE_PUT_SIZE": (BrokerStats._of_queue, "bytes"),
+    "GROUP_GET_NUMS": (BrokerStats._got, "messages"),
+    "GROUP_GET_SIZE": (BrokerStats._got, "bytes"),
+    "QUEUE_GET_NUMS": (BrokerStats._got_from_queue, "messages"),
+    "QUEUE_GET_SIZE": (BrokerStats._got_from_queue, "bytes"),
+    "SNDBCK_PUT_NUMS": (lambda stats, key: stats._one_of_group("returned")(key), "messages"),
+    "GROUP_ACK_NUMS": (lambda stats, key: stats._one_of_group("acknowledged")(key), "messages"),
+    "GROUP_CK_NUMS": (lambda stats, key: stats._one_of_group("checkpoints")(key), "messages"),
+    "BROKER_PUT_NUMS": (BrokerStats._all_puts, "messages"),
+    "BROKER_GET_NUMS": (BrokerStats._all_gets, "messages"),
+    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups("acknowledged"), "messages"),
+    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups("checkpoints"), "messages"),
+}
+"""Where the counters of Apache's items are, by name, and which of their members is meant. Latencies and commercial items are not counted."""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1

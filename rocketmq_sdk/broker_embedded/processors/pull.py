@@ -179,7 +179,7 @@ class PullProcessor:
             holder.hold(HeldPull(channel, request, header.topic, header.queue_id, header.queue_offset, message_filter, self._deadline(header)))
             return None
         if code == ResponseCode.SUCCESS:
-            context.stats.got(header.topic, header.consumer_group, result.count, result.size)
+            context.stats.got(header.topic, header.consumer_group, header.queue_id, result.count, result.size)
         else:
             context.stats.pull_missed += 1
         self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)

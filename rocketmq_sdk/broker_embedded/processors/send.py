@@ -185,7 +185,7 @@ class SendProcessor:
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
             return self._error(*self._pipeline.failure(status))
-        self._stats.put(message.topic, result.count, result.size)
+        self._stats.put(message.topic, message.queue_id, result.count, result.size)
         if request.flag & FLAG_ONEWAY:
             return None
         host = self._host_hex

@@ -4,10 +4,12 @@ Apache scans each 10 s and writes each 5 s; here each task sleeps until somethin
 """
 
 import logging
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.broker_embedded.managers.stats import TICK_SECONDS
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCAN_INTERVAL = 10.0
-"""Seconds between two looks for silent clients."""
+SCAN_INTERVAL = float(TICK_SECONDS)
+"""Seconds between two looks for silent clients, which are the steps of the statistics too."""
 
 
 class Housekeeping:
@@ -46,6 +48,7 @@ class Housekeeping:
     async def _expire(self) -> None:
         while True:
             await trio.sleep(SCAN_INTERVAL)
+            self._context.stats.advance(datetime.fromtimestamp(self._context.clock.now_ms() / 1000).toordinal())
             self.expire()
 
     def expire(self) -> None:

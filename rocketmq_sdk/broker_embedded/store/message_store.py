@@ -235,6 +235,19 @@ class MessageStore(ReadableStore, RunsOnce):
         """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""
         self._retention.clean_now()
 
+    @property
+    def description(self) -> str:
+        """The directory, or what stands for it."""
+        return self.files.description
+
+    def used_ratio(self) -> float:
+        """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
+        return self.files.used_ratio()
+
+    def clean_queues(self) -> None:
+        """Bring queues and index in line with the oldest log file at once (`cleanExpiredConsumerQueue`)."""
+        self._retention.follow_now()
+
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic; its records stay in the log, out of reach. Raises `StoreError`."""
         if topic in self._table.queues:

@@ -183,6 +183,13 @@ class RetentionService:
         self._not_before = self._clock.monotonic()
         self._news.set()
 
+    def follow_now(self) -> None:
+        """Let the next check, beginning at once, bring queues and index in line with the log, also where nothing was removed since the last one."""
+        self._followed = -1
+        self._not_before = self._clock.monotonic()
+        self._active = True
+        self._news.set()
+
     async def check(self) -> None:
         """One round. Failures are logged; the next round tries again."""
         try:

@@ -214,7 +214,7 @@ def test_a_changed_permission_of_the_broker_reaches_the_routes() -> None:
 
 def test_runtime_information() -> None:
     scene = Scene()
-    scene.context.stats.put("T", 10, 1000)
+    scene.context.stats.put("T", 0, 10, 1000)
     scene.clock.time_ms += 20_000
     scene.store.ends[("SCHEDULE_TOPIC_XXXX", 0)] = 3
     table = body_of(ask(scene, 28))["table"]
@@ -223,6 +223,8 @@ def test_runtime_information() -> None:
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
     assert (table["putMessageTimesTotal"], table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1", "1000", "100.0")
     assert table["putTps"] == "0.5 0.5 0.5"
+    assert (table["commitLogDiskRatio"], table["commitLogDiskRatio_/store/commitlog"]) == ("0.25", "0.25")
+    assert (table["msgPutTotalTodayMorning"], table["msgPutTotalTodayNow"]) == ("0", "10")
     assert (table["scheduleMessageOffset_1"], table["scheduleMessageOffset_18"]) == ("2,3", "0,0")
     assert (table["commitLogMaxOffset"], table["dispatchBehindBytes"], table["remainHowManyDataToFlush"]) == ("1000", "100", "200 B")
 

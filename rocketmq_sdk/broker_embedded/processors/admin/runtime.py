@@ -1,7 +1,8 @@
 """GET_BROKER_RUNTIME_INFO (28): names and texts that tools and dashboards show.
 
 Apache fills about a hundred keys. Here are those that mean something in this broker; the lengths of thread pool queues, which mqadmin and dashboards
-parse, are always 0, because requests are served as they are read.
+parse, are always 0, because requests are served as they are read. Left out are the latencies of puts and gets inside the broker, which it does not
+measure, and what belongs to Apache's own buffers.
 """
 
 from collections import deque
@@ -77,9 +78,7 @@ class RuntimeInfo:
 
     def _totals(self) -> Totals:
         stats = self._context.stats
-        transferred = sum(counts.messages for counts in stats.groups.values())
-        put_bytes = sum(counts.bytes for counts in stats.topics.values())
-        return Totals(stats.put_messages, stats.pull_found, stats.pull_missed, transferred, put_bytes)
+        return Totals(stats.put_messages, stats.pull_found, stats.pull_missed, stats.got_messages, stats.put_bytes)
 
     def table(self) -> dict[str, object]:
         """All keys."""
@@ -97,16 +96,22 @@ class RuntimeInfo:
             **self._log(),
             **self._delays(),
             **{f"{name}ThreadPoolQueue{what}": 0 for name in _QUEUES for what in ("Size", "HeadWaitTimeMills")},
+            "EndTransactionQueueSize": 0,
         }
 
     def _puts(self, totals: Totals) -> dict[str, object]:
         stats = self._context.stats
+        yesterday, today = stats.mornings
         return {
             "putMessageTimesTotal": stats.put_times,
             "putMessageFailedTimes": stats.put_failed,
             "putMessageSizeTotal": totals.put_bytes,
             "putMessageAverageSize": totals.put_bytes / stats.put_messages if stats.put_messages else 0.0,
+            "msgPutTotalYesterdayMorning": yesterday.put,
+            "msgPutTotalTodayMorning": today.put,
             "msgPutTotalTodayNow": totals.put,
+            "msgGetTotalYesterdayMorning": yesterday.got,
+            "msgGetTotalTodayMorning": today.got,
             "msgGetTotalTodayNow": totals.transferred,
             "pageCacheLockTimeMills": 0,
         }
@@ -128,7 +133,11 @@ class RuntimeInfo:
     def _log(self) -> dict[str, object]:
         store = self._context.store
         end = store.max_physical_offset
+        ratio = store.used_ratio()
         return {
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{store.description}/commitlog": ratio,
+            "consumeQueueDiskRatio": ratio,
             "commitLogMinOffset": store.min_physical_offset,
             "commitLogMaxOffset": end,
             "earliestMessageTimeStamp": store.earliest_store_time(),

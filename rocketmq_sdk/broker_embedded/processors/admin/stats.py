@@ -48,24 +48,27 @@ def consume_stats(context: "BrokerContext", command: Command) -> Command:
     names = listed or ([header.topic] if header.topic else sorted(context.offsets.topics_of(group)))
     online = context.consumers.group(group) is not None
     table: dict[MessageQueue, OffsetWrapper] = {}
+    rate = 0.0
     for name in names:
         topic = context.topics.get(name)
         if topic is None or (online and not listed and context.consumers.subscription(group, name) is None):
             continue
-        table.update(_progress(context, group, topic))
-    return Command.response(body=ConsumeStats(table).encode())
+        table.update(progress(context, group, topic))
+        rate += context.stats.group_rate(name, group)
+    return Command.response(body=ConsumeStats(table, rate).encode())
 
 
-def _progress(context: "BrokerContext", group: str, topic: "TopicConfig") -> dict[MessageQueue, OffsetWrapper]:
+def progress(context: "BrokerContext", group: str, topic: "TopicConfig", *, pulled: bool = True) -> dict[MessageQueue, OffsetWrapper]:
+    """How far a group is in each queue of a topic; the offset pulled last is 0 where nobody asks for it, as in Apache's list of all groups."""
     store, offsets = context.store, context.offsets
     name, broker_name = topic.topic_name, context.config.current.broker_name
-    progress: dict[MessageQueue, OffsetWrapper] = {}
+    table: dict[MessageQueue, OffsetWrapper] = {}
     for queue_id in range(topic.read_queue_nums):
         consumed = max(0, offsets.query(group, name, queue_id))
-        pulled = max(consumed, offsets.pulled(group, name, queue_id))
+        fetched = max(consumed, offsets.pulled(group, name, queue_id)) if pulled else 0
         stamp = max(0, store.store_time_at(name, queue_id, consumed - 1)) if consumed > 0 else 0
-        progress[MessageQueue(name, broker_name, queue_id)] = OffsetWrapper(max(0, store.max_offset(name, queue_id)), consumed, pulled, stamp)
-    return progress
+        table[MessageQueue(name, broker_name, queue_id)] = OffsetWrapper(max(0, store.max_offset(name, queue_id)), consumed, fetched, stamp)
+    return table
 
 
 _SERVED: Final[dict[RequestCode, Serve]] = {
