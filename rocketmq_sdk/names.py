@@ -24,6 +24,8 @@ BENCHMARK_TOPIC: Final = "BenchmarkTest"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 NOT_SENDABLE_TOPICS: Final = frozenset(
@@ -134,6 +136,21 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """The topic that holds a group's messages that were given up."""
     return DLQ_PREFIX + group
+
+
+def pop_retry_topic_v1(topic: str, group: str) -> str:
+    """The topic that holds a group's popped messages until they are popped again, in the form that brokers write by default."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def pop_retry_topic_v2(topic: str, group: str) -> str:
+    """The same in the form of `enableRetryTopicV2`, which can be taken apart again."""
+    return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def revive_topic(cluster: str) -> str:
+    """The topic in which a cluster's brokers keep what was popped and acknowledged."""
+    return REVIVE_TOPIC_PREFIX + cluster
 
 
 def reply_topic(cluster: str) -> str:

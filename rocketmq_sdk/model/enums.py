@@ -51,6 +51,15 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
+class PopStatus(Enum):
+    """How a pop ended: with messages, with none in time, or refused because too many wait."""
+
+    FOUND = "FOUND"
+    NO_NEW_MESSAGE = "NO_NEW_MSG"
+    POLLING_FULL = "POLLING_FULL"
+    POLLING_NOT_FOUND = "POLLING_NOT_FOUND"
+
+
 class BoundaryType(Enum):
     """Which end of a run of equal store times an offset search takes."""
 

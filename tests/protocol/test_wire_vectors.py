@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
+from rocketmq_sdk.protocol.bodies.assignment import QueryAssignmentRequestBody, QueryAssignmentResponseBody, SetMessageRequestModeRequestBody
 from rocketmq_sdk.protocol.bodies.groups import ConsumerConnection, ConsumerList, GroupList, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
 from rocketmq_sdk.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
@@ -22,7 +24,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.header import Header
-from rocketmq_sdk.protocol.headers import client, groups, namesrv, offsets, pull, send, topics
+from rocketmq_sdk.protocol.headers import client, groups, namesrv, offsets, pop, pull, send, topics
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -60,6 +62,12 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     320: send.SendMessageRequestHeaderV2,
     322: namesrv.QueryDataVersionRequestHeader,
     351: topics.GetTopicConfigRequestHeader,
+    200050: pop.PopMessageRequestHeader,
+    200051: pop.AckMessageRequestHeader,
+    200052: pop.PeekMessageRequestHeader,
+    200053: pop.ChangeInvisibleTimeRequestHeader,
+    200054: pop.NotificationRequestHeader,
+    200055: pop.PollingInfoRequestHeader,
 }
 RESPONSE_HEADERS: dict[int, type[Header]] = {
     11: pull.PullMessageResponseHeader,
@@ -68,8 +76,21 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     30: offsets.GetMaxOffsetResponseHeader,
     310: send.SendMessageResponseHeader,
     320: send.SendMessageResponseHeader,
+    200050: pop.PopMessageResponseHeader,
+    200052: pop.PopMessageResponseHeader,
+    200053: pop.ChangeInvisibleTimeResponseHeader,
+    200054: pop.NotificationResponseHeader,
+    200055: pop.PollingInfoResponseHeader,
 }
-REQUEST_BODIES: dict[int, type[Body]] = {34: HeartbeatData, 41: LockBatchRequestBody, 103: RegisterBrokerBody, 200: SubscriptionGroupConfig}
+REQUEST_BODIES: dict[int, type[Body]] = {
+    34: HeartbeatData,
+    41: LockBatchRequestBody,
+    103: RegisterBrokerBody,
+    200: SubscriptionGroupConfig,
+    400: QueryAssignmentRequestBody,
+    401: SetMessageRequestModeRequestBody,
+    200151: BatchAckMessageRequestBody,
+}
 RESPONSE_BODIES: dict[int, type[Body]] = {
     21: TopicConfigSerializeWrapper,
     28: KVTable,
@@ -86,6 +107,7 @@ RESPONSE_BODIES: dict[int, type[Body]] = {
     300: GroupList,
     307: ConsumerRunningInfo,
     309: ConsumeMessageDirectlyResult,
+    400: QueryAssignmentResponseBody,
 }
 # Headers that hooks and other layers add to the declared ones.
 ADDED = {"ReqT", "AccessKey", "Signature", "MSG_REGION", "TRACE_ON"}

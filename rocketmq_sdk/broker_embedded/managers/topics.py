@@ -30,6 +30,7 @@ from rocketmq_sdk.names import (
     TRANSACTION_OP_TOPIC,
     is_system_topic,
     reply_topic,
+    revive_topic,
 )
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketmq_sdk.protocol.body import body_table
@@ -37,7 +38,6 @@ from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 logger = logging.getLogger(__name__)
 
-REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 ALL: Final = int(Permission.READ | Permission.WRITE | Permission.INHERIT)
@@ -67,7 +67,7 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         topics.append(topic(config.msg_trace_topic_name, 1))
     topics += [
         topic(reply_topic(config.broker_cluster_name), 1),
-        topic(REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num),
+        topic(revive_topic(config.broker_cluster_name), config.revive_queue_num),
         topic(SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, _INHERIT),
         topic(TRANSACTION_HALF_TOPIC, 1),
         topic(TRANSACTION_OP_TOPIC, 1),

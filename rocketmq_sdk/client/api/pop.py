@@ -1,0 +1,261 @@
+"""Popping messages: the broker hands them out for a time, and gives those out again that were not acknowledged in it.
+
+All calls go to masters: a slave keeps no record of what was popped.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.pull import UndecodableError
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError, broker_error
+from rocketmq_sdk.model.enums import PopStatus
+from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
+from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, BatchAckMessageRequestBody, encode_bit_set
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.protocol.receipt_handle import (
+    InfoKey,
+    ReceiptHandle,
+    order_offset_key,
+    parse_message_offsets,
+    parse_order_counts,
+    parse_start_offsets,
+    topic_kind,
+)
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+_STATUS: Final[dict[int, PopStatus]] = {
+    ResponseCode.SUCCESS: PopStatus.FOUND,
+    ResponseCode.POLLING_FULL: PopStatus.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT: PopStatus.POLLING_NOT_FOUND,
+    ResponseCode.PULL_NOT_FOUND: PopStatus.POLLING_NOT_FOUND,
+}
+_CK_MARK: Final = f"{POP_CK}\x01".encode()
+_FIRST_MARK: Final = f"{FIRST_POP_TIME}\x01".encode()
+_END: Final = b"\x02"
+_BATCH_BITS: Final = 1 << 20
+"""How far an offset may lie behind the first one of its pop: no pop looks at more messages."""
+
+
+@attrs.frozen(slots=True)
+class PopResult:
+    """What one pop brought.
+
+    `handles[n]` is the receipt handle of `messages[n]`, which carries its text in the property POP_CK too. `unwanted` are the handles of messages
+    that the broker gave because of the hash of their tag, but whose tag is another one: acknowledge them. `pop_time` (epoch milliseconds of the
+    broker's clock) and `invisible_time` (milliseconds) hold for all; `rest_count` is the broker's guess of how many more there are.
+    """
+
+    status: PopStatus
+    messages: "list[ReceivedMessage]"
+    handles: list[ReceiptHandle]
+    unwanted: list[ReceiptHandle]
+    pop_time: int = 0
+    invisible_time: int = 0
+    rest_count: int = 0
+
+
+async def pop_message(
+    client: Caller, broker_name: str, header: PopMessageRequestHeader, timeout: float, *, tags: frozenset[str] = frozenset()
+) -> PopResult:
+    """One pop (200050) from a broker's master.
+
+    `timeout` in seconds must be longer than the time that the header lets the broker hold the request. With `tags` messages with another tag come as
+    `unwanted`. Raises the error of any code that is no outcome of a pop, and `UndecodableError`. When the caller is cancelled, or the answer is lost,
+    what was popped comes again when its invisible time is over.
+    """
+    header.bname = broker_name
+    response = await client.call_broker(broker_name, Command.request(RequestCode.POP_MESSAGE, header), timeout)
+    return pop_result(response, broker_name, header, tags=tags)
+
+
+def pop_result(response: Command, broker_name: str, header: PopMessageRequestHeader, *, tags: frozenset[str] = frozenset()) -> PopResult:
+    """What an answer to a pop says, messages decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`)."""
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise broker_error(response.code, response.remark, topic=header.topic, group=header.consumer_group)
+    found = PopMessageResponseHeader.from_ext(response.ext_fields)
+    messages: list[ReceivedMessage] = []
+    handles: list[ReceiptHandle] = []
+    if status is PopStatus.FOUND:
+        try:
+            messages = decode_messages(response.body, broker_name=broker_name)
+            handles = _Handles(found, header, broker_name).of_all(messages)
+        except (CodecMissingError, RemoteProtocolError) as error:
+            raise UndecodableError(str(error), queue_offset=None) from error
+    unwanted: list[ReceiptHandle] = []
+    if tags:
+        pairs = list(zip(messages, handles, strict=True))
+        unwanted = [handle for message, handle in pairs if message.tags not in tags]
+        kept = [pair for pair in pairs if pair[0].tags in tags]
+        messages, handles = [message for message, _handle in kept], [handle for _message, handle in kept]
+    return PopResult(status, messages, handles, unwanted, found.pop_time, found.invisible_time, found.rest_num)
+
+
+class _Handles:
+    """Makes the handles of one answer."""
+
+    def __init__(self, found: PopMessageResponseHeader, header: PopMessageRequestHeader, broker_name: str) -> None:
+        self._found = found
+        self._topic = header.topic
+        self._order = header.order
+        self._broker_name = broker_name
+        self._starts = parse_start_offsets(found.start_offset_info)
+        self._offsets = parse_message_offsets(found.msg_offset_info)
+        self._counts = parse_order_counts(found.order_count_info)
+        self._firsts: dict[InfoKey, int] = {}
+        self._ranks: dict[InfoKey, int] = {}
+
+    def of_all(self, messages: "list[ReceivedMessage]") -> list[ReceiptHandle]:
+        """A handle for each message; the messages get it as a property, the subscribed topic and their count of deliveries."""
+        return [self._of(message) for message in messages]
+
+    def _of(self, message: "ReceivedMessage") -> ReceiptHandle:
+        raw = message.properties_bytes
+        text = message.properties.get(POP_CK) if _CK_MARK in raw else None
+        if text is not None:
+            handle = ReceiptHandle.parse(text)
+            added = b""
+        else:
+            handle = self._make(message)
+            added = b"%s%s\x02" % (_CK_MARK, str(handle).encode())
+        if _FIRST_MARK not in raw:
+            added += b"%s%d\x02" % (_FIRST_MARK, self._found.pop_time)
+        if added:
+            message._properties_raw = raw + added if raw[-1:] == _END or not raw else raw + _END + added
+            message._properties = None
+        message.topic = self._topic
+        if self._order and self._counts:
+            kind, queue_id = handle.kind, handle.queue_id
+            count = self._counts.get((kind, order_offset_key(queue_id, handle.offset)))
+            message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
+        return handle
+
+    def _make(self, message: "ReceivedMessage") -> ReceiptHandle:
+        kind = topic_kind(message.topic) if message.topic != self._topic else "0"
+        key = (kind, message.queue_id)
+        rank = self._ranks[key] = self._ranks.get(key, -1) + 1
+        offsets = self._offsets.get(key)
+        offset = message.offset
+        if offsets is not None and offset not in offsets and rank < len(offsets):
+            offset = offsets[rank]
+        start = self._starts.get(key)
+        if start is None:
+            start = self._firsts.setdefault(key, offset)
+        found = self._found
+        return ReceiptHandle(
+            start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, message.queue_id, offset
+        )
+
+
+async def ack_message(client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0) -> None:
+    """Tell the broker that a popped message is done (200051); `topic` is the one that was popped.
+
+    A broker says yes to an old handle too. Raises `NotFoundError` when its queue does not hold the offset, and the broker's other errors.
+    """
+    header = AckMessageRequestHeader(
+        consumer_group=group,
+        topic=handle.real_topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=str(handle),
+        offset=handle.offset,
+        bname=handle.broker_name,
+    )
+    checked(await client.call_broker(handle.broker_name, Command.request(RequestCode.ACK_MESSAGE, header), timeout), topic=topic, group=group)
+
+
+async def batch_ack_messages(
+    client: Caller, broker_name: str, acks: Iterable[tuple[str, str, ReceiptHandle]], *, timeout: float | None = 3.0
+) -> None:
+    """Tell a broker that several popped messages are done (200151), each as topic popped, group and handle; all handles are of this broker.
+
+    Raises the broker's error. The broker does not say which of them it knew.
+    """
+    body = BatchAckMessageRequestBody(broker_name, batch_ack_entries(acks))
+    checked(await client.call_broker(broker_name, Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode()), timeout))
+
+
+def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[BatchAckEntry, ...]:
+    """The entries of a batch ack: one for the messages of one pop of one queue. Raises `LocalProtocolError` for a handle that no broker made."""
+    joined: dict[tuple[str, str, str, int, int, int, int], tuple[ReceiptHandle, list[int]]] = {}
+    for topic, group, handle in acks:
+        distance = handle.offset - handle.start_offset
+        if not 0 <= distance < _BATCH_BITS:
+            raise LocalProtocolError(f"the receipt handle {str(handle)!r} is not one of a pop: its offset is not behind its start offset")
+        key = (topic, group, handle.kind, handle.queue_id, handle.start_offset, handle.pop_time, handle.revive_queue_id)
+        joined.setdefault(key, (handle, []))[1].append(distance)
+    return tuple(
+        BatchAckEntry(
+            bit_set=encode_bit_set(distances),
+            consumer_group=group,
+            invisible_time=handle.invisible_time,
+            pop_time=handle.pop_time,
+            queue_id=handle.queue_id,
+            retry=handle.kind,
+            revive_queue_id=handle.revive_queue_id,
+            start_offset=handle.start_offset,
+            topic=topic,
+        )
+        for (topic, group, *_rest), (handle, distances) in joined.items()
+    )
+
+
+async def change_invisible_time(
+    client: Caller, topic: str, group: str, handle: ReceiptHandle, invisible_ms: int, *, timeout: float | None = 3.0
+) -> ReceiptHandle:
+    """Let a popped message be seen again `invisible_ms` milliseconds from now (200053); gives the handle that replaces the old one.
+
+    Raises `NotFoundError` when the queue does not hold the offset, and the broker's other errors; then the old handle stands. After a timeout it is
+    open which of the two does.
+    """
+    header = ChangeInvisibleTimeRequestHeader(
+        consumer_group=group,
+        topic=handle.real_topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=str(handle),
+        offset=handle.offset,
+        invisible_time=invisible_ms,
+        bname=handle.broker_name,
+    )
+    command = Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    response = checked(await client.call_broker(handle.broker_name, command, timeout), topic=topic, group=group)
+    found = ChangeInvisibleTimeResponseHeader.from_ext(response.ext_fields)
+    if handle.is_ordered:
+        return attrs.evolve(handle, pop_time=found.pop_time, invisible_time=found.invisible_time)
+    return handle.renewed(found.pop_time, found.invisible_time, found.revive_qid)
+
+
+async def notification(client: Caller, broker_name: str, header: NotificationRequestHeader, timeout: float) -> NotificationResponseHeader:
+    """Ask whether there is something to pop (200054), held at the broker for as long as the header says. Raises the broker's error."""
+    header.bname = broker_name
+    command = Command.request(RequestCode.NOTIFICATION, header)
+    response = checked(await client.call_broker(broker_name, command, timeout), topic=header.topic, group=header.consumer_group)
+    return NotificationResponseHeader.from_ext(response.ext_fields)
+
+
+async def polling_info(
+    client: Caller, broker_name: str, topic: str, group: str, queue_id: int = -1, *, timeout: float | None = None
+) -> int:
+    """How many pops wait for a queue, -1 for those of any queue (200055). Raises the broker's error."""
+    header = PollingInfoRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id, bname=broker_name)
+    response = checked(
+        await client.call_broker(broker_name, Command.request(RequestCode.POLLING_INFO, header), timeout), topic=topic, group=group
+    )
+    return PollingInfoResponseHeader.from_ext(response.ext_fields).polling_num
