@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support import java
 
+java.QUICK_START.clear()
 _stack = ExitStack()
 _running: list[tuple[java.ApacheCluster, java.Driver]] = []
 

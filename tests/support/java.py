@@ -4,6 +4,7 @@ The jars come from Maven once per machine (a directory under the system's tempor
 waits here waits for a line of output or for the end of a process, with a watchdog that kills the process; nothing sleeps.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +22,14 @@ from typing import Any
 import attrs
 import trio
 
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+
 VERSION = "5.4.0"
 SOURCES = Path(__file__).parent.parent / "interop" / "java"
+QUICK_START = ["-XX:TieredStopAtLevel=1"]
+"""Tests want Java that starts quickly; benchmarks empty this list, as they want Java that is quick."""
 _OPENS = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -35,20 +43,37 @@ def why_not() -> str | None:
     return f"no {' and no '.join(missing)} on this machine" if missing else None
 
 
-def jars() -> Path:
-    """The directory with Apache's jars and the compiled driver; made by Maven on first use."""
-    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{VERSION}"
-    driver = SOURCES / "Driver.java"
-    stamp = home / "complete"
-    if not stamp.exists():
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
-        _run("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={home / 'lib'}")
-        stamp.touch()
-    compiled = home / "classes" / "Driver.class"
-    if not compiled.exists() or compiled.stat().st_mtime < driver.stat().st_mtime:
-        _run("javac", "-cp", f"{home}/lib/*", "-d", str(home / "classes"), str(driver))
+def jars(version: str = VERSION) -> Path:
+    """The directory with the jars of one of Apache's releases; fetched by Maven on first use, complete or not there at all."""
+    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{version}"
+    if not home.exists():
+        fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
+        copy = ("dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={fresh / 'lib'}")
+        _run("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *copy)
+        _take_name(fresh, home)
     return home
+
+
+def drivers() -> Path:
+    """The directory with our own Java programs, compiled on first use; its name says of which sources."""
+    sources = sorted(SOURCES.glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-classes-{digest}"
+    if not home.exists():
+        fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
+        _run("javac", "-cp", f"{jars()}/lib/*", "-d", str(fresh), *map(str, sources))
+        _take_name(fresh, home)
+    return home
+
+
+def _take_name(fresh: Path, home: Path) -> None:
+    """Give a finished directory its name, unless another run was quicker."""
+    try:
+        fresh.rename(home)
+    except OSError:
+        if not home.exists():
+            raise
+        shutil.rmtree(fresh)
 
 
 def _run(*command: str) -> None:
@@ -57,9 +82,9 @@ def _run(*command: str) -> None:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def classpath() -> str:
-    home = jars()
-    return f"{home}/classes:{home}/lib/*"
+def classpath(version: str = VERSION) -> str:
+    """Our programs and the jars of a release; our programs are compiled against the newest one."""
+    return f"{drivers()}:{jars(version)}/lib/*"
 
 
 def free_port(*neighbours: int) -> int:
@@ -93,6 +118,7 @@ class Driver:
                 f"-Xms{memory}",
                 f"-Xmx{memory}",
                 "-XX:+UseSerialGC",
+                *QUICK_START,
                 f"-Duser.home={self._home}",
                 f"-Drocketmq.serialize.type={encoding}",
                 "-Drocketmq.client.logUseSlf4j=false",
@@ -175,7 +201,8 @@ def _start(main: str, configuration: Path, directory: Path, memory: str, setting
     configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     process = subprocess.Popen(
         [
-            *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m", *options, *_OPENS, f"-Duser.home={directory}"),
+            *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m"),
+            *(*QUICK_START, *options, *_OPENS, f"-Duser.home={directory}"),
             *("-cp", classpath(), main, "-c", str(configuration)),
         ],
         stdout=subprocess.PIPE,
@@ -245,6 +272,23 @@ def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "
         defaults | settings,
         options,
     )
+    _wait_registered(cluster.namesrv, cluster.broker)
+
+
+def _wait_registered(namesrv: str, broker: str, seconds: float = 60.0) -> None:
+    """Until the name server knows the broker, which it may learn only after the broker says that it has started."""
+    deadline = time.monotonic() + seconds
+    request = encode_frame(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+    host, _, port = namesrv.rpartition(":")
+    while time.monotonic() < deadline:
+        with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+            connection.sendall(request)
+            with connection.makefile("rb") as stream:
+                frame = stream.read(int.from_bytes(stream.read(4), "big"))
+        if f'"{broker}"'.encode() in decode_frame(frame).body:
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{namesrv} did not learn of {broker} in {seconds:g} s")
 
 
 @contextmanager
