@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig
+    from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
+    from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
+    from rocketmq_sdk.consumer.pull_consumer import PullConsumer
     from rocketmq_sdk.consumer.push import PushConsumer
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.errors import (
@@ -50,10 +53,10 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
     )
-    from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType, MessageModel, SendStatus
+    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.model.results import PullResult, SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
@@ -70,8 +73,11 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.assign.by_config": ("ByConfig",),
     "consumer.assign.consistent_hash": ("ConsistentHash",),
     "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
-    "consumer.config": ("PushConfig",),
+    "consumer.config": ("LitePullConfig", "PushConfig"),
+    "consumer.lite_pull": ("LitePullConsumer",),
+    "consumer.lite_pull_member": ("AssignmentChange",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
+    "consumer.pull_consumer": ("PullConsumer",),
     "consumer.push": ("PushConsumer",),
     "consumer.statistics": ("ConsumerStatistics",),
     "errors": (
@@ -104,10 +110,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
     ),
-    "model.enums": ("ConsumeFrom", "ExpressionType", "MessageModel", "SendStatus"),
+    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus"),
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
-    "model.results": ("SendResult",),
+    "model.results": ("PullResult", "SendResult"),
     "producer.config": ("ProducerConfig",),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
@@ -117,8 +123,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AssignmentChange",
     "Average",
     "AverageByCircle",
+    "BoundaryType",
     "BrokerConfig",
     "BrokerError",
     "BusyError",
@@ -139,6 +147,8 @@ __all__ = [
     "GroupNotFoundError",
     "HeaderEncoding",
     "InvalidParameterError",
+    "LitePullConfig",
+    "LitePullConsumer",
     "LocalProtocolError",
     "MachineRoom",
     "MachineRoomNearby",
@@ -152,6 +162,9 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProtocolError",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "PushConfig",
     "PushConsumer",
     "ReceivedMessage",

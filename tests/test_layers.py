@@ -44,8 +44,9 @@ ORDERS = {
         ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics"], ["process_queue", "config", "start_offset"], ["retry", "pull"],
-        ["concurrent"], ["rebalance"], ["membership"], ["member"], ["push"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics"],
+        ["process_queue", "config", "start_offset", "arguments", "queue_facts"], ["retry", "pull"], ["concurrent", "polled_queue", "poll"],
+        ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"], ["push", "lite_pull", "pull_consumer"],
     ],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip

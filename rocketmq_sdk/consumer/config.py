@@ -24,15 +24,11 @@ DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 MIB: Final = 1024 * 1024
 
 
-class PushOptions(ClientOptions, total=False):
-    """Keyword form of `PushConfig`, and the settings of the client that a consumer opens for itself."""
+class QueueOptions(ClientOptions, total=False):
+    """Keyword form of `QueueConfig`, and the settings of the client that a consumer opens for itself."""
 
-    batch: int
     consume_from: ConsumeFrom
     consume_timestamp: datetime | int | None
-    max_reconsume_times: int
-    concurrency: int
-    consume_timeout: "float | timedelta"
     strategy: AllocateStrategy
     consume_concurrently_max_span: int
     pull_threshold_for_queue: int
@@ -42,13 +38,30 @@ class PushOptions(ClientOptions, total=False):
     pull_interval: "float | timedelta"
     pull_batch_size: int
     pull_batch_size_in_bytes: int
-    post_subscription_when_pull: bool
     pull_suspend: "float | timedelta"
     pull_timeout: "float | timedelta"
     pull_time_delay_when_exception: "float | timedelta"
     rebalance_interval: "float | timedelta"
-    persist_consumer_offset_interval: "float | timedelta"
     revoke_grace: "float | timedelta"
+
+
+class PushOptions(QueueOptions, total=False):
+    """Keyword form of `PushConfig`, and the settings of the client that a consumer opens for itself."""
+
+    batch: int
+    max_reconsume_times: int
+    concurrency: int
+    consume_timeout: "float | timedelta"
+    post_subscription_when_pull: bool
+    persist_consumer_offset_interval: "float | timedelta"
+
+
+class LitePullOptions(QueueOptions, total=False):
+    """Keyword form of `LitePullConfig`, and the settings of the client that a consumer opens for itself."""
+
+    auto_commit: bool
+    auto_commit_interval: "float | timedelta"
+    poll_timeout: "float | timedelta"
 
 
 def _between(low: int, high: int, special: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
@@ -144,4 +157,21 @@ class PushConfig(QueueConfig):
         return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
 
 
+@attrs.frozen(kw_only=True)
+class LitePullConfig(QueueConfig):
+    """How a lite pull consumer behaves, besides what `QueueConfig` says.
+
+    With `auto_commit` what was polled is committed every `auto_commit_interval`, once the next poll has begun. `poll_timeout` is how long a poll
+    waits for a message when it is not told. `pull_batch_size` is how many messages a pull brings and, unless it is told, a poll gives.
+    """
+
+    auto_commit: bool = True
+    auto_commit_interval: float = _duration(5.0)
+    poll_timeout: float = attrs.field(default=5.0, converter=to_seconds, validator=_not_negative)
+    pull_batch_size: int = attrs.field(default=10, validator=_between(1, 1024))
+    post_subscription_when_pull: bool = attrs.field(default=True, init=False)
+    pull_suspend: float = _duration(20.0)
+
+
 PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))
+LITE_PULL_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init)

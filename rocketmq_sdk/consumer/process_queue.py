@@ -27,6 +27,7 @@ class ProcessQueue:
         "deferred",
         "limits",
         "next_offset",
+        "paused",
         "pending",
         "queue",
         "scheduled",
@@ -42,6 +43,7 @@ class ProcessQueue:
         self.again: deque[ReceivedMessage] = deque()
         self.taken: dict[int, ReceivedMessage] = {}
         self.deferred = 0
+        self.paused = False
         self.byte_count = 0
         self.scheduled = False
         self.withdrawn = False
@@ -80,8 +82,8 @@ class ProcessQueue:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the flow limits forbid a pull now."""
-        return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
+        """Whether a pause or the flow limits forbid a pull now."""
+        return self.paused or self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
 
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
         """Take in what a pull found, in offset order, and where to pull next; gives the number of new messages.
@@ -117,7 +119,7 @@ class ProcessQueue:
         """A taken message is done: consumed, or sent back."""
         del self.taken[message.offset]
         self.byte_count -= len(message.body)
-        if self._room is not None and not self.is_blocked:
+        if self._room is not None and not self.is_blocked:  # as `_look_for_room`, without a call for each message
             self._room.set()
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
@@ -146,11 +148,19 @@ class ProcessQueue:
     def set_limits(self, limits: FlowLimits) -> None:
         """Apply other limits at once."""
         self.limits = limits
+        self._look_for_room()
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop pulling, or go on; a pull that is under way still comes in."""
+        self.paused = paused
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
         if self._room is not None and not self.is_blocked:
             self._room.set()
 
     async def wait_room(self) -> None:
-        """Wait until the flow limits allow a pull."""
+        """Wait until the queue is not paused and the flow limits allow a pull."""
         while self.is_blocked:
             self._room = trio.Event()
             try:

@@ -24,6 +24,7 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from rocketmq_sdk.client.brokers import FoundBroker
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.flow_control import FlowLimits
@@ -69,6 +70,23 @@ class PullContext:
     offsets: "RemoteOffsets"
     introduce: "Callable[[], Awaitable[None]]"
     """Tells brokers again who is here; does so at most once a second, however many queues ask."""
+    new_queue: "Callable[[MessageQueue, int, FlowLimits], ProcessQueue]" = ProcessQueue
+    lite: bool = False
+    """Pulls are LITE_PULL_MESSAGE (361) and carry no offsets to commit."""
+    commits: bool = True
+    """Whether a queue that is given up or corrected has its offset committed; else only whoever uses the consumer commits."""
+
+
+def reading_address(client: "Client", queue: "MessageQueue", broker_id: int) -> "FoundBroker":
+    """Where to read a queue: the wanted replica of its broker, else another one.
+
+    Raises `RouteError` when no route in use names the broker, and has the route asked for again.
+    """
+    found = client.brokers.subscribe_address(queue.broker_name, broker_id)
+    if found is None:
+        client.routes.request_refresh(queue.topic)
+        raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+    return found
 
 
 class QueuePuller:
@@ -77,7 +95,7 @@ class QueuePuller:
     def __init__(
         self, context: PullContext, queue: "MessageQueue", subscription: "SubscriptionData", first_offset: int, limits: "FlowLimits"
     ) -> None:
-        self.process_queue = ProcessQueue(queue, first_offset, limits)
+        self.process_queue = context.new_queue(queue, first_offset, limits)
         self.former: list[ProcessQueue] = []
         """Process queues from before a correction of the offset that listeners still work on."""
         self._context = context
@@ -89,8 +107,11 @@ class QueuePuller:
         self._undecodable: int | None = None
         self._undecoded = 0
         self._single = 0
+        self._looping = trio.CancelScope()
         config = context.config
         self._flags = PullSysFlag.SUSPEND | (PullSysFlag.SUBSCRIPTION if config.post_subscription_when_pull else 0)
+        if context.lite:
+            self._flags |= PullSysFlag.LITE_PULL
         self._header = PullMessageRequestHeader(
             consumer_group=context.group,
             topic=queue.topic,
@@ -109,11 +130,30 @@ class QueuePuller:
 
     async def run(self) -> None:
         """Pull until cancelled; errors are logged and followed by a pause."""
+        while True:
+            with trio.CancelScope() as self._looping:
+                await self._loop()
+
+    def seek(self, offset: int) -> None:
+        """Go on at another offset: what is cached is dropped, and the answer to a pull under way as well."""
+        self.process_queue = self._replaced(offset)
+        self._looping.cancel()
+
+    def _replaced(self, offset: int) -> ProcessQueue:
+        old = self.process_queue
+        self._context.service.withdraw(old)
+        self.former = [former for former in (*self.former, old) if former.in_flight]
+        new = self._context.new_queue(self._queue, offset, old.limits)
+        new.paused = old.paused
+        return new
+
+    async def _loop(self) -> None:
         config = self._context.config
         while True:
             if self.process_queue.is_blocked:
                 await self.process_queue.wait_room()
             began = trio.current_time()
+            pulled = self.process_queue
             try:
                 result = await self._pull()
             except RocketMQError as error:
@@ -122,6 +162,8 @@ class QueuePuller:
                 else:
                     await self._after_error(error)
                 continue
+            if self.process_queue is not pulled:
+                continue  # somebody has chosen another offset while the answer was on its way
             self._complaint = ""
             if self._single:
                 self._leave_single(result)
@@ -135,12 +177,9 @@ class QueuePuller:
 
     async def _pull(self) -> "PullResult":
         context, queue, header = self._context, self._queue, self._header
-        found = context.client.brokers.subscribe_address(queue.broker_name, self._broker_id)
-        if found is None:
-            context.client.routes.request_refresh(queue.topic)
-            raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+        found = reading_address(context.client, queue, self._broker_id)
         process_queue = self.process_queue
-        commit_offset = process_queue.commit_offset
+        commit_offset = 0 if context.lite else process_queue.commit_offset
         header.queue_offset = process_queue.next_offset
         header.commit_offset = commit_offset
         # A slave keeps no offsets of its own.
@@ -169,11 +208,10 @@ class QueuePuller:
         logger.warning(
             "group %s: offset %d of %r is not valid at the broker; going on at %d", self._context.group, old.next_offset, self._queue, offset
         )
-        self._context.service.withdraw(old)
         again = offset == old.next_offset
-        self.former = [former for former in (*self.former, old) if former.in_flight]
-        self.process_queue = ProcessQueue(self._queue, offset, old.limits)
-        await self._context.offsets.commit(self._queue, offset, confirmed=True)
+        self.process_queue = self._replaced(offset)
+        if self._context.commits:
+            await self._context.offsets.commit(self._queue, offset, confirmed=True)
         if again:
             await trio.sleep(self._context.config.pull_time_delay_when_exception)
 

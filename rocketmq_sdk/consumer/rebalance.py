@@ -15,10 +15,11 @@ from rocketmq_sdk.client.api.groups import consumer_ids
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.flow_control import shared_limits
 from rocketmq_sdk.consumer.pull import PullContext, QueuePuller
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import ClosedError, RocketMQError
+from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rocketmq_sdk.consumer.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.start_offset import StartOffsets
@@ -69,18 +70,29 @@ class Rebalancer:
         self._subscriptions = subscriptions
         self._start_offsets = start_offsets
         self._grace = context.config.revoke_grace
+        self.on_change: Callable[[set[MessageQueue]], None] | None = None
+        """Called, if set, with the queues owned before when a round has changed them."""
         self._woken = trio.Event()
+        self._begun = 0
+        self._rounds = Watermark()
         self._complaint = ""
 
     def wake(self) -> None:
         """Run a round at once."""
         self._woken.set()
 
+    async def next_round(self) -> None:
+        """Run a round at once, and wait until one that begins after this call has ended. Raises `ClosedError` when there is none any more."""
+        self.wake()
+        await self._rounds.wait_reached(self._begun + 1)
+
     async def run(self, nursery: trio.Nursery) -> None:
         """Rebalance until cancelled; the tasks of the owned queues live in `nursery`."""
         while True:
             self._woken = trio.Event()
+            self._begun += 1
             complete = await self._round(nursery)
+            self._rounds.advance(self._begun)
             self.last_round = trio.current_time()
             self.first_round.set()
             with trio.move_on_after(self._context.config.rebalance_interval if complete else RETRY_INTERVAL):
@@ -102,6 +114,7 @@ class Rebalancer:
 
         Call it when `run` has ended: until then queues may be added.
         """
+        self._rounds.fail(ClosedError("the consumer is closed"))
         self._grace = grace
         latest = trio.current_time() + grace
         for owned in self.leaving.values():
@@ -122,15 +135,21 @@ class Rebalancer:
     # -- a round
 
     async def _round(self, nursery: trio.Nursery) -> bool:
-        complete = True
         unreachable: set[str] = set()
-        members: dict[str, list[str]] = {}
         before = set(self.owned)
-        for topic in self._subscriptions:
-            complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
+        complete = await self._rebalance(nursery, unreachable)
         if set(self.owned) != before:
             self._share_limits()
             logger.info("group %s: %d queues owned", self._context.group, len(self.owned))
+            if self.on_change is not None:
+                self.on_change(before)
+        return complete
+
+    async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        complete = True
+        members: dict[str, list[str]] = {}
+        for topic in list(self._subscriptions):
+            complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
         return complete
 
     async def _rebalance_topic(self, topic: str, nursery: trio.Nursery, unreachable: set[str], members: dict[str, list[str]]) -> bool:
@@ -189,7 +208,7 @@ class Rebalancer:
         if queue in self.leaving or queue.broker_name in unreachable:
             return queue in self.leaving  # the end of the old task wakes this one
         try:
-            offset = await self._start_offsets.first_offset(queue)
+            offset = await self._first_offset(queue)
         except RocketMQError as error:
             unreachable.add(queue.broker_name)
             logger.info("group %s: the first offset of %r is not known, so it is not taken yet: %s", self._context.group, queue, error)
@@ -199,6 +218,9 @@ class Rebalancer:
         self.owned[queue] = owned
         nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
         return True
+
+    async def _first_offset(self, queue: "MessageQueue") -> int:
+        return await self._start_offsets.first_offset(queue)
 
     def _share_limits(self) -> None:
         config = self._context.config
@@ -230,7 +252,7 @@ class Rebalancer:
         for each in process_queues:
             context.service.withdraw(each)
         committed = process_queue.commit_offset
-        if owned.reset_to is None and process_queue.in_flight:
+        if context.commits and owned.reset_to is None and process_queue.in_flight:
             # The next owner may start right now: the sooner it knows, the fewer messages are delivered twice.
             await context.offsets.commit(owned.queue, committed, confirmed=False)
         owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
@@ -239,5 +261,6 @@ class Rebalancer:
                 await each.wait_drained()
         for each in process_queues:
             context.service.interrupt(each)
-        final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
-        await context.offsets.commit(owned.queue, final, confirmed=True)
+        if context.commits or owned.reset_to is not None:
+            final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
+            await context.offsets.commit(owned.queue, final, confirmed=True)

@@ -29,12 +29,19 @@ class RemoteOffsets:
         """
         return await query_consumer_offset(self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, OFFSET_TIMEOUT)
 
+    async def write(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> None:
+        """Commit an offset; without `confirmed` nobody tells whether it arrived.
+
+        Raises `RocketMQError` when it could not be sent, or with `confirmed` when the broker does not confirm it.
+        """
+        await update_consumer_offset(
+            self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, offset, OFFSET_TIMEOUT, oneway=not confirmed
+        )
+
     async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
         """Commit an offset; gives whether it was sent, or with `confirmed` whether the broker has it. A failure is logged, not raised."""
         try:
-            await update_consumer_offset(
-                self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, offset, OFFSET_TIMEOUT, oneway=not confirmed
-            )
+            await self.write(queue, offset, confirmed=confirmed)
         except RocketMQError as error:
             logger.info("group %s: offset %d of %r could not be committed: %s", self._group, offset, queue, error)
             return False
