@@ -44,9 +44,10 @@ ORDERS = {
         ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics"],
-        ["process_queue", "config", "start_offset", "arguments", "queue_facts"], ["retry", "pull"], ["concurrent", "polled_queue", "poll"],
-        ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"], ["push", "lite_pull", "pull_consumer"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks"],
+        ["process_queue", "config", "start_offset", "arguments", "queue_facts"], ["workers"], ["retry", "pull"],
+        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"],
+        ["push", "lite_pull", "pull_consumer"],
     ],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
+ENDLESS: Final = 2**31 - 1
 MIB: Final = 1024 * 1024
 
 
@@ -49,6 +50,8 @@ class PushOptions(QueueOptions, total=False):
     """Keyword form of `PushConfig`, and the settings of the client that a consumer opens for itself."""
 
     batch: int
+    orderly: bool
+    suspend_current_queue_time: "float | timedelta"
     max_reconsume_times: int
     concurrency: int
     consume_timeout: "float | timedelta"
@@ -78,6 +81,16 @@ def _between(low: int, high: int, special: int | None = None) -> Callable[[objec
 def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
     if not 0 <= value < float("inf"):
         raise ConfigurationError(f"{field.name} is {value!r}; it must not be below 0")
+
+
+def _boolean(_instance: object, field: "attrs.Attribute[bool]", value: bool) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+
+
+def _suspension(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+    if not 0.01 <= value <= 30.0:
+        raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 0.01 to 30")
 
 
 def _consume_from(_instance: object, field: "attrs.Attribute[ConsumeFrom]", value: ConsumeFrom) -> None:
@@ -141,20 +154,33 @@ class PushConfig(QueueConfig):
     """How a push consumer behaves, besides what `QueueConfig` says.
 
     `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a
-    time. `max_reconsume_times` is how often a message is delivered again before it goes to the dead letter topic (-1: 16). `consume_timeout` bounds
-    one call of the listener.
+    time. `orderly` keeps the order of each queue: one call at a time for it, and after a failure the queue rests for
+    `suspend_current_queue_time` (10 ms to 30 s) and the same message comes again. `max_reconsume_times` is how often a message is delivered again
+    before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
+    clients). `consume_timeout` bounds one call of the listener, not with `orderly`.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
     max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
     concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
     consume_timeout: float = _duration(15 * 60.0)
+    orderly: bool = attrs.field(default=False, validator=_boolean)
+    suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
     persist_consumer_offset_interval: float = _duration(5.0)
 
+    def most_retries(self, of_group: int | None) -> int:
+        """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
+        if self.max_reconsume_times != -1:
+            return self.max_reconsume_times
+        if self.orderly:
+            return ENDLESS
+        return DEFAULT_MAX_RECONSUME_TIMES if of_group is None else of_group
+
     @property
-    def effective_max_reconsume_times(self) -> int:
-        """`max_reconsume_times` with its default filled in."""
-        return DEFAULT_MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
+    def flow_limits(self) -> FlowLimits:
+        """The thresholds per queue. Within an ordered queue the distance of offsets says nothing about how much is held."""
+        limits = super().flow_limits
+        return attrs.evolve(limits, span=ENDLESS) if self.orderly else limits
 
 
 @attrs.frozen(kw_only=True)

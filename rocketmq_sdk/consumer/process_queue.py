@@ -6,13 +6,18 @@ key of the dictionary, else the first waiting message, else the offset to pull n
 message because it is looked up only when it is committed. A message whose send-back failed stays in the dictionary, where it holds the prefix back.
 """
 
+import math
 from collections import deque
+from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.consumer.flow_control import FlowLimits
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class ProcessQueue:
@@ -26,6 +31,7 @@ class ProcessQueue:
         "byte_count",
         "deferred",
         "limits",
+        "locked_until",
         "next_offset",
         "paused",
         "pending",
@@ -47,6 +53,8 @@ class ProcessQueue:
         self.byte_count = 0
         self.scheduled = False
         self.withdrawn = False
+        self.locked_until = math.inf
+        """For queues in order: until when the broker's lock is known to be held, in seconds of trio's clock."""
         self._last_offset = next_offset
         self._room: trio.Event | None = None
         self._drained: trio.Event | None = None
@@ -121,6 +129,18 @@ class ProcessQueue:
         self.byte_count -= len(message.body)
         if self._room is not None and not self.is_blocked:  # as `_look_for_room`, without a call for each message
             self._room.set()
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def put_back(self, messages: "Sequence[ReceivedMessage]") -> None:
+        """Taken messages wait again, in front of all others; for queues in order, of which nothing else is taken."""
+        for message in messages:
+            del self.taken[message.offset]
+        if self.withdrawn:
+            self.byte_count -= sum([len(message.body) for message in messages])
+            self.next_offset = messages[0].offset if messages else self.next_offset
+        else:
+            self.pending.extendleft(reversed(messages))
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 

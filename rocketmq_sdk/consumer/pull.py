@@ -4,6 +4,7 @@ One pull is under way at a time. The next one leaves before listeners have seen 
 """
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -145,6 +146,7 @@ class QueuePuller:
         self.former = [former for former in (*self.former, old) if former.in_flight]
         new = self._context.new_queue(self._queue, offset, old.limits)
         new.paused = old.paused
+        new.locked_until = old.locked_until
         return new
 
     async def _loop(self) -> None:
@@ -208,6 +210,9 @@ class QueuePuller:
         logger.warning(
             "group %s: offset %d of %r is not valid at the broker; going on at %d", self._context.group, old.next_offset, self._queue, offset
         )
+        if old.locked_until < math.inf:
+            self._context.service.withdraw(old)
+            await old.wait_drained()  # in order nothing may run beside it
         again = offset == old.next_offset
         self.process_queue = self._replaced(offset)
         if self._context.commits:

@@ -7,10 +7,10 @@ from typing import Unpack
 from rocketmq_sdk.client.config import NamesrvSource
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_subscriptions
-from rocketmq_sdk.consumer.concurrent import Listener
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
 from rocketmq_sdk.consumer.member import Member
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+from rocketmq_sdk.consumer.workers import Listener
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 

@@ -7,7 +7,7 @@ listeners finish within the grace, commits the contiguous prefix and ends, and o
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -15,13 +15,15 @@ from rocketmq_sdk.client.api.groups import consumer_ids
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.flow_control import shared_limits
 from rocketmq_sdk.consumer.pull import PullContext, QueuePuller
+from rocketmq_sdk.consumer.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
 from rocketmq_sdk.errors import ClosedError, RocketMQError
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rocketmq_sdk.consumer.process_queue import ProcessQueue
+    from rocketmq_sdk.consumer.queue_locks import QueueLocks
     from rocketmq_sdk.consumer.start_offset import StartOffsets
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -32,12 +34,23 @@ RETRY_INTERVAL: Final = 1.0
 """Seconds after which a round is repeated that could not be completed."""
 MINIMUM_PAUSE: Final = 0.1
 """Least seconds between two rounds, however many notices come."""
+RENEW_RETRY: Final = 2.0
+"""Seconds after which locks are renewed again when a broker did not answer."""
+
+
+class OrderlyQueues(Protocol):
+    """What an orderly consumer adds: who runs the listeners tells when they have stopped."""
+
+    async def wait_settled(self, process_queue: "ProcessQueue") -> bool:
+        """Wait until no worker has a withdrawn process queue; False when a listener may run on all the same."""
+        ...
+
 
 
 class OwnedQueue:
     """One queue of this member: its pull loop, the scopes around it and around the wait for its listeners, and whether its task has ended."""
 
-    __slots__ = ("draining", "ended", "puller", "pulling", "queue", "reset_to")
+    __slots__ = ("draining", "ended", "lost", "puller", "pulling", "queue", "reset_to")
 
     def __init__(self, queue: "MessageQueue", puller: QueuePuller) -> None:
         self.queue = queue
@@ -46,6 +59,8 @@ class OwnedQueue:
         self.draining = trio.CancelScope()
         self.ended = trio.Event()
         self.reset_to: int | None = None
+        self.lost = False
+        """The broker's lock is not ours any more, so the offset is not either."""
 
     @property
     def process_queue(self) -> "ProcessQueue":
@@ -61,7 +76,15 @@ class OwnedQueue:
 class Rebalancer:
     """Owns the owned queues of one consumer."""
 
-    def __init__(self, context: PullContext, subscriptions: "Mapping[str, SubscriptionData]", start_offsets: "StartOffsets") -> None:
+    def __init__(
+        self,
+        context: PullContext,
+        subscriptions: "Mapping[str, SubscriptionData]",
+        start_offsets: "StartOffsets",
+        *,
+        locks: "QueueLocks | None" = None,
+        orderly: OrderlyQueues | None = None,
+    ) -> None:
         self.owned: dict[MessageQueue, OwnedQueue] = {}
         self.leaving: dict[MessageQueue, OwnedQueue] = {}
         self.last_round: float | None = None
@@ -76,6 +99,10 @@ class Rebalancer:
         self._begun = 0
         self._rounds = Watermark()
         self._complaint = ""
+        self._locks = locks
+        self._orderly = orderly
+        self._renew = trio.Event()
+        self._refused = False
 
     def wake(self) -> None:
         """Run a round at once."""
@@ -91,11 +118,13 @@ class Rebalancer:
         while True:
             self._woken = trio.Event()
             self._begun += 1
+            self._refused = False
             complete = await self._round(nursery)
             self._rounds.advance(self._begun)
             self.last_round = trio.current_time()
             self.first_round.set()
-            with trio.move_on_after(self._context.config.rebalance_interval if complete else RETRY_INTERVAL):
+            pause = self._context.config.rebalance_interval if complete else RETRY_INTERVAL
+            with trio.move_on_after(REFUSED_PAUSE if self._refused else pause):
                 await self._woken.wait()
                 await trio.sleep(MINIMUM_PAUSE)
 
@@ -104,7 +133,7 @@ class Rebalancer:
         unreachable: set[str] = set()
         for owned in list(self.owned.values()):
             queue = owned.queue
-            if queue.broker_name not in unreachable:
+            if queue.broker_name not in unreachable and self._may_commit(owned):
                 sent = await self._context.offsets.commit(queue, owned.process_queue.commit_offset, confirmed=False)
                 if not sent:
                     unreachable.add(queue.broker_name)
@@ -123,6 +152,42 @@ class Rebalancer:
             self._revoke(owned)
         for owned in list(self.leaving.values()):
             await owned.ended.wait()
+        if self._locks is not None:
+            await self._locks.unlock(list(self._locks.held))
+
+    def _may_commit(self, owned: OwnedQueue) -> bool:
+        if self._locks is None:
+            return True
+        return not owned.lost and self._locks.trusted_until(owned.queue) > trio.current_time()
+
+    # -- locks
+
+    def renew_locks(self) -> None:
+        """Renew all locks now: a broker that was started again knows none."""
+        self._renew.set()
+
+    async def keep_locks(self) -> None:
+        """Renew the locks of the owned queues until cancelled, and give up queues whose lock is lost."""
+        locks = self._locks
+        assert locks is not None
+        pause = RENEW_INTERVAL
+        while True:
+            with trio.move_on_at(min([trio.current_time() + pause, *map(locks.trusted_until, self.owned)])):
+                await self._renew.wait()
+            self._renew = trio.Event()
+            locked, refused = await locks.lock(lambda: list(self.owned))
+            pause = RENEW_INTERVAL
+            for queue, owned in list(self.owned.items()):
+                if queue in locked:
+                    owned.process_queue.locked_until = locks.trusted_until(queue)
+                    self._context.service.add(owned.process_queue)
+                elif queue in refused or locks.trusted_until(queue) <= trio.current_time():
+                    why = "is held by another member" if queue in refused else "could not be renewed in time"
+                    logger.warning("group %s: the lock on %r %s; the queue is given up", self._context.group, queue, why)
+                    owned.lost = True
+                    self._revoke(owned)
+                else:
+                    pause = RENEW_RETRY
 
     def reset(self, offsets: "Mapping[MessageQueue, int]") -> None:
         """Let the owned ones of these queues begin again at other offsets (`MQClientInstance.resetOffset`)."""
@@ -175,9 +240,19 @@ class Rebalancer:
         if not complete:
             # The broker has not seen the heartbeat: all queues of the topic were given up.
             await self._context.introduce()
-        for queue in change.added:
+        for queue in await self._lock(change.added):
             complete &= await self._acquire(queue, nursery, unreachable)
         return complete
+
+    async def _lock(self, queues: "Sequence[MessageQueue]") -> "Sequence[MessageQueue]":
+        """Those of the queues that may be taken: all, or in order those whose lock the broker gave."""
+        if self._locks is None or not queues:
+            return queues
+        free = [queue for queue in queues if queue not in self.leaving]
+        locked, _refused = await self._locks.lock(lambda: free)
+        if len(locked) < len(free):
+            self._refused = True
+        return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
         """The members of the group, from a broker of the topic; none when no broker knows any."""
@@ -205,16 +280,24 @@ class Rebalancer:
         return []
 
     async def _acquire(self, queue: "MessageQueue", nursery: trio.Nursery, unreachable: set[str]) -> bool:
-        if queue in self.leaving or queue.broker_name in unreachable:
-            return queue in self.leaving  # the end of the old task wakes this one
+        if queue in self.leaving:
+            return True  # the end of the old task wakes this one
+        if queue.broker_name in unreachable:
+            if self._locks is not None:
+                await self._locks.unlock([queue])
+            return False
         try:
             offset = await self._first_offset(queue)
         except RocketMQError as error:
             unreachable.add(queue.broker_name)
             logger.info("group %s: the first offset of %r is not known, so it is not taken yet: %s", self._context.group, queue, error)
+            if self._locks is not None:
+                await self._locks.unlock([queue])
             return False
         limits = self._context.config.flow_limits
         owned = OwnedQueue(queue, QueuePuller(self._context, queue, self._subscriptions[queue.topic], offset, limits))
+        if self._locks is not None:
+            owned.process_queue.locked_until = self._locks.trusted_until(queue)
         self.owned[queue] = owned
         nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
         return True
@@ -252,7 +335,7 @@ class Rebalancer:
         for each in process_queues:
             context.service.withdraw(each)
         committed = process_queue.commit_offset
-        if context.commits and owned.reset_to is None and process_queue.in_flight:
+        if context.commits and owned.reset_to is None and process_queue.in_flight and self._may_commit(owned):
             # The next owner may start right now: the sooner it knows, the fewer messages are delivered twice.
             await context.offsets.commit(owned.queue, committed, confirmed=False)
         owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
@@ -261,6 +344,23 @@ class Rebalancer:
                 await each.wait_drained()
         for each in process_queues:
             context.service.interrupt(each)
-        if context.commits or owned.reset_to is not None:
+        settled = True
+        if self._orderly is not None:
+            for each in process_queues:
+                settled &= await self._orderly.wait_settled(each)
+        if (context.commits or owned.reset_to is not None) and self._may_commit(owned):
             final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
             await context.offsets.commit(owned.queue, final, confirmed=True)
+        if self._locks is not None:
+            await self._give_lock_back(self._locks, owned, settled=settled)
+
+    async def _give_lock_back(self, locks: "QueueLocks", owned: OwnedQueue, *, settled: bool) -> None:
+        if owned.lost:
+            locks.forget(owned.queue)
+        elif settled:
+            await locks.unlock([owned.queue])
+        else:
+            # Its listener runs on in a thread: nobody else should have the queue before the lock expires.
+            group, queue = self._context.group, owned.queue
+            logger.warning("group %s: a listener of %r still runs in its thread; the lock is not given back, it expires", group, queue)
+            locks.forget(owned.queue)

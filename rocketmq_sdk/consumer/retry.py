@@ -15,6 +15,8 @@ from rocketmq_sdk.errors import ConnectError, RocketMQError
 from rocketmq_sdk.names import retry_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -30,10 +32,10 @@ TIMEOUT_DELAY_LEVEL: Final = 3
 class SendBack:
     """Gives messages of one group back."""
 
-    def __init__(self, client: "Client", group: str, *, max_reconsume_times: int) -> None:
+    def __init__(self, client: "Client", group: str, *, most_retries: "Callable[[], int]") -> None:
         self._client = client
         self._group = group
-        self._max_reconsume_times = max_reconsume_times
+        self._most_retries = most_retries
 
     async def give_back(self, message: "ReceivedMessage", delay_level: int) -> bool:
         """Whether a broker confirmed that it will deliver the message again (or has put it into the dead letter topic)."""
@@ -63,7 +65,7 @@ class SendBack:
             delay_level=delay_level,
             origin_message_id=message.message_id,
             origin_topic=message.topic,
-            max_reconsume_times=self._max_reconsume_times,
+            max_reconsume_times=self._most_retries(),
             timeout=SEND_BACK_TIMEOUT,
         )
 
@@ -83,7 +85,7 @@ class SendBack:
                     self._group,
                     message,
                     delay_level=delay_level,
-                    max_reconsume_times=self._max_reconsume_times,
+                    max_reconsume_times=self._most_retries(),
                     born_timestamp=self._client.clock.now_ms(),
                     timeout=SEND_BACK_TIMEOUT,
                 )

@@ -50,8 +50,9 @@ async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
         return chance.random() < 0.7
 
     service = ConcurrentService(
-        single if batch == 1 else several, group="g", batch=batch, concurrency=concurrency, consume_timeout=900, give_back=give_back
-    )
+        single if batch == 1 else several, group="g", batch=batch, concurrency=concurrency, consume_timeout=900,
+        give_back=give_back, most_retries=lambda: 16,
+    )  # fmt: skip
     caches = queues(3)
     with trio.fail_after(20_000):
         async with trio.open_nursery() as nursery:
@@ -79,7 +80,7 @@ async def test_queues_take_turns(autojump_clock: MockClock) -> None:
     async def listener(message: ReceivedMessage) -> None:
         order.append(message.queue_id)
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=900, give_back=taken_back)
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16)
     caches = queues(3)
     for cache in caches:
         fill(cache, 5)
@@ -101,7 +102,7 @@ async def test_a_listener_that_never_waits_lets_others_run(autojump_clock: MockC
         nonlocal consumed
         consumed += 1
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=taken_back)
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16)
     (cache,) = queues(1)
     fill(cache, 500)
     service.add(cache)
@@ -128,7 +129,7 @@ async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: M
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=2, consume_timeout=900, give_back=not_taken_back)
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=2, consume_timeout=900, give_back=not_taken_back, most_retries=lambda: 16)
     (cache,) = queues(1)
     fill(cache, 10)
     service.add(cache)
@@ -157,7 +158,7 @@ async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_tim
         returned.append(message.offset)
         return True
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=5, give_back=give_back)
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=5, give_back=give_back, most_retries=lambda: 16)
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)
@@ -186,7 +187,7 @@ async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=not_taken_back)
+    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=not_taken_back, most_retries=lambda: 16)
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)

@@ -21,7 +21,9 @@ def test_the_defaults_are_apaches() -> None:
     assert config.flow_limits.messages == 1000
     assert config.flow_limits.size == 100 * 1024 * 1024
     assert config.flow_limits.span == 2000
-    assert config.effective_max_reconsume_times == 16
+    assert config.most_retries(None) == 16
+    assert config.most_retries(3) == 3
+    assert PushConfig(orderly=True).most_retries(3) == 2**31 - 1
     assert (config.consume_timeout, config.pull_suspend, config.pull_timeout, config.rebalance_interval) == (900, 15, 30, 20)
 
 
@@ -29,7 +31,7 @@ def test_durations_and_moments_take_both_forms() -> None:
     config = PushConfig(consume_timeout=timedelta(minutes=2), consume_timestamp=datetime(2020, 1, 1, tzinfo=UTC), max_reconsume_times=0)
     assert config.consume_timeout == 120
     assert config.consume_timestamp == 1577836800000
-    assert config.effective_max_reconsume_times == 0
+    assert config.most_retries(None) == config.most_retries(3) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
 from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import GetConsumerListByGroupRequestHeader, LockBatchMqRequestHeader, UnlockBatchMqRequestHeader
-from rocketmq_sdk.protocol.headers.groups import DeleteSubscriptionGroupRequestHeader
+from rocketmq_sdk.protocol.headers.groups import DeleteSubscriptionGroupRequestHeader, GetSubscriptionGroupConfigRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,13 @@ async def unlock_batch(
         await client.oneway_broker(broker_name, command, timeout)
     else:
         checked(await client.call_broker(broker_name, command, timeout), group=group)
+
+
+async def group_config(client: Caller, address: str, group: str, timeout: float | None = None) -> SubscriptionGroupConfig:
+    """How a broker keeps a group (352). Brokers before 5.0 do not serve it and answer REQUEST_CODE_NOT_SUPPORTED."""
+    header = GetSubscriptionGroupConfigRequestHeader(group=group)
+    response = await client.call_address(address, Command.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header), timeout)
+    return SubscriptionGroupConfig.decode(checked(response, address=address, group=group).body)
 
 
 async def update_group(client: Caller, address: str, config: SubscriptionGroupConfig, timeout: float | None = None) -> None:
