@@ -42,6 +42,7 @@ def config_for(expectation: dict[str, Any]) -> StoreConfig:
     return StoreConfig(
         mapped_file_size_commit_log=sizes["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=sizes["mappedFileSizeConsumeQueue"],
+        mapper_file_size_batch_consume_queue=sizes["mapperFileSizeBatchConsumeQueue"],
         max_hash_slot_num=sizes["maxHashSlotNum"],
         max_index_num=sizes["maxIndexNum"],
     )

@@ -8,17 +8,19 @@ from collections import deque
 from itertools import accumulate
 
 from rocketmq_sdk.broker_embedded.store.batch import batch_records
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
+from rocketmq_sdk.broker_embedded.store.dispatch import MAX_INNER, Dispatcher, inner_count
 from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService, is_indexed
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
-from rocketmq_sdk.model.properties import TAGS, property_in_text
+from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, TAGS, property_in_text, without_property
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, record_size
@@ -26,7 +28,8 @@ from rocketmq_sdk.protocol.subscription import tags_code
 
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
-_Pending = tuple[ConsumeQueue, int, int, int, int, int, str]
+_INNER_BATCH = SysFlag.INNER_BATCH
+_Pending = tuple[Queue, int, int, int, int, int, str, int]
 
 
 class Appender:
@@ -74,6 +77,11 @@ class Appender:
             queue = made
         if len(message.body) > self._config.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        count = 1
+        if message.sys_flag & _INNER_BATCH:
+            count = self._name_base(queue, message)
+            if not count:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
         properties = text.encode("utf-8", "replace")
         if len(properties) > MAX_PROPERTIES:
@@ -92,13 +100,15 @@ class Appender:
         if self._flusher.idle:
             self._flusher.wake()
         if visible:
-            queue.next_offset = offset + 1
+            queue.next_offset = offset + count
             code = message.tags_code
             if queue.is_schedule:
                 due = self._dispatcher.deliver_time(text, now)
                 code = code if due is None else due
-            if self._sync_flush:
-                self._pending.append((queue, offset, code, now, position, size, text))
+            if self._sync_flush or not isinstance(queue, ConsumeQueue):
+                self._pending.append((queue, offset, code, now, position, size, text, count))
+                if not self._sync_flush:
+                    self.dispatch_up_to(position + size)
             else:
                 queue.append(position, size, code)
                 if self._indexing:
@@ -111,7 +121,17 @@ class Appender:
                     self._dispatcher.tell(queue, offset, code, now, position, size, text)
         else:
             self._pass_by(message, position, size, now)
-        return PutResult(PutStatus.PUT_OK, position, size, offset, now)
+        return PutResult(PutStatus.PUT_OK, position, size, offset, now, count)
+
+    @staticmethod
+    def _name_base(queue: Queue, message: MessageToStore) -> int:
+        """Make a batch that stays one record name its first queue offset; gives the number of its messages, 0 for one that can not be stored."""
+        text = message.properties
+        count = inner_count(text, _INNER_BATCH)
+        if not isinstance(queue, BatchConsumeQueue) or property_in_text(text, INNER_NUM) != str(count) or count > MAX_INNER:
+            return 0
+        message.properties = f"{without_property(text, INNER_BASE)}INNER_BASE\x01{queue.next_offset}\x02"
+        return count
 
     def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
         """A message that is in no queue; a prepared one is found by its keys."""
@@ -120,7 +140,7 @@ class Appender:
         if not self._pending:
             self._dispatched.advance(position + size)
 
-    def _append(self, queue: ConsumeQueue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
+    def _append(self, queue: Queue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
         """Encode and append one record; gives its position and size. Raises without having appended."""
         log = self._log
         position = log.position
@@ -190,11 +210,11 @@ class Appender:
         return PutResult(PutStatus.PUT_OK, start, log.position - start, first, now, len(items), positions)
 
     def _dispatch_batch(
-        self, queue: ConsumeQueue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
+        self, queue: Queue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
     ) -> None:
         for index, (position, record, raw) in enumerate(zip(positions, records, properties, strict=True)):
             text = raw.decode("utf-8", "replace")
-            self._pending.append((queue, first + index, tags_code(property_in_text(text, TAGS)), now, position, len(record), text))
+            self._pending.append((queue, first + index, tags_code(property_in_text(text, TAGS)), now, position, len(record), text, 1))
         if not self._sync_flush:
             self.dispatch_up_to(self._log.position)
 
@@ -207,7 +227,7 @@ class Appender:
             return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED if next_file else PutStatus.SERVICE_NOT_AVAILABLE)
         return PutResult(PutStatus.UNKNOWN_ERROR)
 
-    def _mark_dirty(self, queue: ConsumeQueue) -> None:
+    def _mark_dirty(self, queue: Queue) -> None:
         self._table.mark_dirty(queue)
         if self._queue_flusher.idle:
             self._queue_flusher.wake()
@@ -216,12 +236,15 @@ class Appender:
         """Put the waiting messages in front of a position into their queues."""
         pending = self._pending
         while pending and pending[0][4] + pending[0][5] <= end:
-            queue, offset, code, now, position, size, text = pending.popleft()
+            queue, offset, code, now, position, size, text, count = pending.popleft()
             if self._indexing:
                 self._note((queue.topic, text, position, now))
             if queue.removed:
                 continue
-            queue.append(position, size, code)
+            if isinstance(queue, ConsumeQueue):
+                queue.append(position, size, code)
+            else:
+                queue.append_unit(BatchUnit(position, size, code, now, offset, count))
             self._mark_dirty(queue)
             self._state.dispatched_timestamp = now
             if self._arrivals:

@@ -1,12 +1,12 @@
 """Client batches: one encoded body, several records (`MessageExtEncoder.encode` of a `MessageExtBatch` in Apache RocketMQ 5.4.0)."""
 
-from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore
 from rocketmq_sdk.protocol.message_codec import encode_record
 
 
 def batch_records(
-    queue: ConsumeQueue, message: MessageToStore, items: list[tuple[int, bytes, bytes]], position: int, now: int, store_host: bytes
+    queue: Queue, message: MessageToStore, items: list[tuple[int, bytes, bytes]], position: int, now: int, store_host: bytes
 ) -> list[bytes]:
     """The records of a batch that begins at a position; `items` are flag, body and properties of its messages. Raises `ProtocolError`."""
     records: list[bytes] = []

@@ -7,12 +7,17 @@ from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
 
 MEBIBYTE = 1024 * 1024
 QUEUE_UNIT_SIZE = 20
-
+BATCH_UNIT_SIZE = 46
 
 
 def _whole_units(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
     if value < QUEUE_UNIT_SIZE or value % QUEUE_UNIT_SIZE:
         raise ValueError(f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}")
+
+
+def _whole_batch_units(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if value < BATCH_UNIT_SIZE or value % BATCH_UNIT_SIZE:
+        raise ValueError(f"{attribute.name} must be a positive multiple of {BATCH_UNIT_SIZE}, not {value}")
 
 
 def _hours(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -32,6 +37,8 @@ class StoreConfig:
     """Size of one log file; a directory can only be opened with the size it was written with."""
     mapped_file_size_consume_queue: int = attrs.field(default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units)
     """Size of one queue file; a multiple of 20."""
+    mapper_file_size_batch_consume_queue: int = attrs.field(default=300_000 * BATCH_UNIT_SIZE, validator=_whole_batch_units)
+    """Size of one file of a batch consume queue; a multiple of 46."""
     flush_disk_type: FlushDiskType = attrs.field(default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType))
     flush_interval_commit_log: int = attrs.field(default=500, validator=validators.ge(1))
     flush_commit_log_least_pages: int = attrs.field(default=4, validator=validators.ge(0))

@@ -1,45 +1,50 @@
 """All queues of a store (`ConsumeQueueStore` of Apache RocketMQ 5.4.0)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BATCH_DIRECTORY, BatchConsumeQueue
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY, ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.record import MAX_TOPIC_BYTES, is_directory_name
 
 MULTI_DISPATCH_PREFIX = "%LMQ%"
-BATCH_DIRECTORY = "batchconsumequeue"
 MAX_QUEUE_ID = (1 << 31) - 1
+Queue = ConsumeQueue | BatchConsumeQueue
 
 
 class ConsumeQueueTable:
     """Topic → queue id → queue."""
 
-    __slots__ = ("_file_size", "_files", "batch_topics", "dirty", "queues", "unsynced")
+    __slots__ = ("_batch_file_size", "_file_size", "_files", "batch_topics", "dirty", "is_batch_topic", "queues", "unsynced")
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
         self._files = files
         self._file_size = config.mapped_file_size_consume_queue
-        self.queues: dict[str, dict[int, ConsumeQueue]] = {}
-        self.dirty: list[ConsumeQueue] = []
+        self._batch_file_size = config.mapper_file_size_batch_consume_queue
+        self.queues: dict[str, dict[int, Queue]] = {}
+        self.dirty: list[Queue] = []
         """Queues with units that the file system does not have."""
-        self.unsynced: set[ConsumeQueue] = set()
-        self.batch_topics: frozenset[str] = frozenset()
-        """Topics whose queues have another format (`queue.type=BatchCQ`), which this store leaves alone."""
+        self.unsynced: set[Queue] = set()
+        self.batch_topics: set[str] = set()
+        """Topics whose queues are batch consume queues (`queue.type=BatchCQ`), as far as they are known here."""
+        self.is_batch_topic: Callable[[str], bool] = self.batch_topics.__contains__
+        """Asked before the first queue of a topic is made."""
 
-    def __iter__(self) -> Iterator[ConsumeQueue]:
+    def __iter__(self) -> Iterator[Queue]:
         for queues in self.queues.values():
             yield from queues.values()
 
     def load(self, *, mend: bool = False) -> None:
         """Find the queues, changing nothing unless `mend` (see `MappedFileQueue.load`). Raises `StoreCorruptError`."""
-        self.batch_topics = frozenset(self._files.directory_names(BATCH_DIRECTORY))
-        for topic in self._files.directory_names(DIRECTORY):
-            if topic in self.batch_topics:
-                continue
-            for name in self._files.directory_names(f"{DIRECTORY}/{topic}"):
-                if name.isascii() and name.isdecimal():
-                    self._add(topic, int(name)).load(mend=mend)
+        self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
+        for directory in (BATCH_DIRECTORY, DIRECTORY):
+            for topic in self._files.directory_names(directory):
+                if (topic in self.batch_topics) is not (directory == BATCH_DIRECTORY):
+                    continue
+                for name in self._files.directory_names(f"{directory}/{topic}"):
+                    if name.isascii() and name.isdecimal():
+                        self._add(topic, int(name)).load(mend=mend)
 
     def find_ends(self) -> None:
         """Find the last unit of each queue and drop what is behind it."""
@@ -65,37 +70,43 @@ class ConsumeQueueTable:
         for queue in self:
             queue.settle()
 
-    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = ConsumeQueue(self._files, topic, queue_id, self._file_size)
+    def _add(self, topic: str, queue_id: int) -> Queue:
+        queue: Queue
+        if topic in self.batch_topics:
+            queue = BatchConsumeQueue(self._files, topic, queue_id, self._batch_file_size)
+        else:
+            queue = ConsumeQueue(self._files, topic, queue_id, self._file_size)
         self.queues.setdefault(topic, {})[queue_id] = queue
         return queue
 
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+    def find(self, topic: str, queue_id: int) -> Queue | None:
         """The queue, if there is one."""
         queues = self.queues.get(topic)
         return None if queues is None else queues.get(queue_id)
 
-    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, made when it is missing; None when topic or id can not name a queue of this format."""
+    def obtain(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue, made when it is missing; None when topic or id can not name a queue."""
         queue = self.find(topic, queue_id)
         if queue is None:
-            if not 0 <= queue_id <= MAX_QUEUE_ID or not is_directory_name(topic) or topic in self.batch_topics:
+            if not 0 <= queue_id <= MAX_QUEUE_ID or not is_directory_name(topic):
                 return None
             try:
                 if len(topic.encode()) > MAX_TOPIC_BYTES:
                     return None
             except UnicodeEncodeError:
                 return None
+            if topic not in self.queues and self.is_batch_topic(topic):
+                self.batch_topics.add(topic)
             queue = self._add(topic, queue_id)
         return queue
 
-    def mark_dirty(self, queue: ConsumeQueue) -> None:
+    def mark_dirty(self, queue: Queue) -> None:
         """Remember that a queue has units to write."""
         if not queue.dirty:
             queue.dirty = True
             self.dirty.append(queue)
 
-    def write_out(self, queue: ConsumeQueue) -> None:
+    def write_out(self, queue: Queue) -> None:
         """Write the units of one queue. Raises `StoreError`."""
         if not queue.removed:
             queue.write_out()
@@ -111,8 +122,10 @@ class ConsumeQueueTable:
             queue.removed = True
             queue.clear()
             self.unsynced.discard(queue)
-        self._files.remove_tree(f"{DIRECTORY}/{topic}")
-        self._files.sync_directory(DIRECTORY)
+        directory = BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY
+        self.batch_topics.discard(topic)
+        self._files.remove_tree(f"{directory}/{topic}")
+        self._files.sync_directory(directory)
         return True
 
     def clear(self) -> None:

@@ -7,11 +7,12 @@ records that recovery finds in the log.
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
 from rocketmq_sdk.broker_embedded.store.record import RecordHead, is_dispatched
 from rocketmq_sdk.broker_embedded.store.types import Arrival
-from rocketmq_sdk.model.properties import DELAY, TAGS, property_in_text
+from rocketmq_sdk.model.properties import DELAY, INNER_NUM, TAGS, property_in_text
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.watermark import Watermark
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1000
+_DIGITS = 10
+MAX_INNER = 0x7FFF
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
@@ -33,6 +36,13 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             raise ValueError(f"messageDelayLevel: {part!r} is no number with s, m, h or d behind it")
         delays.append(int(part[:-1]) * unit)
     return tuple(delays)
+
+
+def inner_count(properties: str, sys_flag: int) -> int:
+    """How many messages a record of a batch consume queue holds."""
+    text = property_in_text(properties, INNER_NUM) if sys_flag & SysFlag.INNER_BATCH else None
+    count = int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < _DIGITS else 1
+    return min(max(count, 1), MAX_INNER)
 
 
 class Dispatcher:
@@ -60,7 +70,7 @@ class Dispatcher:
         delays = self._delays
         return store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
 
-    def tell(self, queue: ConsumeQueue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
+    def tell(self, queue: Queue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
         """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
         arrival = Arrival(queue.topic, queue.queue_id, offset, code, store_timestamp, physical_offset, size, properties)
         for listener in self.arrivals:
@@ -74,25 +84,34 @@ class Dispatcher:
 
         False when the queue lacks records in front of it that an older part of the log may hold; with `from_start` there is no older part.
         """
-        if not is_dispatched(head.sys_flag) or head.sys_flag & SysFlag.INNER_BATCH:
+        if not is_dispatched(head.sys_flag):
             return True
         if head.position < self.deleted_topics.get(head.topic, 0):
             return True
+        if head.sys_flag & SysFlag.INNER_BATCH and head.topic not in self.table.queues:
+            self.table.batch_topics.add(head.topic)
         queue = self.table.obtain(head.topic, head.queue_id)
         end = head.position + head.size
         if queue is None or end <= queue.max_physical:
             return True
         offset = head.queue_offset
+        if isinstance(queue, ConsumeQueue) and head.sys_flag & SysFlag.INNER_BATCH:
+            return True
         if offset != queue.max_offset:
             if offset > queue.max_offset and not from_start:
                 return False
             if not self._bridge(queue, offset, head.position):
                 return True
-        queue.append(head.position, head.size, self.code_of(queue, head))
+        if isinstance(queue, BatchConsumeQueue):
+            text = head.properties.decode("utf-8", "replace")
+            code = tags_code(property_in_text(text, TAGS))
+            queue.append_unit(BatchUnit(head.position, head.size, code, head.store_timestamp, offset, inner_count(text, head.sys_flag)))
+        else:
+            queue.append(head.position, head.size, self.code_of(queue, head))
         self.table.mark_dirty(queue)
         return True
 
-    def _bridge(self, queue: ConsumeQueue, offset: int, position: int) -> bool:
+    def _bridge(self, queue: Queue, offset: int, position: int) -> bool:
         """Prepare a queue for a record whose number is not the next one; False when the record is left out."""
         if offset > MAX_QUEUE_OFFSET:
             _log.error("the record at %d claims the impossible offset %d in %s queue %d; left out", position, offset, queue.topic, queue.queue_id)
@@ -100,7 +119,8 @@ class Dispatcher:
         if offset > queue.max_offset:
             if queue.max_physical == 0:
                 queue.clear()
-                queue.start_at(offset)
+                if isinstance(queue, ConsumeQueue):
+                    queue.start_at(offset)
             else:
                 where = f"{queue.topic} queue {queue.queue_id}"
                 _log.error("%s ends at %d, the next record (at %d) has the offset %d", where, queue.max_offset, position, offset)

@@ -16,8 +16,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
@@ -265,7 +264,7 @@ class QueueFlusher:
             _log.warning("the index can be written again")
             self._state.index_problem = None
 
-    async def _sync(self, queues: list[ConsumeQueue]) -> None:
+    async def _sync(self, queues: list[Queue]) -> None:
         offsets = [queue.written_offset for queue in queues]
         syncs = [queue.prepare_sync() for queue in queues]
 

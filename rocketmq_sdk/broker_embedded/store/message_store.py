@@ -20,6 +20,7 @@ from rocketmq_sdk.broker_embedded.store.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.files import FileSystem
 from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
+from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery import Recovery
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
@@ -91,6 +92,7 @@ class MessageStore(ReadableStore, RunsOnce):
         """Load and recover; what Apache does in `load` and `recover`."""
         clean = not self.files.exists(ABORT_PATH)
         self._log.queue.load(mend=not clean)
+        self._table.batch_topics.update(batch_topics(self.files.read))
         self._table.load(mend=not clean)
         self._checkpoint.load()
         self._deleted.load()
@@ -230,6 +232,10 @@ class MessageStore(ReadableStore, RunsOnce):
         error = self._state.failure or self._state.queue_problem
         if error is not None:
             raise error
+
+    def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
+        """Have somebody asked whether a topic has batch consume queues before its first queue is made."""
+        self._table.is_batch_topic = is_batch_topic
 
     def clean_now(self) -> None:
         """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""

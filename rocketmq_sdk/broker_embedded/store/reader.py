@@ -8,11 +8,14 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
-from rocketmq_sdk.broker_embedded.store.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
 from rocketmq_sdk.broker_embedded.store.record import properties_of
 from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter
+from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK_SIZE, UNIT
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import decode_properties
 
@@ -42,7 +45,7 @@ class QueueReader:
         self._memory_span = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
         self._scan_limit = config.max_filter_message_size // QUEUE_UNIT_SIZE
 
-    def get(self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read) -> GetResult:
+    def get(self, queue: Queue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read) -> GetResult:
         """What a read of a queue that exists finds; the first message that passes is taken whole whatever its size."""
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum == 0:
@@ -52,6 +55,8 @@ class QueueReader:
         if offset >= maximum:
             status = GetStatus.OFFSET_OVERFLOW_ONE if offset == maximum else GetStatus.OFFSET_OVERFLOW_BADLY
             return GetResult(status, maximum, minimum, maximum)
+        if not isinstance(queue, ConsumeQueue):
+            return self._take_batches(queue, offset, max_count, min(max(max_bytes, _MIN_BYTES), _MAX_BYTES), message_filter, read)
         per_file = queue.units_per_file
         count = min(max(self._scan_limit, max_count), maximum - offset, per_file - offset % per_file)
         if message_filter is None:
@@ -105,8 +110,39 @@ class QueueReader:
             removing = True
         return self._result(queue, next_offset, parts, total, count, last, removing)
 
+    def _take_batches(
+        self, queue: BatchConsumeQueue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read
+    ) -> GetResult:
+        """Like `_take` for units that stand for several messages; a batch is taken whole."""
+        log_end = self._log.position
+        parts: list[bytes | bytearray] = []
+        total = count = 0
+        last, next_offset, removing = -1, offset, False
+        for unit in queue.units_from(offset, max(self._scan_limit, max_count)):
+            if count:
+                in_memory = log_end - unit.position <= self._memory_span
+                limit_count = min(max_count, self._memory_count if in_memory else self._disk_count)
+                limit_bytes = min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes)
+                if count + unit.count > limit_count or total + unit.size > limit_bytes:
+                    break
+            next_offset = unit.base + unit.count
+            if message_filter is not None and not message_filter.matches_tags_code(unit.code):
+                continue
+            record = read(unit.position, unit.size) if unit.position >= self._log.min_position else None
+            if record is None:
+                removing = True
+                continue
+            filtered = message_filter if message_filter is not None and message_filter.needs_properties else None
+            if filtered is not None and not filtered.matches_record(decode_properties(properties_of(bytes(record)))):
+                continue
+            parts.append(record)
+            last = unit.position
+            total += unit.size
+            count += unit.count
+        return self._result(queue, next_offset, parts, total, count, last, removing)
+
     def _result(
-        self, queue: ConsumeQueue, next_offset: int, parts: list[bytes | bytearray], total: int, count: int, last: int, removing: bool
+        self, queue: Queue, next_offset: int, parts: list[bytes | bytearray], total: int, count: int, last: int, removing: bool
     ) -> GetResult:
         minimum, maximum = queue.min_offset, queue.max_offset
         if not parts:
@@ -125,17 +161,17 @@ class QueueReader:
         parts.append(data)
         return True
 
-    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
+    def store_time(self, queue: Queue, offset: int) -> int:
         """The store time of a message; -1 outside the queue or the log."""
         unit = queue.unit(offset)
         return -1 if unit is None else self._log.store_time_at(unit[0])
 
-    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
+    def offset_by_time(self, queue: Queue, timestamp: int, boundary: BoundaryType) -> int:
         """The first offset stored at or after a time (LOWER), or the last one stored at or before it (UPPER), within the queue's bounds."""
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum <= minimum:
             return maximum if boundary is BoundaryType.LOWER else minimum
-        found = self._search(queue, timestamp, boundary)
+        found = self._search(queue, timestamp, boundary) if isinstance(queue, ConsumeQueue) else queue.offset_by_time(timestamp, boundary)
         return min(max(found, minimum), maximum)
 
     def _search(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:

@@ -159,14 +159,14 @@ class Recovery:
         if self._scanner.end != end:
             return None
         queue = max(self._table, key=lambda queue: queue.max_physical, default=None)
-        unit = None if queue is None else queue.unit(queue.max_offset - 1)
-        if queue is None or unit is None or queue.max_physical > end:
+        last = None if queue is None else queue.last_record()
+        if queue is None or last is None or queue.max_physical > end:
             return None
-        position, size, _code = unit
+        position, size, offset = last
         file = self._log.queue.find(position)
         data = b"" if file is None else file.read(position, size)
         head = check_record(data, 0, position, {}, check_crc=True)
-        wanted = (size, queue.topic, queue.queue_id, queue.max_offset - 1)
+        wanted = (size, queue.topic, queue.queue_id, offset)
         return end if head is not None and (head.size, head.topic, head.queue_id, head.queue_offset) == wanted else None
 
     def _first_file(self, clean: bool) -> int:

@@ -3,9 +3,11 @@
 from struct import Struct
 from typing import Final
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
-from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY, PRE_BLANK_SIZE
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import BATCH_DIRECTORY, MULTI_DISPATCH_PREFIX
+from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY
+from rocketmq_sdk.broker_embedded.store.consume_queue_table import MULTI_DISPATCH_PREFIX
+from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store.verify_log import QueueUnits, RecordReader
 from rocketmq_sdk.broker_embedded.store.verify_report import Report, StoreReader, chain_of, usual_size
 from rocketmq_sdk.names import SCHEDULE_TOPIC

@@ -24,6 +24,10 @@ CASES = {
     "torn": "torn",
     "long-topic": "long-topic",
     "master": "master",
+    "slave": "slave",
+    "kitchen-sink": "kitchen-sink",
+    "kitchen-sink-5.3.3": "kitchen-sink-5.3.3",
+    "batch-cq": "batch-cq",
 }
 
 
@@ -57,7 +61,7 @@ def check_gets(store: MessageStore, expectation: dict[str, Any]) -> None:
         seen: list[tuple[int, int]] = []
         while offset < queue["maxOffset"]:
             result = store.get(queue["topic"], queue["queueId"], offset, 32)
-            seen += [(item.offset, item.commit_log_offset) for item in decode_messages(result.body, inflate=False)]
+            seen += [(item.offset, item.commit_log_offset) for item in decode_messages(result.body, inflate=False, unwrap=False)]
             offset = result.next_begin_offset
         assert seen == [(item["queueOffset"], item["physicalOffset"]) for item in queue["messages"]]
 
@@ -67,7 +71,9 @@ async def test_open_and_read_everything(name: str, tmp_path: Path) -> None:
     """Offsets, positions, sizes, tags codes, CRCs, times: all as Apache reads them, on the first opening and on the second."""
     expectation = expected(CASES[name])
     root = unpack(name, tmp_path)
-    foreign = ("rocksdbstore", "config") if expectation["abort_file_present_before"] else ("index", "rocksdbstore", "config")
+    # Of the last message 5.3.3 has no index entry for its tag; it is made at the first opening.
+    rewritten = expectation["abort_file_present_before"] or name.endswith("5.3.3")
+    foreign = ("rocksdbstore", "config") if rewritten else ("index", "rocksdbstore", "config")
     others = {path: path.read_bytes() for part in foreign for path in (root / part).rglob("*") if path.is_file()}
     assert others
     for _round in range(2):
@@ -84,26 +90,27 @@ async def test_open_and_read_everything(name: str, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in others} == others
 
 
-@pytest.mark.parametrize("name", ["plain", "long-topic"])
+@pytest.mark.parametrize("name", ["plain", "long-topic", "batch-cq"])
 async def test_opening_and_closing_changes_no_byte_of_log_and_queues(name: str, tmp_path: Path) -> None:
     """A directory that was stopped cleanly is left as it was."""
     expectation = expected(name)
     root = unpack(name, tmp_path)
-    kept = {path: path.read_bytes() for part in ("commitlog", "consumequeue") for path in (root / part).rglob("*") if path.is_file()}
+    kept = {path: path.read_bytes() for part in ("commitlog", "consumequeue", "batchconsumequeue") for path in (root / part).rglob("*") if path.is_file()}
     async with open_store(OsFileSystem(root), config_for(expectation)):
         pass
-    assert {path: path.read_bytes() for part in ("commitlog", "consumequeue") for path in (root / part).rglob("*") if path.is_file()} == kept
+    assert {path: path.read_bytes() for part in ("commitlog", "consumequeue", "batchconsumequeue") for path in (root / part).rglob("*") if path.is_file()} == kept
 
 
-async def test_queues_built_again_are_those_that_apache_wrote(tmp_path: Path) -> None:
-    """With `consumequeue/` taken away from a clean directory every queue file comes back byte for byte."""
-    expectation = expected("plain")
-    root = unpack("plain", tmp_path)
-    wanted = {path.relative_to(root): path.read_bytes() for path in (root / "consumequeue").rglob("*") if path.is_file()}
-    (root / "consumequeue").rename(tmp_path / "away")
+@pytest.mark.parametrize(("name", "part"), [("plain", "consumequeue"), ("batch-cq", "batchconsumequeue")])
+async def test_queues_built_again_are_those_that_apache_wrote(name: str, part: str, tmp_path: Path) -> None:
+    """With the queues taken away from a clean directory every queue file comes back byte for byte."""
+    expectation = expected(name)
+    root = unpack(name, tmp_path)
+    wanted = {path.relative_to(root): path.read_bytes() for path in (root / part).rglob("*") if path.is_file()}
+    (root / part).rename(tmp_path / "away")
     async with open_store(OsFileSystem(root), config_for(expectation)) as store:
         check_queues(store, expectation)
-    assert {path.relative_to(root): path.read_bytes() for path in (root / "consumequeue").rglob("*") if path.is_file()} == wanted
+    assert {path.relative_to(root): path.read_bytes() for path in (root / part).rglob("*") if path.is_file()} == wanted
 
 
 VARIANTS: list[dict[str, Any]] = json.loads((VECTORS / "torn-variants.json").read_text())

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.consume_queue import PRE_BLANK, UNIT, valid_units
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK, UNIT, valid_units
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -140,5 +140,5 @@ def test_valid_units(units: list[tuple[int, int, int]], rest: bytes) -> None:
     """The column test equals the plain loop."""
     data = b"".join(UNIT.pack(*unit) for unit in units) + rest
     expected = next((index for index, (position, size, _code) in enumerate(units) if position < 0 or size <= 0), len(units))
-    assert valid_units(data) == expected
-    assert valid_units(PRE_BLANK * 3 + bytes(40)) == 3
+    assert valid_units(data, 20) == expected
+    assert valid_units(PRE_BLANK * 3 + bytes(40), 20) == 3
