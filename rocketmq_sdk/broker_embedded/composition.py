@@ -74,6 +74,7 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.boot_ms = clock.now_ms()
     context.registered = lambda: None
     context.topics = TopicManager(ConfigFile(store.files, "topics.json"), config, clock)
+    store.ask_for_batch_topics(context.topics.has_batch_queues)
     context.groups = GroupManager(ConfigFile(store.files, "subscriptionGroup.json"), config, clock)
     context.offsets = ConsumerOffsetManager(
         ConfigFile(store.files, offsets_file.FILE_NAME), clock, version_step=current.consumer_offset_update_version_step

@@ -12,6 +12,7 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.properties import (
     DELAY,
+    INNER_NUM,
     REAL_QID,
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
@@ -24,6 +25,7 @@ from rocketmq_sdk.model.properties import (
 )
 from rocketmq_sdk.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.config import LiveConfig
@@ -38,6 +40,7 @@ TIMER_ILLEGAL: Final = (
 )
 TIMER_MISSING: Final = "this broker has no timer service yet: send with a delay level instead of a delivery time"
 TRANSACTION_MISSING: Final = "this broker has no transaction service yet: sending transaction message is forbidden"
+_INNER_BATCH: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _MAX_STORED_TOPIC: Final = 255
 _MAX_TIMER_MS: Final = 259_200_000
 _TIMER_PROPERTIES: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0))
@@ -86,6 +89,16 @@ class PutPipeline:
         if "DELAY\x01" in text or "TIMER_" in text:
             self._delay(message)
         return self._put(message)
+
+    def put_inner_batch(self, message: "MessageToStore") -> PutResult:
+        """Store a batch as one record of a topic with batch consume queues.
+
+        Raises `RemoteProtocolError` for a body that is no batch.
+        """
+        count = len(decode_batch(message.body))
+        message.sys_flag |= _INNER_BATCH
+        message.properties = f"{without_property(message.properties, INNER_NUM)}INNER_NUM\x01{count}\x02"
+        return self.put(message)
 
     def put_batch(self, message: "MessageToStore") -> PutResult:
         """Store the messages of a batch one behind the other.

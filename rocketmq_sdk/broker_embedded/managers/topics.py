@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.managers.attributes import TOPIC_ATTRIBUTES, alter_attributes
+from rocketmq_sdk.broker_embedded.managers.attributes import QUEUE_TYPE, TOPIC_ATTRIBUTES, alter_attributes
 from rocketmq_sdk.broker_embedded.managers.written_table import WrittenTable
 from rocketmq_sdk.broker_embedded.table_file import TableFile
 from rocketmq_sdk.clock import Clock
@@ -121,6 +121,11 @@ class TopicManager(WrittenTable[TopicConfig]):
     def get(self, topic: str) -> TopicConfig | None:
         """The topic, or None."""
         return self._table.get(topic)
+
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether a topic was made with `queue.type=BatchCQ`."""
+        config = self._table.get(topic)
+        return config is not None and config.attributes.get(QUEUE_TYPE) == "BatchCQ"
 
     def all(self) -> dict[str, TopicConfig]:
         """The table itself, by name; not to be changed."""

@@ -180,7 +180,9 @@ class SendProcessor:
             result = self._put(message)
         return self._finish(request, message, result, wish, unique, created)
 
-    def _finish(self, request: Command, message: MessageToStore, result: "PutResult", wish: str, unique: str | None, created: bool) -> "Answer":
+    def _finish(
+        self, request: Command, message: MessageToStore, result: "PutResult", wish: str, unique: str | None, created: bool, *, inner: bool = False
+    ) -> "Answer":
         status = result.status
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
@@ -202,6 +204,8 @@ class SendProcessor:
         }
         if unique is not None:
             fields["transactionId"] = unique
+            if inner:
+                fields["batchUniqId"] = unique
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._context.registered() if created else None
         if registered is None and not self._context.store.needs_wait:
@@ -296,11 +300,12 @@ class SendProcessor:
             return self._error(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic[len(RETRY_PREFIX) :]}")
         unique = find(message.properties, UNIQ_KEY)
         message.properties += self._suffix
+        inner = unique is not None and self._context.store.has_batch_queues(topic)
         try:
-            result = self._pipeline.put_batch(message)
+            result = self._pipeline.put_inner_batch(message) if inner else self._pipeline.put_batch(message)
         except Refused as refused:
             return self._error(refused.code, refused.remark)
-        return self._finish(request, message, result, wish, unique, created)
+        return self._finish(request, message, result, wish, unique, created, inner=inner)
 
 
 def _cleaned(text: str) -> str:

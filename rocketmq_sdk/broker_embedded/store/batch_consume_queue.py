@@ -31,7 +31,7 @@ class BatchUnit(NamedTuple):
     store_timestamp: int
     base: int
     """Queue offset of the first message."""
-    count: int
+    messages: int
 
 
 class BatchConsumeQueue(UnitChain):
@@ -58,7 +58,7 @@ class BatchConsumeQueue(UnitChain):
         if self.end == self.first:
             self.min_offset = unit.base
         self.end += 1
-        self.max_offset = unit.base + unit.count
+        self.max_offset = unit.base + unit.messages
         self.max_physical = unit.position + unit.size
         if len(tail) >= self._spill_at:
             self._spill()
@@ -150,7 +150,7 @@ class BatchConsumeQueue(UnitChain):
 
     def _set_bounds(self) -> None:
         last = self.batch_unit(self.end - 1)
-        self.max_offset = 0 if last is None else last.base + last.count
+        self.max_offset = 0 if last is None else last.base + last.messages
         first = self.batch_unit(self.first)
         self.min_offset = self.max_offset if first is None else first.base
         self.next_offset = self.max_offset

@@ -155,6 +155,10 @@ class ReadableStore:
         with self.reading(positions[0]):
             return await self.files.run(lambda: [self.record_at(position) for position in positions])
 
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether the queues of a topic are, or will be, batch consume queues."""
+        return topic in self._table.batch_topics or (topic not in self._table.queues and self._table.is_batch_topic(topic))
+
     def topics(self) -> set[str]:
         """Topics that have queues."""
         return set(self._table.queues)

@@ -123,9 +123,9 @@ class QueueReader:
                 in_memory = log_end - unit.position <= self._memory_span
                 limit_count = min(max_count, self._memory_count if in_memory else self._disk_count)
                 limit_bytes = min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes)
-                if count + unit.count > limit_count or total + unit.size > limit_bytes:
+                if count + unit.messages > limit_count or total + unit.size > limit_bytes:
                     break
-            next_offset = unit.base + unit.count
+            next_offset = unit.base + unit.messages
             if message_filter is not None and not message_filter.matches_tags_code(unit.code):
                 continue
             record = read(unit.position, unit.size) if unit.position >= self._log.min_position else None
@@ -138,7 +138,7 @@ class QueueReader:
             parts.append(record)
             last = unit.position
             total += unit.size
-            count += unit.count
+            count += unit.messages
         return self._result(queue, next_offset, parts, total, count, last, removing)
 
     def _result(

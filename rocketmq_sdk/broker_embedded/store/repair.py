@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY as QUEUE_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import MULTI_DISPATCH_PREFIX
@@ -41,7 +42,7 @@ class Plan:
 
     def _place(self, finding: Finding, report: Report) -> None:
         top, _, rest = finding.path.partition("/")
-        if top == QUEUE_DIRECTORY and finding.kind in _QUEUE_KINDS and not rest.startswith(MULTI_DISPATCH_PREFIX):
+        if top in (QUEUE_DIRECTORY, BATCH_DIRECTORY) and finding.kind in _QUEUE_KINDS and not rest.startswith(MULTI_DISPATCH_PREFIX):
             queue = "/".join(finding.path.split("/")[:3])
             if queue not in self.queues:
                 self.queues.append(queue)
@@ -127,6 +128,8 @@ class RepairJob:
             settings["mapped_file_size_commit_log"] = self.report.log_file_size
         if self._queue_file_size:
             settings["mapped_file_size_consume_queue"] = self._queue_file_size
+        if self.report.batch_file_size:
+            settings["mapper_file_size_batch_consume_queue"] = self.report.batch_file_size
         sizes = [size for _name, size in files.file_sizes(INDEX_DIRECTORY) if size]
         slots = slot_count(sizes[0]) if sizes else None
         if slots:

@@ -6,9 +6,12 @@ Nothing is written and no lock is taken, so the directory may be open in a broke
 import os
 from collections.abc import Callable
 
+from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.commit_log import DIRECTORY as LOG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.config_file import DIRECTORY as CONFIG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.directory_lock import is_locked
+from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
+from rocketmq_sdk.broker_embedded.store.verify_batches import BatchWalk, batch_unit_of
 from rocketmq_sdk.broker_embedded.store.verify_index import IndexWalk
 from rocketmq_sdk.broker_embedded.store.verify_log import LogRecord, LogWalk, RecordReader
 from rocketmq_sdk.broker_embedded.store.verify_queues import QueueWalk
@@ -69,10 +72,13 @@ def verify(
     _check_config(reader, report)
     report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
     chain = chain_of(reader, LOG_DIRECTORY, report.log_file_size, report)
-    walk = LogWalk(reader, report, chain, _deleted_topics(reader), on_record)
+    known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(reader.directory_names(BATCH_DIRECTORY))
+    walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
     walk.run(advance)
     log = RecordReader(reader, chain, report.log_file_size)
     QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
+    wanted = {key: {record.position: batch_unit_of(record) for record in records} for key, records in walk.batches.items()}
+    BatchWalk(reader, report, wanted).run()
     IndexWalk(reader, report, log, walk.keyed).run()
     return report
 

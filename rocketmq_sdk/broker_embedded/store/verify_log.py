@@ -43,8 +43,8 @@ class LogRecord:
 
     @property
     def in_queue(self) -> bool:
-        """Whether the record has a unit in a queue of 20-byte units."""
-        return self.sys_flag & 0x0C in (0, 8) and not self.sys_flag & _INNER_BATCH
+        """Whether the record has a unit in a queue."""
+        return self.sys_flag & 0x0C in (0, 8)
 
     @property
     def tags_code(self) -> int:
@@ -170,16 +170,20 @@ class LogWalk:
         report: Report,
         chain: list[tuple[int, str]],
         deleted: dict[str, int],
+        batch_topics: set[str],
         on_record: Callable[[LogRecord], None] | None = None,
     ) -> None:
         self._reader = reader
         self._report = report
         self._chain = chain
         self._deleted = deleted
+        self._batch_topics = batch_topics
         self._on_record = on_record
         self._damaged = False
         self._last_time = 0
         self.queues: dict[tuple[str, int], QueueUnits] = {}
+        self.batches: dict[tuple[str, int], list[LogRecord]] = {}
+        """Records of batch consume queues."""
         self.keyed: array[int] = array("q")
         self.end = 0
 
@@ -279,7 +283,10 @@ class LogWalk:
         if property_in_text(record.properties, UNIQ_KEY) or property_in_text(record.properties, KEYS):
             self.keyed.append(record.position)
         if record.in_queue and record.position >= self._deleted.get(record.topic, 0):
-            self._queue(record, path, at)
+            if record.sys_flag & _INNER_BATCH or record.topic in self._batch_topics:
+                self.batches.setdefault((record.topic, record.queue_id), []).append(record)
+            else:
+                self._queue(record, path, at)
 
     def _queue(self, record: LogRecord, path: str, at: int) -> None:
         key = (record.topic, record.queue_id)

@@ -39,7 +39,8 @@ class Finding:
 class Report:
     """All findings and what was counted."""
 
-    __slots__ = ("bytes", "findings", "log_end", "log_file_size", "log_start", "queue_file_size", "queues", "records", "running", "units")
+    __slots__ = ("batch_file_size", "bytes", "findings", "log_end", "log_file_size", "log_start", "queue_file_size", "queues", "records", "running",
+                 "units")  # fmt: skip
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -47,6 +48,7 @@ class Report:
         """Whether a broker had the directory open."""
         self.log_file_size = 0
         self.queue_file_size = 0
+        self.batch_file_size = 0
         """Sizes found out from the files; 0 without any."""
         self.log_start = self.log_end = 0
         self.bytes = self.records = self.queues = self.units = 0
@@ -57,7 +59,7 @@ class Report:
 
     def as_json(self) -> dict[str, object]:
         """Members for a JSON object."""
-        counted = ("running", "log_file_size", "queue_file_size", "log_start", "log_end", "bytes", "records", "queues", "units")
+        counted = ("running", "log_file_size", "queue_file_size", "batch_file_size", "log_start", "log_end", "bytes", "records", "queues", "units")
         return {"findings": [finding.as_json() for finding in self.findings], **{name: getattr(self, name) for name in counted}}
 
 

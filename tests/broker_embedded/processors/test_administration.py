@@ -60,7 +60,7 @@ def test_a_created_topic_is_at_the_name_server_at_once() -> None:
         ("T", {"queues": -1}, 29),
         ("T", {"queues": 1 << 30}, 29),
         ("T", {"attributes": "+message.type=MIXED"}, 29),
-        ("T", {"attributes": "+queue.type=BatchCQ"}, 29),
+        ("T", {"attributes": "+queue.type=BatchCQ"}, 0),
         ("T", {"attributes": "+cleanup.policy=COMPACTION"}, 29),
         ("T", {"attributes": "+reserve.time=10"}, 29),
         ("T", {"attributes": "message.type=FIFO"}, 1),

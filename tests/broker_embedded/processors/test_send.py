@@ -300,3 +300,21 @@ async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(aut
             stored = ConfigFile(broker.store.files, "topics.json").load()
             assert isinstance(stored, dict)
             assert "fresh" in stored["topicConfigTable"]
+
+
+async def test_a_batch_for_a_topic_of_batch_queues_stays_one_record(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            broker.context.topics.put(TopicConfig("batches", 1, 1, attributes={"queue.type": "BatchCQ"}))
+            body = encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b""), (0, b"three", b"")])
+            request = send_request("batches", body, properties="UNIQ_KEY\x01BATCH1\x02", batch=True)
+            answer = await peer.ask(request)
+            assert (answer.code, answer.ext_fields["queueOffset"], answer.ext_fields["batchUniqId"]) == (0, "0", "BATCH1")
+            assert (await peer.send("batches", b"four")).ext_fields["queueOffset"] == "3"
+            pulled = await peer.ask(pull_request("batches", 0))
+            assert (pulled.code, pulled.ext_fields["nextBeginOffset"], pulled.ext_fields["maxOffset"]) == (0, "4", "4")
+            messages = decode_messages(pulled.body)
+            assert [(message.offset, message.body) for message in messages] == [(0, b"one"), (1, b"two"), (2, b"three"), (3, b"four")]
+            assert messages[0].properties == {"a": "1"}
+            (container, _single) = decode_messages(pulled.body, unwrap=False)
+            assert (container.properties["INNER_NUM"], container.properties["INNER_BASE"]) == ("3", "0")

@@ -95,10 +95,11 @@ async def test_opening_and_closing_changes_no_byte_of_log_and_queues(name: str, 
     """A directory that was stopped cleanly is left as it was."""
     expectation = expected(name)
     root = unpack(name, tmp_path)
-    kept = {path: path.read_bytes() for part in ("commitlog", "consumequeue", "batchconsumequeue") for path in (root / part).rglob("*") if path.is_file()}
+    parts = ("commitlog", "consumequeue", "batchconsumequeue")
+    kept = {path: path.read_bytes() for part in parts for path in (root / part).rglob("*") if path.is_file()}
     async with open_store(OsFileSystem(root), config_for(expectation)):
         pass
-    assert {path: path.read_bytes() for part in ("commitlog", "consumequeue", "batchconsumequeue") for path in (root / part).rglob("*") if path.is_file()} == kept
+    assert {path: path.read_bytes() for part in parts for path in (root / part).rglob("*") if path.is_file()} == kept
 
 
 @pytest.mark.parametrize(("name", "part"), [("plain", "consumequeue"), ("batch-cq", "batchconsumequeue")])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.managers.attributes import CLEANUP_POLICY, MESSAGE_TYPE, QUEUE_TYPE, RESERVE_TIME, parse_attributes
+from rocketmq_sdk.broker_embedded.managers.attributes import CLEANUP_POLICY, MESSAGE_TYPE, RESERVE_TIME, parse_attributes
 from rocketmq_sdk.broker_embedded.processors.admin.common import Serve, answer_when_registered, bind_all, page, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import InvalidParameterError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 MOST_QUEUES: Final = 65_536
 """More queues than this would only hurt: each answer about the topic names all of them."""
 _UNSUPPORTED: Final = {
-    QUEUE_TYPE: ("BatchCQ", "queues of batches are not kept by this broker"),
     CLEANUP_POLICY: ("COMPACTION", "compaction is not done by this broker"),
 }
 
