@@ -10,6 +10,8 @@ from typing import Final
 
 from rocketmq_sdk.codes import ResponseCode, response_name
 
+_SHOWN: Final = 200
+
 
 class RocketMQError(Exception):
     """Root of every error that this package raises on purpose."""
@@ -24,6 +26,17 @@ class RocketMQError(Exception):
 
 class ConfigurationError(RocketMQError, ValueError):
     """A setting, an argument or a message is not acceptable; the text names it, its value and the limit."""
+
+
+class FilterSyntaxError(ConfigurationError):
+    """A SQL92 expression that can not be used; `position` counts its characters from 1, `reason` says what is wrong there."""
+
+    def __init__(self, expression: str, position: int, reason: str) -> None:
+        shown = expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
+        super().__init__(f"the SQL92 expression {shown!r} can not be used, at position {position}: {reason}")
+        self.expression = expression
+        self.position = position
+        self.reason = reason
 
 
 class ClosedError(RocketMQError):
