@@ -277,7 +277,7 @@ class EmbeddedBroker(RunsOnce):
 
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
-        persist = (self.context.offsets.persist, self.context.schedule.persist)
+        persist = (self.context.offsets.persist, self.context.schedule.persist, self.context.filters.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self._release_held,
             *persist,

@@ -6,8 +6,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
+from rocketmq_sdk.broker_embedded.managers import filters as filters_file
 from rocketmq_sdk.broker_embedded.managers import offsets as offsets_file
 from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterManager
 from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
 from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
@@ -81,6 +84,10 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     )
     context.offsets.load()
     context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
+    bloom = BloomFilter(current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter)
+    context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)
+    context.filters.load()
+    context.consumers.group_left.append(context.filters.unregister)
     context.producers = ProducerManager(clock)
     context.locks = QueueLocks(clock)
     context.stats = BrokerStats()
@@ -90,8 +97,8 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
         store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
     )
     context.schedule.load()
-    context.topic_deleted = [context.stats.remove_topic]
-    context.group_deleted = [context.stats.remove_group]
+    context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic]
+    context.group_deleted = [context.stats.remove_group, context.filters.remove_group]
     return context
 
 

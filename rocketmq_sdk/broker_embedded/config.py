@@ -134,6 +134,10 @@ class BrokerConfig:
     use_server_side_reset_offset: bool = True
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
+    enable_property_filter: bool = True
+    filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
+    max_error_rate_of_bloom_filter: int = _integer(20, 1, 99)
+    expect_consumer_num_use_filter: int = _integer(32, 1)
     start_accept_send_request_time_stamp: int = _integer(0)
 
     # Registration

@@ -13,6 +13,7 @@ import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, FieldError
 from rocketmq_sdk.names import java_hash
+from rocketmq_sdk.protocol.sql92.parser import parse
 
 ALL: Final = "*"
 TAG: Final = "TAG"
@@ -142,3 +143,14 @@ def build_subscription(topic: str, expression: str | None, expression_type: str 
     if tags is None:
         raise ConfigurationError(f"the tag expression {expression!r} for topic {topic!r} names no tag; write tags separated by ||, or *")
     return SubscriptionData(topic, expression, frozenset(tags), frozenset(map(java_hash, tags)), sub_version)
+
+
+def check_subscription(topic: str, expression: str | None, expression_type: str | None = TAG) -> None:
+    """Refuse what no broker would serve, before any is asked.
+
+    Raises `ConfigurationError`, for a SQL92 text with an error the `FilterSyntaxError` that tells where and why. Languages that are unknown here are
+    left to the broker.
+    """
+    built = build_subscription(topic, expression, expression_type, sub_version=0)
+    if built.expression_type == SQL92:
+        parse(built.sub_string)

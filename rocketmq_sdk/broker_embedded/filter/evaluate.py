@@ -4,6 +4,7 @@ Types are known from the tree (a property is a text), so which conversion a comp
 values, None is "null". What can not be compared raises `EvaluationError`, through AND and OR as well, for Apache gives the message up there.
 """
 
+import logging
 import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -13,6 +14,8 @@ from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError, ord
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.parser import parse
 from rocketmq_sdk.protocol.sql92.tree import NUMBERS, AsBoolean, Compare, In, Kind, Literal, Logic, Negate, Node, Not, Search, Variable, kind_of
+
+logger = logging.getLogger(__name__)
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], bool | None]
@@ -51,7 +54,8 @@ class CompiledExpression:
         """Whether the expression is TRUE; neither null nor what can not be evaluated is."""
         try:
             return self.evaluate(properties) is True
-        except EvaluationError:
+        except EvaluationError as error:
+            logger.debug("%s can not be evaluated for a message, which does not match: %s", self.text, error)
             return False
 
 

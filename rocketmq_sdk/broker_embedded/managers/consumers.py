@@ -80,13 +80,15 @@ class ConsumerGroup:
 class ConsumerManager:
     """All consumer groups with at least one member."""
 
-    __slots__ = ("_clock", "_groups", "_memberships", "_notify")
+    __slots__ = ("_clock", "_groups", "_memberships", "_notify", "group_left")
 
     def __init__(self, clock: "Clock", *, notify: "Callable[[], bool]" = lambda: True) -> None:
         self._clock = clock
         self._notify = notify
         self._groups: dict[str, ConsumerGroup] = {}
         self._memberships: dict[Channel, set[str]] = {}
+        self.group_left: list[Callable[[str], None]] = []
+        """Told of each group whose last member has left."""
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group that has members now."""
@@ -168,6 +170,8 @@ class ConsumerManager:
                 del self._memberships[channel]
         if not group.channels:
             del self._groups[name]
+            for tell in self.group_left:
+                tell(name)
         return True
 
     def _tell(self, group: ConsumerGroup) -> None:

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.config import LiveConfig
     from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
+    from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterManager
     from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
     from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
     from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
@@ -36,6 +37,7 @@ class BrokerContext:
         "clock",
         "config",
         "consumers",
+        "filters",
         "group_deleted",
         "groups",
         "held_pulls",
@@ -62,6 +64,7 @@ class BrokerContext:
     groups: "GroupManager"
     offsets: "ConsumerOffsetManager"
     consumers: "ConsumerManager"
+    filters: "ConsumerFilterManager"
     producers: "ProducerManager"
     locks: "QueueLocks"
     stats: "BrokerStats"

@@ -7,8 +7,10 @@ belongs to the connection it came on, and ends with it.
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.managers.clients import ClientChannel
+from rocketmq_sdk.broker_embedded.processors.filtering import check_supported
 from rocketmq_sdk.broker_embedded.processors.send import UNIT_SUB_FLAG
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.groups import ConsumerList
 from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
@@ -87,6 +89,7 @@ class ClientProcessor:
             retry_topic(data.group_name), config.retry_queue_nums, sys_flag=UNIT_SUB_FLAG if data.unit_mode else 0
         )
         context.consumers.register(channel, client, data, notifies=config.notify_consumer_ids_changed_enable)
+        context.filters.register(data.group_name, data.subscription_data_set)
 
     def _register_producers(self, channel: "Channel", client: ClientChannel, data: HeartbeatData) -> None:
         if self._context.config.current.enable_register_producer:
@@ -111,12 +114,17 @@ class ClientProcessor:
         return Command.response(body=ConsumerList(tuple(ids)).encode())
 
     def check_config(self, _channel: "Channel", request: Command) -> Command:
-        """Whether a subscription can be served; tags always can."""
-        subscription = CheckClientRequestBody.decode(request.body).subscription_data
+        """Whether a subscription can be served; tags always can, an expression when it compiles."""
+        body = CheckClientRequestBody.decode(request.body)
+        subscription = body.subscription_data
         if subscription is None or subscription.is_tag_type:
             return Command.response()
-        remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
-        return Command.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+        check_supported(self._context, subscription)
+        try:
+            self._context.filters.build(subscription.topic, body.group or "", subscription.sub_string, subscription.expression_type, 0)
+        except FilterSyntaxError as error:
+            return Command.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
+        return Command.response()
 
 
 def _heartbeat_answer(*, changed: bool) -> Command:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
+from rocketmq_sdk.broker_embedded.processors.filtering import header_filter, registered_filter
 from rocketmq_sdk.broker_embedded.services.long_polling import HeldPull
 from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -19,10 +20,11 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerGroup
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
+    from rocketmq_sdk.broker_embedded.store.types import MessageFilter
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
     from rocketmq_sdk.remoting.channel import Channel, Handler
@@ -54,27 +56,6 @@ class _Forbidden:
     TOPIC: Final = 3
     BROADCASTING: Final = 4
     SUBSCRIPTION: Final = 5
-
-
-class TagFilter:
-    """Lets messages through whose tag has one of some hash codes; the consumer compares the tags themselves."""
-
-    __slots__ = ("_codes",)
-    needs_properties = False
-
-    def __init__(self, codes: frozenset[int]) -> None:
-        self._codes = codes
-
-    def matches_tags_code(self, tags_code: int | None) -> bool:
-        """Whether the hash, of which the low 32 bits count, is among the wanted ones; an unknown one passes."""
-        if tags_code is None or tags_code in self._codes:
-            return True
-        low = tags_code & 0xFFFFFFFF
-        return (low - 0x100000000 if low > _INT_MAX else low) in self._codes
-
-    def matches_record(self, _properties: "Mapping[str, str]") -> bool:
-        """Tags are decided by their code alone."""
-        return True
 
 
 def handlers(processor: "PullProcessor") -> "dict[int, Handler]":
@@ -115,13 +96,10 @@ class PullProcessor:
             subscription = _parse(header.topic, header.subscription, header.expression_type)
             if subscription is None:
                 raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+            message_filter = header_filter(context, header.consumer_group, subscription)
         else:
             subscription = self._check_registered(header, group)
-        if not subscription.is_tag_type:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {subscription.expression_type}"
-            )
-        message_filter = None if not subscription.code_set else TagFilter(subscription.code_set)
+            message_filter = registered_filter(context, header.consumer_group, subscription, header.sub_version)
         name, queue_id = header.topic, header.queue_id
         resets = context.config.current.use_server_side_reset_offset
         reset = self._offsets.take_reset(header.consumer_group, name, queue_id) if resets else None
@@ -140,7 +118,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         topic: "TopicConfig",
         group: "SubscriptionGroupConfig",
-        message_filter: TagFilter | None,
+        message_filter: "MessageFilter | None",
         first: bool,
     ) -> "Callable[[], Awaitable[Command | None]]":
         """What is not in memory is read in a thread."""
@@ -160,7 +138,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         topic: "TopicConfig",
         group: "SubscriptionGroupConfig",
-        message_filter: TagFilter | None,
+        message_filter: "MessageFilter | None",
         result: GetResult,
         first: bool,
     ) -> Command | None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FILTERS_INTERVAL_MS = 10_000
+"""How often the expressions of groups are written when one has changed."""
 SCAN_INTERVAL = float(TICK_SECONDS)
 """Seconds between two looks for silent clients, which are the steps of the statistics too."""
 
@@ -35,6 +37,7 @@ class Housekeeping:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._persist, lambda: context.config.current.flush_consumer_offset_interval, context.offsets.persist)
             nursery.start_soon(self._persist, lambda: context.config.current.flush_delay_offset_interval, context.schedule.persist)
+            nursery.start_soon(self._persist, lambda: FILTERS_INTERVAL_MS, self._persist_filters)
             nursery.start_soon(self._expire)
 
     async def _persist(self, interval_ms: "Callable[[], int]", persist: "Callable[[], Awaitable[None]]") -> None:
@@ -43,7 +46,12 @@ class Housekeeping:
             try:
                 await persist()
             except StoreError as error:
-                logger.error("offsets could not be written; they will be tried again: %s", error)
+                logger.error("a table could not be written; it will be tried again: %s", error)
+
+    async def _persist_filters(self) -> None:
+        filters = self._context.filters
+        filters.clean(self._context.config.current.filter_data_clean_time_span)
+        await filters.persist()
 
     async def _expire(self) -> None:
         while True:

@@ -167,9 +167,9 @@ class _Parser:
     def _boolean(self, node: Node, where: Token) -> Node:
         if is_boolean(node):
             return node
-        if isinstance(node, Variable):
-            return AsBoolean(node)
-        self._words.fail(where, f"{_shown(node)} is no truth value")
+        if not isinstance(node, Variable):
+            self._words.fail(where, f"{_shown(node)} is no truth value")
+        return AsBoolean(node)
 
     def _integer(self, token: Token) -> Literal:
         digits = token.text.rstrip("lL")
@@ -181,7 +181,8 @@ class _Parser:
     def _float(self, token: Token) -> Literal:
         value = float(token.text)
         if not _DOUBLE_MIN <= value <= _DOUBLE_MAX:
-            self._words.fail(token, f"{token.describe()} is {'too small' if value < 1 else 'too large'} for a float literal (0.0 is not allowed either)")
+            size = "small (0.0 is not allowed either)" if value < 1 else "large"
+            self._words.fail(token, f"{token.describe()} is a float literal that is too {size}")
         return Literal(Kind.DOUBLE, value)
 
     def _equal(self, left: Node, right: Node, sign: Token) -> Node:

@@ -6,7 +6,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.processors.pull import TagFilter
+from rocketmq_sdk.broker_embedded.processors.filtering import TagFilter
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.names import java_hash
@@ -43,8 +43,6 @@ async def test_checks_of_group_and_topic(autojump_clock: MockClock) -> None:
             for queue_id in (4, 99, -1):
                 remark_is(await refusal(peer, pull_request("orders", 0, queue_id=queue_id)), 29, f"queueId[{queue_id}] is illegal, topic:[orders]")
             remark_is(await refusal(peer, pull_request("orders", 0, expression="||")), 23, "parse the consumer's subscription failed")
-            sql = pull_request("orders", 0, expression="a = 1", expression_type="SQL92")
-            remark_is(await refusal(peer, sql), 1, "The broker does not support consumer to filter message by SQL92")
             empty = pull_request("orders", 0, expression="", expression_type="SQL92")
             remark_is(await refusal(peer, empty), 23, "parse the consumer's subscription failed")
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors.admin.common import Serve, bind_all, refused
-from rocketmq_sdk.broker_embedded.processors.pull import TagFilter
+from rocketmq_sdk.broker_embedded.processors.filtering import TagFilter
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.query import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command

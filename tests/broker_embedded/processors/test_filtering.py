@@ -1,0 +1,107 @@
+"""SQL92 at the broker: what is checked at registration and in pulls, and what an expression that can not be compiled leads to."""
+
+import logging
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.protocol.subscription import SubscriptionData
+from support.broker import heartbeat, open_broker, pull_request
+
+
+def sql(topic: str, expression: str, version: int = 1, kind: str = "SQL92") -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=version, expression_type=kind)
+
+
+def check(subscription: SubscriptionData) -> Command:
+    return Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientRequestBody("c1", "CG", None, subscription).encode())
+
+
+def bodies(answer: Command) -> list[bytes]:
+    assert answer.code == 0, answer.remark
+    return [message.body for message in decode_messages(answer.body)]
+
+
+async def test_a_subscription_is_checked_with_position_and_reason(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        assert (await peer.ask(check(sql("orders", "a > 3")))).code == 0
+        answer = await peer.ask(check(sql("orders", "a = = 1")))
+        assert answer.code == 23
+        assert answer.remark == (
+            "the SQL92 expression 'a = = 1' can not be used, at position 5: '=' stands where a value, a property or an expression in parentheses "
+            "is expected"
+        )
+        assert (await peer.ask(check(sql("orders", "anything", kind="XPATH")))).code == 23
+
+
+async def test_all_is_refused_where_property_filters_are_off(autojump_clock: MockClock) -> None:
+    remark = "The broker does not support consumer to filter message by SQL92"
+    async with open_broker(enable_property_filter=False) as (_broker, peer):
+        await peer.send("orders", b"x")
+        await peer.ask(heartbeat("c1", "CG", sql("orders", "a > 3")))
+        for request in (
+            check(sql("orders", "a > 3")),
+            pull_request("orders", 0, expression="a > 3", expression_type="SQL92"),
+            pull_request("orders", 0, expression=None, expression_type="SQL92", sub_version=1),
+        ):
+            answer = await peer.ask(request)
+            assert (answer.code, answer.remark) == (1, remark)
+
+
+async def test_a_pull_by_the_registered_expression(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        for value in range(6):
+            await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
+        await peer.ask(heartbeat("c1", "CG", sql("orders", "a > 3", version=5)))
+        assert bodies(await peer.ask(pull_request("orders", 0, expression=None, sub_version=5))) == [b"4", b"5"]
+        newer = await peer.ask(pull_request("orders", 0, expression=None, sub_version=6))
+        assert (newer.code, newer.remark) == (25, "the consumer's subscription not latest")
+        await peer.ask(heartbeat("c1", "CG", sql("orders", "a < 1", version=6)))
+        assert bodies(await peer.ask(pull_request("orders", 0, expression=None, sub_version=6))) == [b"0"]
+
+
+async def test_a_registered_expression_with_an_error_refuses_pulls(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        await peer.send("orders", b"x")
+        await peer.ask(heartbeat("c1", "CG", sql("orders", "a = = 1")))
+        answer = await peer.ask(pull_request("orders", 0, expression=None, sub_version=1))
+        assert (answer.code, answer.remark) == (27, "The broker's consumer filter data is not exist!Your expression may be wrong!")
+
+
+async def test_an_expression_in_a_pull_that_can_not_be_compiled_filters_nothing_and_is_told_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = pull_request("orders", 0, expression="a = = 1", expression_type="SQL92")
+    with caplog.at_level(logging.WARNING):
+        async with open_broker() as (_broker, peer):
+            await peer.send("orders", b"x")
+            for _ in range(3):
+                assert bodies(await peer.ask(request)) == [b"x"]
+    told = [record.message for record in caplog.records if "reads topic orders unfiltered" in record.message]
+    assert len(told) == 1
+    assert "at position 5" in told[0]
+
+
+async def test_a_subscription_of_blanks_lets_nothing_through(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        await peer.send("orders", b"x")
+        await peer.send("orders", b"y", tag="paid")
+        assert (await peer.ask(pull_request("orders", 0, expression="  "))).code == 20
+
+
+async def test_filtered_reads_go_on_behind_what_does_not_match(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer):
+            for value in range(1000):
+                await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
+            request = pull_request("orders", 0, expression="a = 999", expression_type="SQL92")
+            first = await peer.ask(request)
+            assert first.code == 20
+            offset = int(first.ext_fields["nextBeginOffset"])
+            assert offset == 800
+            assert bodies(await peer.ask(pull_request("orders", offset, expression="a = 999", expression_type="SQL92"))) == [b"999"]
