@@ -8,7 +8,6 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
-from rocketmq_sdk.protocol.subscription import check_subscription
 
 Subscription = str | tuple[str, ExpressionType | str] | None
 """A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type."""
