@@ -8,6 +8,7 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
+from rocketmq_sdk.protocol.subscription import check_subscription
 
 Subscription = str | tuple[str, ExpressionType | str] | None
 """A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type."""
@@ -40,7 +41,7 @@ def checked_expression(topic: str, wanted: Subscription) -> Expression:
         raise ConfigurationError(problem)
     expression, kind = wanted if isinstance(wanted, tuple) else (wanted, ExpressionType.TAG)
     checked = expression, kind.value if isinstance(kind, ExpressionType) else kind
-    build_subscription(topic, *checked, sub_version=0)
+    check_subscription(topic, *checked)
     return checked
 
 
