@@ -108,9 +108,9 @@ class DriverError(Exception):
 
 
 class Driver:
-    """One Java process that performs JSON commands with Apache's client."""
+    """One Java process that performs JSON commands, by default with Apache's client."""
 
-    def __init__(self, encoding: str = "JSON", memory: str = "256m") -> None:
+    def __init__(self, encoding: str = "JSON", memory: str = "256m", program: str = "Driver") -> None:
         self._home = tempfile.mkdtemp(prefix="rocketmq-driver-")
         self.process = subprocess.Popen(
             [
@@ -122,10 +122,11 @@ class Driver:
                 f"-Duser.home={self._home}",
                 f"-Drocketmq.serialize.type={encoding}",
                 "-Drocketmq.client.logUseSlf4j=false",
+                "-Drocketmq.client.rebalance.waitInterval=2000",
                 *_OPENS,
                 "-cp",
                 classpath(),
-                "Driver",
+                program,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -45,6 +45,7 @@ public final class Driver {
     }
 
     public static void main(String[] args) throws Exception {
+        QuickShutdown.start();
         PrintStream out = System.out;
         System.setOut(System.err);
         Driver driver = new Driver();

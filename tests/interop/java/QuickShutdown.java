@@ -1,0 +1,39 @@
+import java.util.Map;
+
+/**
+ * Spares each closed client up to three seconds. Apache's service threads look whether they are to stop only when a wait of theirs ends, and
+ * ServiceThread.shutdown waits for them; waking them while somebody waits so changes nothing else.
+ */
+final class QuickShutdown {
+    private QuickShutdown() {
+    }
+
+    static void start() {
+        Thread watcher = new Thread(QuickShutdown::watch, "quick-shutdown");
+        watcher.setDaemon(true);
+        watcher.start();
+    }
+
+    private static void watch() {
+        while (true) {
+            try {
+                Thread.sleep(50);
+            } catch (InterruptedException end) {
+                return;
+            }
+            Map<Thread, StackTraceElement[]> stacks = Thread.getAllStackTraces();
+            if (stacks.values().stream().anyMatch(QuickShutdown::waitsForService)) {
+                stacks.keySet().stream().filter(thread -> thread.getName().startsWith("NettyEventExecutor")).forEach(Thread::interrupt);
+            }
+        }
+    }
+
+    private static boolean waitsForService(StackTraceElement[] stack) {
+        for (StackTraceElement frame : stack) {
+            if (frame.getClassName().endsWith("NettyRemotingClient") && frame.getMethodName().equals("shutdown")) {
+                return true;
+            }
+        }
+        return false;
+    }
+}
