@@ -238,7 +238,7 @@ class EmbeddedBroker(RunsOnce):
         turn = store if store.files.write_through else None
         self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn)
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
-        store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival]
+        store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival, self.context.timers.on_arrival]
 
     def _identity(self) -> BrokerIdentity:
         config = self.config
@@ -253,6 +253,7 @@ class EmbeddedBroker(RunsOnce):
         services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
             ("long polling", context.held_pulls.run),
             ("schedule service", context.schedule.run),
+            ("timer service", context.timers.run),
             ("housekeeping", self._housekeeping.run),
             ("name server", self.namesrv.run),
             ("registration", self._registration.run),
@@ -277,9 +278,11 @@ class EmbeddedBroker(RunsOnce):
 
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
-        persist = (self.context.offsets.persist, self.context.schedule.persist, self.context.filters.persist)
+        context = self.context
+        persist = (context.offsets.persist, context.schedule.persist, context.filters.persist, context.timers.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self._release_held,
+            self.context.timers.close,
             *persist,
             self._registration.unregister,
             self._stop_accepting,

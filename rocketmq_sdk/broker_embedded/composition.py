@@ -23,9 +23,11 @@ from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
 from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
 from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
+from rocketmq_sdk.broker_embedded.services.timers import TimerService
 from rocketmq_sdk.broker_embedded.settings import settings_of
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.timer import metrics as timer_metrics
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
@@ -92,12 +94,14 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.locks = QueueLocks(clock)
     context.stats = BrokerStats()
     levels = DelayLevels(current.store.message_delay_level)
-    context.put = PutPipeline(store, config, levels, clock)
+    context.timers = TimerService(store, ConfigFile(store.files, timer_metrics.FILE_NAME), clock)
+    context.timers.load()
+    context.put = PutPipeline(store, config, levels, context.timers.timers, clock)
     context.schedule = ScheduleService(
         store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
     )
     context.schedule.load()
-    context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic]
+    context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic, context.timers.timers.metrics.forget]
     context.group_deleted = [context.stats.remove_group, context.filters.remove_group]
     return context
 

@@ -1,12 +1,14 @@
 """What happens to a message between the processors and the log (`HookUtils`, `SendMessageProcessor.handlePutMessageResult`).
 
-Checks of size and of the store's state, then the delay levels: a message with the property DELAY goes to the queue of its level in the schedule
-topic and carries where it wanted to go. Timers and transactions have services of their own, which this broker does not run yet; their messages are
-refused, because to store them as ordinary ones would deliver them at once.
+Checks of size and of the store's state, then delays: a message with the property DELAY goes to the queue of its level in the schedule topic, one
+with a time of delivery to the timer topic, and both carry where they wanted to go. Transactions have a service of their own, which this broker does
+not run yet; their messages are refused, because to store them as ordinary ones would deliver them at once.
 """
 
+import random
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.timer.messages import IllegalTimerError, deliver_time, is_deletion, redirect_to_timer, slot_time_of
 from rocketmq_sdk.broker_embedded.store.types import PutResult, PutStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FieldError
@@ -15,15 +17,13 @@ from rocketmq_sdk.model.properties import (
     INNER_NUM,
     REAL_QID,
     REAL_TOPIC,
-    TIMER_DEL_UNIQKEY,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
     property_in_text,
     without_property,
 )
-from rocketmq_sdk.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketmq_sdk.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 
@@ -31,19 +31,18 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.config import LiveConfig
     from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.timer.timer_store import TimerStore
     from rocketmq_sdk.broker_embedded.store.types import MessageToStore
     from rocketmq_sdk.clock import Clock
 
+TRANSACTION_MISSING: Final = "this broker has no transaction service yet: sending transaction message is forbidden"
 TIMER_ILLEGAL: Final = (
-    "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; "
+    "timer message illegal, the delay time should not be bigger than the max delay %dms; "
     "or if set del msg, the delay time should be bigger than the current time"
 )
-TIMER_MISSING: Final = "this broker has no timer service yet: send with a delay level instead of a delivery time"
-TRANSACTION_MISSING: Final = "this broker has no transaction service yet: sending transaction message is forbidden"
 _INNER_BATCH: Final = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 _MAX_STORED_TOPIC: Final = 255
-_MAX_TIMER_MS: Final = 259_200_000
-_TIMER_PROPERTIES: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0))
+_NO_LIMIT: Final = (1 << 31) - 1
 
 STORED: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -66,28 +65,28 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
 class PutPipeline:
     """Puts messages into the store as Apache's hooks would have them."""
 
-    __slots__ = ("_clock", "_config", "_levels", "_put", "_put_batch", "store")
+    __slots__ = ("_clock", "_config", "_levels", "_put", "_put_batch", "_timers", "store")
 
-    def __init__(self, store: "MessageStore", config: "LiveConfig", levels: "DelayLevels", clock: "Clock") -> None:
+    def __init__(self, store: "MessageStore", config: "LiveConfig", levels: "DelayLevels", timers: "TimerStore", clock: "Clock") -> None:
         self.store = store
         self._put = store.put
         self._put_batch = store.put_batch
         self._config = config
         self._levels = levels
+        self._timers = timers
         self._clock = clock
 
     def put(self, message: "MessageToStore") -> PutResult:
-        """Store a message, in the schedule topic when it has a delay level.
-
-        Raises `Refused` when its properties ask for what this broker does not do.
-        """
+        """Store a message, in the schedule topic when it has a delay level, in the timer topic when it has a moment that is to come."""
         if len(message.topic) > MAX_TOPIC_LENGTH and (len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if len(message.body) > self._config.current.store.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
-        if "DELAY\x01" in text or "TIMER_" in text:
-            self._delay(message)
+        if ("DELAY\x01" in text or "TIMER_" in text) and message.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT):
+            refused = self._delay(message)
+            if refused is not None:
+                return PutResult(refused)
         return self._put(message)
 
     def put_inner_batch(self, message: "MessageToStore") -> PutResult:
@@ -112,32 +111,42 @@ class PutPipeline:
             decode_batch(message.body)
         return result
 
-    def _delay(self, message: "MessageToStore") -> None:
+    def _delay(self, message: "MessageToStore") -> PutStatus | None:
+        """Send a message to where it has to wait, if it has to; the status of one that can not be taken."""
         level = delay_level(message.properties)
         if level > 0:
             redirect_to_level(message, self._levels.clamp(level))
-        else:
-            self._check_timer(message.properties)
+            return None
+        return None if message.topic == TIMER_TOPIC else self._to_timer(message)
 
-    def _check_timer(self, text: str) -> None:
-        """Let a timer pass whose time has come; refuse one that would have to wait."""
-        if property_in_text(text, TIMER_OUT_MS) is not None:
-            return
-        for name, unit in _TIMER_PROPERTIES:
-            value = property_in_text(text, name)
-            if value is None:
-                continue
-            try:
-                number = int(value)
-            except ValueError:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL) from None
-            wait_ms = number * unit if unit else number - self._clock.now_ms()
-            deletes = property_in_text(text, TIMER_DEL_UNIQKEY) is not None
-            if (wait_ms <= 0 and deletes) or wait_ms > _MAX_TIMER_MS:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL)
-            if wait_ms > 0:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, TIMER_MISSING)
-            return
+    def _to_timer(self, message: "MessageToStore") -> PutStatus | None:
+        now = self._clock.now_ms()
+        text = message.properties
+        try:
+            deliver_ms = deliver_time(text, now)
+        except IllegalTimerError:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if self._config.current.timer_wheel_enable else PutStatus.WHEEL_TIMER_NOT_ENABLE
+        if deliver_ms is None:
+            return None
+        config = self._config.current
+        if not config.timer_wheel_enable:
+            return PutStatus.WHEEL_TIMER_NOT_ENABLE
+        if deliver_ms <= now:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if is_deletion(text) else None
+        if deliver_ms - now > config.store.timer_max_delay_sec * 1000:
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+        out_ms = slot_time_of(deliver_ms, config.store.timer_precision_ms)
+        if self._is_congested(out_ms, config.store.timer_congest_num_each_slot):
+            return PutStatus.WHEEL_TIMER_FLOW_CONTROL
+        redirect_to_timer(message, out_ms)
+        return None
+
+    def _is_congested(self, out_ms: int, limit: int) -> bool:
+        """Above the limit of a slot more and more messages are refused, above twice the limit all (`TimerMessageStore.isReject`)."""
+        if limit >= _NO_LIMIT:
+            return False
+        waiting = self._timers.congestion(out_ms)
+        return waiting > limit and (waiting >= 2 * limit or random.randrange(1000) > 1000 * (waiting - limit) / (limit + 0.1))
 
     def illegal_remark(self) -> str:
         """The remark for a message whose body or properties are too long."""
@@ -151,11 +160,12 @@ class PutPipeline:
         """Code and remark for a status with which nothing is stored."""
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, self.illegal_remark()
+        if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
+            return ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL % (self._config.current.store.timer_max_delay_sec * 1000)
         return _FAILURES.get(status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT"))
 
 
 _FAILURES: Final[dict[PutStatus, tuple[int, str]]] = {
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL),
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         (

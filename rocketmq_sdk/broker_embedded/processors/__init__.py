@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.put import PutPipeline
     from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
     from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
+    from rocketmq_sdk.broker_embedded.services.timers import TimerService
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
@@ -50,6 +51,7 @@ class BrokerContext:
         "stats",
         "store",
         "store_host",
+        "timers",
         "topic_deleted",
         "topics",
     )
@@ -71,6 +73,7 @@ class BrokerContext:
     put: "PutPipeline"
     held_pulls: "PullHolder"
     schedule: "ScheduleService"
+    timers: "TimerService"
     registered: "Registered"
     topic_deleted: "list[Callable[[str], None]]"
     group_deleted: "list[Callable[[str], None]]"

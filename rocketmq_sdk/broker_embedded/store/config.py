@@ -84,6 +84,19 @@ class StoreConfig:
     destroy_maped_file_interval_forcibly: int = attrs.field(default=120_000, validator=validators.ge(0))
     """How long a file that is being read is kept after it should have been removed."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    mapped_file_size_timer_log: int = attrs.field(default=100 * MEBIBYTE, validator=validators.ge(68))
+    """Size of one file of the timer log; a directory can only be opened with the size it was written with."""
+    timer_precision_ms: int = attrs.field(default=1000, validator=validators.in_((100, 200, 500, 1000)))
+    """Width of a slot of the timer wheel: a timer fires at most this late."""
+    timer_roll_window_slot: int = attrs.field(default=172_800, validator=validators.ge(1))
+    """Slots that a timer may be ahead; one further away goes through the wheel more than once."""
+    timer_max_delay_sec: int = attrs.field(default=259_200, validator=validators.ge(0))
+    """How far ahead a timer may be, in seconds; more is refused."""
+    timer_flush_interval_ms: int = attrs.field(default=1000, validator=validators.ge(1))
+    timer_congest_num_each_slot: int = attrs.field(default=(1 << 31) - 1, validator=validators.ge(0))
+    """Timers of one slot above which more and more are refused."""
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
     """Bytes that the files of an in-memory store may hold together."""
     hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))

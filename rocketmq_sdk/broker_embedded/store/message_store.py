@@ -237,6 +237,13 @@ class MessageStore(ReadableStore, RunsOnce):
         """Have somebody asked whether a topic has batch consume queues before its first queue is made."""
         self._table.is_batch_topic = is_batch_topic
 
+    async def flush_log(self, position: int) -> None:
+        """Make the log durable up to a position. Raises `StoreError` when the store can not."""
+        if self.flushed.value < position:
+            await self._flusher.flush()
+            if self._state.failure is not None:
+                raise self._state.failure
+
     def clean_now(self) -> None:
         """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""
         self._retention.clean_now()

@@ -1,0 +1,325 @@
+"""The timer service (the threads of `TimerMessageStore` of Apache RocketMQ 5.4.0): who waits in the timer topic goes into the wheel, and out in time.
+
+A message that arrives goes into the wheel at once. One task sleeps until the earliest slot is over and delivers its messages in the order in which
+they came, a few at a time so that others have their turn; a put that fails is tried again until it succeeds. Another task makes log, wheel and
+checkpoint durable about a second after something changed. Neither does anything before the first timer.
+
+A crash loses no timer. What was delivered since the last checkpoint is delivered again.
+"""
+
+import logging
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.timer.checkpoint import write_checkpoint
+from rocketmq_sdk.broker_embedded.store.timer.messages import NEVER_ENQUEUED, delete_keys, delivered, is_deletion, out_time, rolled
+from rocketmq_sdk.broker_embedded.store.timer.timer_store import Entry, TimerStore
+from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
+from rocketmq_sdk.errors import ProtocolError, StoreError
+from rocketmq_sdk.model.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY, UNIQ_KEY, property_in_text
+from rocketmq_sdk.names import TIMER_TOPIC
+from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, decode_message
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.timer.record import TimerRecord
+    from rocketmq_sdk.broker_embedded.store.types import Arrival
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.5
+"""How long a put that failed waits to be tried again."""
+_TURN: Final = 32
+_WALK_TURN: Final = 1000
+_EXPIRY_SECONDS: Final = 30
+_FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+"""What a put that is tried again would say again."""
+
+
+class TimerService:
+    """Owner of the timers of one store. `on_arrival` belongs into the store's list of listeners, `run` into a task."""
+
+    def __init__(self, store: "MessageStore", metrics_file: "ConfigFile", clock: "Clock") -> None:
+        config = store.config
+        self._store = store
+        self._metrics_file = metrics_file
+        self._clock = clock
+        self.timers = TimerStore(store, clock)
+        self._flush_seconds = config.timer_flush_interval_ms / 1000
+        self._enqueues = not config.timer_stop_enqueue
+        self._dequeues = not config.timer_stop_dequeue
+        # In memory nothing survives that a checkpoint could tell of.
+        self._durable = store.files.write_through
+        self._wake = trio.Event()
+        self._sleeping_until = 0
+        self._changed = trio.Event()
+        self._flushing = trio.Lock()
+        self._scope: trio.CancelScope | None = None
+        self._ended = trio.Event()
+        self._expired_at = 0.0
+        self.enqueued = 0
+        """Messages put into the wheel since the start."""
+        self.dequeued = 0
+        """Messages delivered since the start."""
+
+    def load(self) -> None:
+        """Read what is there; the store is open. Raises `StoreError`."""
+        self.timers.load()
+        self.timers.metrics.load(self._metrics_file.load())
+
+    @property
+    def behind_messages(self) -> int:
+        """How many messages of the timer topic were not looked at."""
+        return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.timers.next_offset)
+
+    # --- entering --------------------------------------------------------------------------------------------------------------------------------
+
+    def on_arrival(self, arrival: "Arrival") -> None:
+        """A message has arrived; one of the timer topic goes into the wheel, unless others are in front of it or it is due."""
+        if arrival.topic != TIMER_TOPIC or arrival.queue_id:
+            return
+        timers = self.timers
+        if self._enqueues and arrival.queue_offset == timers.next_offset:
+            entry = timers.enter(arrival.queue_offset, arrival.physical_offset, arrival.size, arrival.properties)
+            if entry is Entry.ENTERED or entry is Entry.SKIPPED:
+                timers.next_offset += 1
+                self._entered(entry)
+                return
+        self._wake.set()
+
+    def _entered(self, entry: Entry) -> None:
+        if entry is Entry.ENTERED:
+            self.enqueued += 1
+            self._changed.set()
+            first = self.timers.next_slot
+            if first is not None and first < self._sleeping_until:
+                self._wake.set()
+
+    async def _catch_up(self) -> None:
+        """Look at the messages of the timer topic that arrived while this service was away or busy."""
+        store, timers = self._store, self.timers
+        turn = 0
+        while self._enqueues:
+            offset = timers.next_offset
+            unit = store.queue_unit(TIMER_TOPIC, 0, offset)
+            if unit is None:
+                least = store.min_offset(TIMER_TOPIC, 0)
+                if offset >= least:
+                    return
+                timers.next_offset = least
+                continue
+            found = self._read(unit[0], unit[1])
+            entry = Entry.SKIPPED if found is None else timers.enter(offset, unit[0], unit[1], found[1])
+            if entry is Entry.BLOCKED:
+                return
+            if entry is Entry.DUE and found is not None:
+                await self._put(found[0], found[1], NEVER_ENQUEUED)
+            timers.next_offset = offset + 1
+            self._entered(entry)
+            self._changed.set()
+            turn += 1
+            if turn % _TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _read(self, physical_offset: int, size: int) -> "tuple[ReceivedMessage, str] | None":
+        """A message of the timer topic and the text of its properties; None (and a line in the log) when there is none."""
+        record = self._store.record_at(physical_offset, size)
+        if record is None:
+            logger.error("the timer message at %d can not be read; it is skipped", physical_offset)
+            return None
+        try:
+            message = decode_message(record, inflate=False)
+        except ProtocolError as error:
+            logger.error("the timer message at %d can not be read; it is skipped: %s", physical_offset, error)
+            return None
+        if message.topic != TIMER_TOPIC:
+            logger.error("the message at %d belongs to %s and is no timer; it is skipped", physical_offset, message.topic)
+            return None
+        raw = message.properties_bytes
+        text = raw.decode("utf-8", "replace")
+        return message, text if len(text.encode()) <= MAX_PROPERTIES else raw.decode("utf-8", "ignore")
+
+    # --- leaving ---------------------------------------------------------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Deliver until cancelled or closed."""
+        try:
+            with trio.CancelScope() as self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._keep)
+                    await self._deliver()
+        finally:
+            self._ended.set()
+
+    async def _deliver(self) -> None:
+        timers = self.timers
+        while True:
+            self._wake = trio.Event()
+            await self._catch_up()
+            time = timers.next_slot if self._dequeues else None
+            if time is not None and time < timers.write_time:
+                await self._deliver_slot(time)
+                continue
+            due = None if time is None else time + timers.precision_ms
+            self._sleeping_until = 1 << 62 if time is None else time
+            with trio.move_on_after(float("inf") if due is None else max(0, due - self._clock.now_ms()) / 1000):
+                await self._wake.wait()
+            self._sleeping_until = 0
+
+    async def _deliver_slot(self, time: int) -> None:
+        """Deliver the messages of the earliest slot: first those that take others back, then the others in the order in which they came."""
+        normal, taken_back = array("q"), set[str]()
+        for count, (position, record) in enumerate(self.timers.chain(time)):
+            if record.deletes:
+                found = self._read(record.physical_offset, record.message_size)
+                key = None if found is None else property_in_text(found[1], TIMER_DEL_UNIQKEY)
+                if key is not None:
+                    taken_back.add(key)
+            else:
+                normal.append(position)
+            if count % _WALK_TURN == _WALK_TURN - 1:
+                await trio.lowlevel.checkpoint()
+        for index in range(len(normal) - 1, -1, -_TURN):
+            await self._deliver_some(time, normal[max(0, index - _TURN + 1) : index + 1], taken_back)
+            await trio.lowlevel.checkpoint()
+        self.timers.finish(time)
+        self._changed.set()
+
+    async def _deliver_some(self, time: int, positions: "array[int]", taken_back: set[str]) -> None:
+        for position in reversed(positions):
+            record = self.timers.log.record(position)
+            found = None if record is None else self._read(record.physical_offset, record.message_size)
+            if record is None or found is None:
+                continue
+            message, text = found
+            if taken_back and self._is_taken_back(text, taken_back):
+                self._count_out(text, 1)
+                continue
+            if record.rolls or self._is_early(text, time):
+                await self._put_again(message, text, record)
+            else:
+                await self._put(message, text, record.write_time)
+
+    def _is_early(self, text: str, time: int) -> bool:
+        """Whether a message is in a slot before its own, which only damage can bring about; it gets another turn."""
+        try:
+            return out_time(text) >= time + self.timers.precision_ms
+        except ValueError:
+            return False
+
+    @staticmethod
+    def _is_taken_back(text: str, taken_back: set[str]) -> bool:
+        unique = property_in_text(text, UNIQ_KEY)
+        return unique is not None and not taken_back.isdisjoint(delete_keys(property_in_text(text, REAL_TOPIC) or "", unique))
+
+    async def _put_again(self, message: "ReceivedMessage", text: str, record: "TimerRecord") -> None:
+        await self._until_stored(rolled(message, text, record.write_time, self._clock.now_ms()), text)
+        self._count_out(text, -1 if is_deletion(text) else 1)
+
+    async def _put(self, message: "ReceivedMessage", text: str, enqueued_ms: int) -> None:
+        """Store a message in its real topic. One that can not be is told in the log and skipped."""
+        if is_deletion(text):
+            logger.warning("the timer message at %d came too late to take another one back", message.commit_log_offset)
+            return
+        try:
+            out = delivered(message, text, enqueued_ms, self._clock.now_ms())
+        except ValueError as error:
+            logger.error("the timer message at %d can not be delivered and is skipped: %s", message.commit_log_offset, error)
+            return
+        if await self._until_stored(out, text):
+            self.dequeued += 1
+        if enqueued_ms != NEVER_ENQUEUED:
+            self._count_out(text, 1)
+
+    def _count_out(self, text: str, count: int) -> None:
+        self.timers.metrics.add(property_in_text(text, REAL_TOPIC) or "", -count, self._clock.now_ms())
+
+    async def _until_stored(self, message: MessageToStore, bare: str) -> bool:
+        """Put a message until that succeeds; False when it never will. `bare` is the text that was stored before."""
+        while True:
+            result = self._store.put(message)
+            if result.ok:
+                return True
+            if result.status in _FOREVER:
+                if message.properties == bare:
+                    logger.error("a timer message can not be put into %s (%s); it is skipped", message.topic, result.status.name)
+                    return False
+                message.properties = bare
+                continue
+            logger.warning("a timer message could not be put into %s (%s); it is tried again", message.topic, result.status.name)
+            await trio.sleep(RETRY_SECONDS)
+
+    # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            await trio.sleep(self._flush_seconds)
+            await self.persist()
+
+    async def persist(self) -> None:
+        """Make log, wheel and checkpoint durable, when something changed; a failure is told in the log and tried again later."""
+        if not self._durable:
+            return
+        async with self._flushing:
+            try:
+                await self._flush()
+                await self._persist_metrics()
+            except StoreError as error:
+                logger.error("timers could not be made durable; that is tried again: %s", error)
+                self.timers.forget_flush()
+                self._changed.set()
+
+    async def _flush(self) -> None:
+        timers, files = self.timers, self._store.files
+        flush = timers.begin_flush()
+        if flush is None:
+            return
+        pages = timers.wheel.take_dirty()
+        try:
+            timers.log.write_out()
+            target, sync_log = timers.log.prepare_sync()
+            wheel = timers.wheel.write_pages(pages) if pages else None
+            await self._store.flush_log(flush.log_position)
+            flush.checkpoint.log_flushed = target
+
+            def sync() -> None:
+                sync_log()
+                if wheel is not None:
+                    wheel.sync()
+                    files.sync_directory(".")
+                write_checkpoint(files, flush.checkpoint)
+
+            await files.run(sync)
+        except BaseException:
+            timers.wheel.give_back(pages)
+            raise
+        timers.log.synced = target
+        timers.checkpoint = flush.checkpoint
+        now = self._clock.monotonic()
+        if now - self._expired_at >= _EXPIRY_SECONDS:
+            self._expired_at = now
+            timers.expire()
+
+    async def _persist_metrics(self) -> None:
+        metrics = self.timers.metrics
+        if metrics.dirty:
+            metrics.dirty = False
+            try:
+                await self._metrics_file.save(metrics.wrapper().to_json())
+            except BaseException:
+                metrics.dirty = True
+                raise
+
+    async def close(self) -> None:
+        """End the deliveries, so that what was delivered can be made durable by `persist`."""
+        if self._scope is not None:
+            self._scope.cancel()
+            await self._ended.wait()

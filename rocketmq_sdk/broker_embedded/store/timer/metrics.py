@@ -1,0 +1,46 @@
+"""How many timers wait for each topic (`TimerMetrics` of Apache RocketMQ 5.4.0), as in `config/timermetrics` and GET_TIMER_METRICS."""
+
+from typing import Final
+
+from rocketmq_sdk.protocol.bodies.timers import TimerMetric, TimerMetricsSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import DataVersion
+
+FILE_NAME: Final = "timermetrics"
+
+
+class TimerMetrics:
+    """Counts by real topic. They are for people: a crash may leave them off by what was under way."""
+
+    __slots__ = ("_topics", "_version", "dirty")
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[int, int]] = {}
+        self._version = DataVersion()
+        self.dirty = False
+
+    def load(self, value: object | None) -> None:
+        """Take the content of the file over; None: there is none. Raises `FieldError`."""
+        if value is not None:
+            wrapper = TimerMetricsSerializeWrapper.from_json(value)
+            self._topics = {topic: (metric.count, metric.time_stamp) for topic, metric in wrapper.timing_count.items()}
+            self._version = wrapper.data_version or DataVersion()
+
+    def wrapper(self) -> TimerMetricsSerializeWrapper:
+        """The numbers, as in the file and in the answer."""
+        return TimerMetricsSerializeWrapper({topic: TimerMetric(*entry) for topic, entry in self._topics.items()}, self._version)
+
+    def add(self, topic: str, change: int, now_ms: int) -> None:
+        """Count messages in or out."""
+        if topic:
+            self._topics[topic] = (self._topics.get(topic, (0, 0))[0] + change, now_ms)
+            self._version = self._version.next(now_ms)
+            self.dirty = True
+
+    def count(self, topic: str) -> int:
+        """How many messages of a topic wait."""
+        return self._topics.get(topic, (0, 0))[0]
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        if self._topics.pop(topic, None) is not None:
+            self.dirty = True
