@@ -127,7 +127,7 @@ def test_live_changes_are_all_or_none_and_are_told() -> None:
 @pytest.mark.parametrize("name", sorted(settings_of(StoreConfig).keys() - {"maxMessageSize"}))
 def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
     sizes = {"mappedFileSizeConsumeQueue": "2000", "mapperFileSizeBatchConsumeQueue": "460"}
-    other = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 1s 1s", "deleteWhen": "05", **sizes}
+    other = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 1s 1s", "deleteWhen": "05", "timerPrecisionMs": "500", **sizes}
     live = LiveConfig(BrokerConfig())
     value = live.current.export()[name]
     changed = {"true": "false", "false": "true"}.get(value) or other.get(name) or str(int(value) + 1)

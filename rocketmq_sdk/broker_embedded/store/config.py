@@ -26,6 +26,11 @@ def _hours(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> 
         raise ValueError(f"{attribute.name} must be hours like 04;16, not {value!r}")
 
 
+def _precision(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+    if value not in (100, 200, 500, 1000):
+        raise ValueError(f"{attribute.name} must be 100, 200, 500 or 1000, not {value}")
+
+
 @attrs.frozen(kw_only=True)
 class StoreConfig:
     """Names and defaults are those of Apache's `MessageStoreConfig` in snake case; sizes in bytes, times in milliseconds as there.
@@ -86,7 +91,7 @@ class StoreConfig:
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     mapped_file_size_timer_log: int = attrs.field(default=100 * MEBIBYTE, validator=validators.ge(68))
     """Size of one file of the timer log; a directory can only be opened with the size it was written with."""
-    timer_precision_ms: int = attrs.field(default=1000, validator=validators.in_((100, 200, 500, 1000)))
+    timer_precision_ms: int = attrs.field(default=1000, validator=_precision)
     """Width of a slot of the timer wheel: a timer fires at most this late."""
     timer_roll_window_slot: int = attrs.field(default=172_800, validator=validators.ge(1))
     """Slots that a timer may be ahead; one further away goes through the wheel more than once."""
