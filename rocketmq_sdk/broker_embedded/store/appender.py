@@ -68,6 +68,8 @@ class Appender:
         state = self._state
         if not state.open or state.failure is not None or state.queue_problem is not None or state.disk_full:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if state.gate is not None and (refusal := state.gate(message)) is not None:
+            return PutResult(refusal)
         try:
             queue = self._table.queues[message.topic][message.queue_id]
         except KeyError:
@@ -178,6 +180,8 @@ class Appender:
         state = self._state
         if not state.writable:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if state.gate is not None and (refusal := state.gate(message)) is not None:
+            return PutResult(refusal)
         if len(message.body) > self._config.max_message_size or message.sys_flag & _TRANSACTION_BITS:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         queue = self._table.obtain(message.topic, message.queue_id)
