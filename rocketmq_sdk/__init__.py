@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.admin.client import Admin
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.broker_embedded.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
+    from rocketmq_sdk.model.trail import MessageTrail
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "admin.client": ("Admin",),
     "broker_embedded.broker": ("EmbeddedBroker",),
     "broker_embedded.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
@@ -116,6 +119,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
+    "model.trail": ("MessageTrail",),
     "producer.config": ("ProducerConfig",),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
@@ -125,6 +129,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Admin",
     "AssignmentChange",
     "Average",
     "AverageByCircle",
@@ -159,6 +164,7 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "MessageTrail",
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",

@@ -49,6 +49,7 @@ ORDERS = {
         ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"],
         ["push", "lite_pull", "pull_consumer"],
     ],
+    "admin": [["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip
 WITHOUT_TRIO = {"0a", "1", "2"}

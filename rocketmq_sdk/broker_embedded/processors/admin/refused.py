@@ -15,8 +15,6 @@ _COLD: Final = "belongs to cold data control; this broker reads cold data outsid
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
         RequestCode.END_TRANSACTION,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
