@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig
+    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
     from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
     from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
     from rocketmq_sdk.consumer.pull_consumer import PullConsumer
     from rocketmq_sdk.consumer.push import PushConsumer
+    from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
+    from rocketmq_sdk.consumer.simple import SimpleConsumer
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         NotPermittedError,
         NotSupportedError,
         ProtocolError,
+        ReceiptHandleError,
         RemoteProtocolError,
         RequestTimeoutError,
         RocketMQError,
@@ -77,12 +80,14 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.assign.by_config": ("ByConfig",),
     "consumer.assign.consistent_hash": ("ConsistentHash",),
     "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
-    "consumer.config": ("LitePullConfig", "PushConfig"),
+    "consumer.config": ("LitePullConfig", "PushConfig", "SimpleConfig"),
     "consumer.lite_pull": ("LitePullConsumer",),
     "consumer.lite_pull_member": ("AssignmentChange",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.pull_consumer": ("PullConsumer",),
     "consumer.push": ("PushConsumer",),
+    "consumer.receipt": ("PoppedMessage", "Receipt"),
+    "consumer.simple": ("SimpleConsumer",),
     "consumer.statistics": ("ConsumerStatistics",),
     "errors": (
         "BrokerError",
@@ -101,6 +106,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "NotPermittedError",
         "NotSupportedError",
         "ProtocolError",
+        "ReceiptHandleError",
         "RemoteProtocolError",
         "RequestTimeoutError",
         "RocketMQError",
@@ -168,6 +174,7 @@ __all__ = [
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "ProtocolError",
@@ -176,6 +183,8 @@ __all__ = [
     "PullStatus",
     "PushConfig",
     "PushConsumer",
+    "Receipt",
+    "ReceiptHandleError",
     "ReceivedMessage",
     "RejectMessage",
     "RemoteProtocolError",
@@ -188,6 +197,8 @@ __all__ = [
     "SendStatus",
     "SendTimeout",
     "ServiceNotAvailableError",
+    "SimpleConfig",
+    "SimpleConsumer",
     "StoreConfig",
     "StoreCorruptError",
     "StoreError",
