@@ -87,5 +87,5 @@ async def test_a_changed_invisible_duration_counts(apache: java.ApacheCluster) -
         with pytest.raises(ReceiptHandleError, match="is expired"):
             await consumer.ack(message)
         async with consumer.processing(again):
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         assert await consumer.receive(32, 10, 0) == []
