@@ -324,6 +324,10 @@ class MessageStore(ReadableStore, RunsOnce):
         """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
         return self.files.used_ratio()
 
+    def read_log_ahead(self, *, wanted: bool) -> None:
+        """Whether the system should read the log ahead of those who read it: off, where messages are read here and there."""
+        self.files.read_ahead(self._log.queue.directory, wanted=wanted)
+
     def clean_queues(self) -> None:
         """Bring queues and index in line with the oldest log file at once (`cleanExpiredConsumerQueue`)."""
         self._retention.follow_now()

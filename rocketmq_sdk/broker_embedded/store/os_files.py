@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -34,6 +35,11 @@ def translate(error: OSError, path: str, doing: str) -> StoreError:
     if error.errno in _NO_SPACE:
         return StoreFullError(f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota")
     return StoreError(f"{path}: can not {doing} ({error.strerror})")
+
+
+def _advise(descriptor: int, *, ahead: bool) -> None:
+    if sys.platform == "linux":
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
 
 
 class OsFile:
@@ -204,6 +210,7 @@ class OsFileSystem:
         self._mutex = threading.Lock()
         self._lock = DirectoryLock(self.root)
         self._limiter: trio.CapacityLimiter | None = None
+        self._read_at_random: set[str] = set()
 
     def full_path(self, path: str) -> str:
         """The path that the operating system knows."""
@@ -216,10 +223,23 @@ class OsFileSystem:
                 self._evict()
                 file.descriptor = file.open_descriptor(create)
                 self._open[file] = None
+                if self._read_at_random and file.path.rpartition("/")[0] in self._read_at_random:
+                    _advise(file.descriptor, ahead=False)
             else:
                 self._open.move_to_end(file)
             file.pins += 1
             return file.descriptor
+
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Tell the system whether reading ahead in the files of a directory pays, where there is `posix_fadvise`."""
+        with self._mutex:
+            if wanted:
+                self._read_at_random.discard(directory)
+            else:
+                self._read_at_random.add(directory)
+            for file in self._open:
+                if file.path.rpartition("/")[0] == directory:
+                    _advise(file.descriptor, ahead=wanted)
 
     def unpin(self, file: OsFile) -> None:
         """Counterpart of `pin`."""

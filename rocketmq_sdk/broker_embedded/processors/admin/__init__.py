@@ -2,7 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.processors.admin import cleaning, config, connections, groups, offsets, queue_units, runtime, spans, stats, topics
+from rocketmq_sdk.broker_embedded.processors.admin import (
+    cleaning,
+    cold_data,
+    config,
+    connections,
+    groups,
+    offsets,
+    queue_units,
+    runtime,
+    spans,
+    stats,
+    topics,
+)
 from rocketmq_sdk.broker_embedded.processors.admin.refused import REFUSED
 
 if TYPE_CHECKING:
@@ -15,6 +27,6 @@ __all__ = ["REFUSED", "handlers"]
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
-    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, queue_units):
+    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units):
         table.update(subject.handlers(context))
     return table

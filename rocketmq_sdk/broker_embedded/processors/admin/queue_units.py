@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors.admin.common import Serve, bind_all, refused
-from rocketmq_sdk.broker_embedded.processors.filtering import TagFilter
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.query import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command
@@ -11,7 +10,6 @@ from rocketmq_sdk.protocol.headers.query import QueryConsumeQueueRequestHeader
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
-    from rocketmq_sdk.protocol.subscription import SubscriptionData
     from rocketmq_sdk.remoting.channel import Handler
 
 MOST_UNITS: Final = 4096
@@ -24,7 +22,10 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 
 
 def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
-    """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and whether a group's filter lets each through."""
+    """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a group subscribes to.
+
+    Whether the filter lets a unit through is said for units with an extension only, as Apache does it.
+    """
     header = QueryConsumeQueueRequestHeader.from_ext(command.ext_fields)
     store, topic, queue_id = context.store, header.topic or "", header.queue_id
     if queue_id not in store.queue_ids(topic):
@@ -40,16 +41,8 @@ def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
         return answer
     last = min(high, header.index + max(0, min(header.count, MOST_UNITS)))
     units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
-    found = tuple(_unit(unit, subscription) for unit in units if unit is not None)
+    found = tuple(ConsumeQueueData(position, size, code) for position, size, code in filter(None, units))
     return Command.response(body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode())
-
-
-def _unit(unit: tuple[int, int, int], subscription: "SubscriptionData | None") -> ConsumeQueueData:
-    position, size, tags_code = unit
-    passes = False
-    if subscription is not None:
-        passes = not subscription.code_set or TagFilter(subscription.code_set).matches_tags_code(tags_code)
-    return ConsumeQueueData(position, size, tags_code, eval=passes)
 
 
 _SERVED: Final[dict[RequestCode, Serve]] = {RequestCode.QUERY_CONSUME_QUEUE: query_consume_queue}

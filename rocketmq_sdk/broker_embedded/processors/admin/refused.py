@@ -11,10 +11,11 @@ _REPLICA: Final = "belongs to replication; this broker has no replicas"
 _ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
 _ACCESS: Final = "belongs to access control, which this broker does not check"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
-_COLD: Final = "belongs to cold data control; this broker reads cold data outside of its loop instead"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
         RequestCode.END_TRANSACTION,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
@@ -58,7 +59,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.POP_ROLLBACK,
-        RequestCode.SWITCH_TIMER_ENGINE,
     ),
     _ACCESS: (
         RequestCode.AUTH_CREATE_USER,
@@ -73,12 +73,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.AUTH_LIST_ACL,
     ),
     _STATIC: (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
-    _COLD: (
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
-        RequestCode.SET_COMMITLOG_READ_MODE,
-    ),
 }
 
 REFUSED: Final[dict[int, str]] = {
