@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.admin.client import Admin
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.broker_embedded.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig
+    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
     from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
     from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
     from rocketmq_sdk.consumer.pull_consumer import PullConsumer
     from rocketmq_sdk.consumer.push import PushConsumer
+    from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
+    from rocketmq_sdk.consumer.simple import SimpleConsumer
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
         NotPermittedError,
         NotSupportedError,
         ProtocolError,
+        ReceiptHandleError,
         RemoteProtocolError,
         RequestTimeoutError,
         RocketMQError,
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
+    from rocketmq_sdk.model.trail import MessageTrail
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
@@ -65,6 +70,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "admin.client": ("Admin",),
     "broker_embedded.broker": ("EmbeddedBroker",),
     "broker_embedded.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
@@ -74,12 +80,14 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.assign.by_config": ("ByConfig",),
     "consumer.assign.consistent_hash": ("ConsistentHash",),
     "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
-    "consumer.config": ("LitePullConfig", "PushConfig"),
+    "consumer.config": ("LitePullConfig", "PushConfig", "SimpleConfig"),
     "consumer.lite_pull": ("LitePullConsumer",),
     "consumer.lite_pull_member": ("AssignmentChange",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.pull_consumer": ("PullConsumer",),
     "consumer.push": ("PushConsumer",),
+    "consumer.receipt": ("PoppedMessage", "Receipt"),
+    "consumer.simple": ("SimpleConsumer",),
     "consumer.statistics": ("ConsumerStatistics",),
     "errors": (
         "BrokerError",
@@ -98,6 +106,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "NotPermittedError",
         "NotSupportedError",
         "ProtocolError",
+        "ReceiptHandleError",
         "RemoteProtocolError",
         "RequestTimeoutError",
         "RocketMQError",
@@ -116,6 +125,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
+    "model.trail": ("MessageTrail",),
     "producer.config": ("ProducerConfig",),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
@@ -125,6 +135,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Admin",
     "AssignmentChange",
     "Average",
     "AverageByCircle",
@@ -159,9 +170,11 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "MessageTrail",
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "ProtocolError",
@@ -170,6 +183,8 @@ __all__ = [
     "PullStatus",
     "PushConfig",
     "PushConsumer",
+    "Receipt",
+    "ReceiptHandleError",
     "ReceivedMessage",
     "RejectMessage",
     "RemoteProtocolError",
@@ -182,6 +197,8 @@ __all__ = [
     "SendStatus",
     "SendTimeout",
     "ServiceNotAvailableError",
+    "SimpleConfig",
+    "SimpleConsumer",
     "StoreConfig",
     "StoreCorruptError",
     "StoreError",

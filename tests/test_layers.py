@@ -45,10 +45,11 @@ ORDERS = {
     ],
     "consumer": [
         ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks"],
-        ["process_queue", "config", "start_offset", "arguments", "queue_facts"], ["workers"], ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"],
-        ["push", "lite_pull", "pull_consumer"],
+        ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
+        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["renewal"],
+        ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
+    "admin": [["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip
 WITHOUT_TRIO = {"0a", "1", "2"}

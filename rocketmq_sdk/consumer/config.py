@@ -67,6 +67,19 @@ class LitePullOptions(QueueOptions, total=False):
     poll_timeout: "float | timedelta"
 
 
+class SimpleOptions(ClientOptions, total=False):
+    """Keyword form of `SimpleConfig`, and the settings of the client that a consumer opens for itself."""
+
+    await_duration: "float | timedelta"
+    invisible_duration: "float | timedelta"
+    min_invisible_duration: "float | timedelta"
+    max_invisible_duration: "float | timedelta"
+    max_reconsume_times: int
+    consume_from: ConsumeFrom
+    fifo: bool
+    processing_limit: "float | timedelta"
+
+
 def _between(low: int, high: int, special: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
     def check(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
         if value == special and special is not None:
@@ -199,5 +212,51 @@ class LitePullConfig(QueueConfig):
     pull_suspend: float = _duration(20.0)
 
 
+@attrs.frozen(kw_only=True)
+class SimpleConfig:
+    """How a simple consumer behaves.
+
+    `await_duration` is how long a receive waits for messages, `invisible_duration` how long nobody else gets what it gave, when it is not told.
+    Durations must lie between `min_invisible_duration` and `max_invisible_duration`; a change may also be below the least one. `max_reconsume_times`
+    is how often a message is delivered again before it goes to the dead letter topic (-1: what the broker has for the group, 16 until that is known).
+    `consume_from` says where a group begins in a queue that it has no position in: at its first message or, for anything else, where Apache's proxy
+    begins (the last message, or the first while the queue is young). With `fifo` messages of a queue come in order: the next ones only when the ones
+    before are acknowledged. `processing_limit` is how long `processing` goes on extending an invisible duration.
+    """
+
+    await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=_not_negative)
+    invisible_duration: float = _duration(30.0)
+    min_invisible_duration: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
+    max_invisible_duration: float = _duration(12 * 3600.0)
+    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, ENDLESS, special=-1))
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
+    fifo: bool = False
+    processing_limit: float = _duration(3 * 3600.0)
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_invisible_duration < self.min_invisible_duration:
+            raise ConfigurationError(
+                f"max_invisible_duration is {self.max_invisible_duration} s; "
+                f"it must not be below min_invisible_duration, {self.min_invisible_duration} s"
+            )
+        self.invisible_ms(self.invisible_duration)
+
+    def invisible_ms(self, seconds: float, *, changing: bool = False) -> int:
+        """Milliseconds of an invisible duration. Raises `ConfigurationError` when it is out of the bounds."""
+        low = 0.0 if changing else self.min_invisible_duration
+        if not low <= seconds <= self.max_invisible_duration:
+            raise ConfigurationError(
+                f"an invisible duration of {seconds} s is out of bounds; it must be from {low} to {self.max_invisible_duration} s"
+            )
+        return round(seconds * 1000)
+
+    def most_retries(self, of_group: int | None) -> int:
+        """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
+        if self.max_reconsume_times != -1:
+            return self.max_reconsume_times
+        return DEFAULT_MAX_RECONSUME_TIMES if of_group is None else of_group
+
+
 PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))
 LITE_PULL_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init)
+SIMPLE_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(SimpleConfig))

@@ -8,6 +8,7 @@ from typing import Self, Unpack
 import trio
 
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
@@ -180,6 +181,11 @@ class LitePullConsumer(QueueFacts, RunsOnce):
             await self._member.commit()
         else:
             await self._member.write(offsets)
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer owns, holds and has handed out."""

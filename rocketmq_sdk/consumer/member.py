@@ -1,14 +1,12 @@
 """A push consumer between its start and its end: its parts, wired together."""
 
-import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
-from rocketmq_sdk.client.api.groups import group_config
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
-from rocketmq_sdk.consumer.membership import INTRODUCTION_PAUSE, QueueMembership
+from rocketmq_sdk.consumer.membership import QueueMembership
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.orderly import OrderlyService
 from rocketmq_sdk.consumer.pull import PullContext
@@ -18,7 +16,6 @@ from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
 from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
-from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeType, MessageModel
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
@@ -27,11 +24,6 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscript
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import PushConfig
-
-logger = logging.getLogger("rocketmq_sdk.consumer")
-
-GROUP_INTERVAL: Final = 120.0
-"""Seconds between two looks at the group's settings."""
 
 
 class Member(QueueMembership):
@@ -54,7 +46,6 @@ class Member(QueueMembership):
         subscriptions[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now)
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
-        self._retries_of_group: int | None = None
         self._commit_interval = config.persist_consumer_offset_interval
         send_back = SendBack(client, group, most_retries=self._most_retries)
         self._service, orderly = _make_service(listener, group, config, send_back.give_back, self._most_retries)
@@ -74,19 +65,6 @@ class Member(QueueMembership):
 
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)
-
-    async def _read_group_forever(self) -> None:
-        """Keep up with how often the group may be delivered a message again, which an administrator may change."""
-        while True:
-            address = next(iter(self._client.brokers.all(masters_only=True)), None)
-            if address is not None:
-                try:
-                    config = await group_config(self._client, address, self._group)
-                except RocketMQError as error:
-                    logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
-                else:
-                    self._retries_of_group = config.retry_max_times
-            await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
 
     def on_broker_connected(self, address: str) -> None:
         """A broker is there, perhaps again: it may know neither the locks nor the member."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
-from rocketmq_sdk.client.api.groups import check_client_config
+from rocketmq_sdk.client.api.groups import check_client_config, group_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
@@ -25,6 +25,8 @@ DRAIN_GRACE: Final = 8.0
 CLOSE_NORMAL: Final = 10.0
 CLOSE_HURRIED: Final = 2.0
 INTRODUCTION_PAUSE: Final = 1.0
+GROUP_INTERVAL: Final = 120.0
+"""Seconds between two looks at the group's settings."""
 FIRST_ROUND: Final = 3.0
 """Seconds that entering the block waits at most for the first queues."""
 
@@ -45,6 +47,7 @@ class Membership(ConsumerCallbacks):
         self._ended = trio.Event()
         self._grace = 0.0
         self._introduced = float("-inf")
+        self._retries_of_group: int | None = None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
@@ -130,6 +133,19 @@ class Membership(ConsumerCallbacks):
         if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
             self._introduced = trio.current_time()
             await self._client.heartbeat_now()
+
+    async def _read_group_forever(self) -> None:
+        """Keep up with how often the group may be delivered a message again, which an administrator may change."""
+        while True:
+            address = next(iter(self._client.brokers.all(masters_only=True)), None)
+            if address is not None:
+                try:
+                    config = await group_config(self._client, address, self._group)
+                except RocketMQError as error:
+                    logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
+                else:
+                    self._retries_of_group = config.retry_max_times
+            await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
 
 
 class QueueMembership(Membership):

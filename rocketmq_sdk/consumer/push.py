@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Unpack
 
 from rocketmq_sdk.client.config import NamesrvSource
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_subscriptions
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
@@ -65,6 +66,11 @@ class PushConsumer(RunsOnce):
         )
         async with open_quiet_nursery() as nursery, member.started(nursery):
             yield
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._settings.client.messages
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer owns, holds and has done."""

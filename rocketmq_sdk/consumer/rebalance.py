@@ -46,7 +46,6 @@ class OrderlyQueues(Protocol):
         ...
 
 
-
 class OwnedQueue:
     """One queue of this member: its pull loop, the scopes around it and around the wait for its listeners, and whether its task has ended."""
 

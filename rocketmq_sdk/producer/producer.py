@@ -32,6 +32,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.model.results import SendResult
 
 __all__ = ["Producer", "SendHandle"]
@@ -251,6 +252,11 @@ class Producer(ProducerCallbacks, RunsOnce):
     def in_flight(self) -> int:
         """Messages handed over and not finished."""
         return len(self._under_way)
+
+    @property
+    def messages(self) -> "MessageQueries":
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self.client.messages
 
     # --- topics
 

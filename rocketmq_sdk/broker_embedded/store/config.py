@@ -72,6 +72,7 @@ class StoreConfig:
     max_index_num: int = attrs.field(default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)])
     """Entries of an index file, one less in truth."""
     max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
+    default_query_max_num: int = attrs.field(default=32, validator=validators.ge(1))
     """The most messages that one lookup by key finds."""
     delete_when: str = attrs.field(default="04", validator=_hours)
     """Local hours at which old log files are removed, separated by semicolons."""

@@ -14,8 +14,6 @@ _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
         RequestCode.END_TRANSACTION,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
