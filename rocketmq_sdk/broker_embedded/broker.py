@@ -163,6 +163,7 @@ class EmbeddedBroker(RunsOnce):
             store = await stack.enter_async_context(MessageStore(self._store_config(), self._files(), self._clock, packed))
             caller = await self._open_caller(stack)
             self._make_parts(store, packed, caller)
+            await store.files.run(self.context.transactions.load)
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
                 limit, problems = ABANDON_TIMEOUT, list[Exception]()
@@ -254,6 +255,7 @@ class EmbeddedBroker(RunsOnce):
             ("long polling", context.held_pulls.run),
             ("schedule service", context.schedule.run),
             ("timer service", context.timers.run),
+            ("check of transactions", context.transaction_checks.run),
             ("housekeeping", self._housekeeping.run),
             ("name server", self.namesrv.run),
             ("registration", self._registration.run),
@@ -279,7 +281,7 @@ class EmbeddedBroker(RunsOnce):
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
         context = self.context
-        persist = (context.offsets.persist, context.schedule.persist, context.filters.persist, context.timers.persist)
+        persist = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist, context.timers.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self._release_held,
             self.context.timers.close,

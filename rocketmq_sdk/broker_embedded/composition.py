@@ -17,13 +17,15 @@ from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
 from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
 from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
-from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin, client, lock, offsets, pull, query, send, send_back
+from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
+from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin, client, lock, offsets, pull, query, send, send_back, transaction
 from rocketmq_sdk.broker_embedded.put import PutPipeline
 from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
 from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
 from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
 from rocketmq_sdk.broker_embedded.services.timers import TimerService
+from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
 from rocketmq_sdk.broker_embedded.settings import settings_of
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
@@ -96,7 +98,11 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     levels = DelayLevels(current.store.message_delay_level)
     context.timers = TimerService(store, ConfigFile(store.files, timer_metrics.FILE_NAME), clock)
     context.timers.load()
-    context.put = PutPipeline(store, config, levels, context.timers.timers, clock)
+    context.transactions = TransactionTable(store, context.offsets)
+    context.put = PutPipeline(store, config, levels, context.timers.timers, clock, context.transactions)
+    context.transaction_checks = TransactionCheckService(
+        store, context.transactions, config, context.producers, context.topics, clock, store_host
+    )
     context.schedule = ScheduleService(
         store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
     )
@@ -113,6 +119,6 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     dispatcher = Dispatcher(refused=admin.REFUSED)
     dispatcher.handlers.update(admin.handlers(context))
     dispatcher.handlers.update(pull.handlers(puller))
-    for module in (send, query, offsets, client, lock, send_back):
+    for module in (send, query, offsets, client, lock, send_back, transaction):
         dispatcher.handlers.update(module.handlers(context))
     return dispatcher

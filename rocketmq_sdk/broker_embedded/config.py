@@ -140,6 +140,14 @@ class BrokerConfig:
     expect_consumer_num_use_filter: int = _integer(32, 1)
     start_accept_send_request_time_stamp: int = _integer(0)
 
+    # Transactions
+    transaction_time_out: int = _integer(6000)
+    """How old a half message is at its first check, unless it says so itself."""
+    transaction_check_interval: int = _integer(30_000, 1)
+    transaction_check_max: int = _integer(15, 0)
+    """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
+    reject_transaction_message: bool = False
+
     # Registration
     register_name_server_period: int = _integer(30_000, 1)
     register_broker_timeout_mills: int = _integer(24_000, 1)

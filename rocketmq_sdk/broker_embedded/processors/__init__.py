@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
     from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+    from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
     from rocketmq_sdk.broker_embedded.put import PutPipeline
     from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
     from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
     from rocketmq_sdk.broker_embedded.services.timers import TimerService
+    from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
@@ -54,6 +56,8 @@ class BrokerContext:
         "timers",
         "topic_deleted",
         "topics",
+        "transaction_checks",
+        "transactions",
     )
 
     clock: "Clock"
@@ -74,6 +78,8 @@ class BrokerContext:
     held_pulls: "PullHolder"
     schedule: "ScheduleService"
     timers: "TimerService"
+    transactions: "TransactionTable"
+    transaction_checks: "TransactionCheckService"
     registered: "Registered"
     topic_deleted: "list[Callable[[str], None]]"
     group_deleted: "list[Callable[[str], None]]"

@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
-from rocketmq_sdk.broker_embedded.put import STORED, TRANSACTION_MISSING, Refused, delay_level
+from rocketmq_sdk.broker_embedded.put import STORED, Refused, delay_level
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
 from rocketmq_sdk.errors import FieldError
@@ -268,7 +268,10 @@ class SendProcessor:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         transaction = find(text, TRAN_MSG)
         if transaction is not None and transaction.lower() == "true" and not (message.reconsume_times > 0 and delay_level(text) > 0):
-            raise Refused(ResponseCode.NO_PERMISSION, TRANSACTION_MISSING)
+            if self._context.config.current.reject_transaction_message:
+                remark = f"the broker[{self._context.address()}] sending transaction message is forbidden"
+                raise Refused(ResponseCode.NO_PERMISSION, remark)
+            return self._pipeline.put_half(message)
         priority = find(text, PRIORITY)
         if priority is not None:
             _place_by_priority(message, config, priority)

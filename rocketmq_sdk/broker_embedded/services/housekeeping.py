@@ -35,10 +35,15 @@ class Housekeeping:
         """Work until cancelled."""
         context = self._context
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._persist, lambda: context.config.current.flush_consumer_offset_interval, context.offsets.persist)
+            nursery.start_soon(self._persist, lambda: context.config.current.flush_consumer_offset_interval, self.persist_offsets)
             nursery.start_soon(self._persist, lambda: context.config.current.flush_delay_offset_interval, context.schedule.persist)
             nursery.start_soon(self._persist, lambda: FILTERS_INTERVAL_MS, self._persist_filters)
             nursery.start_soon(self._expire)
+
+    async def persist_offsets(self) -> None:
+        """Write the offsets of all groups, those of the broker's own transactions among them. Raises `StoreError`."""
+        self._context.transactions.note_progress()
+        await self._context.offsets.persist()
 
     async def _persist(self, interval_ms: "Callable[[], int]", persist: "Callable[[], Awaitable[None]]") -> None:
         while True:

@@ -8,7 +8,7 @@ either.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -193,6 +193,14 @@ class MessageStore(ReadableStore, RunsOnce):
         `message.body` is the batch; flag, body and properties come from its elements, the tags code too. Never raises.
         """
         return self._appender.put_batch(message)
+
+    @trio.lowlevel.enable_ki_protection
+    def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+        """Append several messages as consecutive records of one file in one write, all or none; one result for each. Never raises.
+
+        After a crash the log may end between them, never with a later one and without an earlier one.
+        """
+        return self._appender.put_all(messages)
 
     def _after_flush(self) -> None:
         self._retention.note_activity()
