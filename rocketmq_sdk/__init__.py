@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
     )
-    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus
+    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus, TransactionState
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
+    from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer, TransactionResult
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
@@ -121,7 +122,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
     ),
-    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus"),
+    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus", "TransactionState"),
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
@@ -130,6 +131,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
     "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
+    "producer.transaction": ("Transaction", "TransactionProducer", "TransactionResult"),
     "protocol.flags": ("HeaderEncoding",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
@@ -207,6 +209,10 @@ __all__ = [
     "SubscriptionError",
     "TooManyRequestsError",
     "TopicNotFoundError",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "select_by_hash",
     "select_by_key",
     "select_by_random",

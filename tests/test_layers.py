@@ -42,6 +42,7 @@ ORDERS = {
     "client": [["config", "callbacks", "retry", "identity"], ["api"], ["routes", "brokers", "name_servers"], ["heartbeat"], ["runtime"]],
     "producer": [
         ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
+        ["transaction"],
     ],
     "consumer": [
         ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks"],

@@ -91,9 +91,8 @@ class Producer(ProducerCallbacks, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(self.client, self.config, self._strategy, nursery, self._finished)
-                    if self.config.detector:
-                        nursery.start_soon(self._detector().run)
                     try:
+                        await self._start_services(nursery)
                         yield
                         await self._drain()
                     finally:
@@ -104,6 +103,11 @@ class Producer(ProducerCallbacks, RunsOnce):
                     await self.client.unregister_producer(self.group)
                 for topic in self._topics:
                     self.client.routes.release(topic)
+
+    async def _start_services(self, nursery: trio.Nursery) -> None:
+        """Start what runs beside the sending; the loop is there."""
+        if self.config.detector:
+            nursery.start_soon(self._detector().run)
 
     async def _drain(self) -> None:
         """Take no more messages, and wait for those under way."""

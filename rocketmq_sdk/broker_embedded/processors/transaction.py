@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.half_messages import committed, resumed
 from rocketmq_sdk.broker_embedded.managers.transactions import op_message
-from rocketmq_sdk.broker_embedded.put import STORED, Refused
+from rocketmq_sdk.broker_embedded.put import STORED
 from rocketmq_sdk.broker_embedded.services.transaction_check import immunity_ms
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, FieldError, ProtocolError
@@ -93,9 +93,8 @@ class TransactionProcessor:
             refused = context.put.prepare(final)
         except ValueError as error:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=str(error))
-        except (Refused, FieldError) as error:
-            code = error.code if isinstance(error, Refused) else ResponseCode.MESSAGE_ILLEGAL
-            return Command.response(code, remark=str(error))
+        except FieldError as error:
+            return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
         if refused is not None:
             return self._failure(refused)
         results = context.store.put_all([final, self._op(half)])
