@@ -47,7 +47,6 @@ from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
 WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_sql": 2, "W_hb": 2}
 LATER = {
-    RequestCode.END_TRANSACTION,
     RequestCode.QUERY_ASSIGNMENT,
     RequestCode.POP_MESSAGE,
     RequestCode.GET_CONSUMER_RUNNING_INFO,

@@ -18,7 +18,10 @@ from support.administration import conversation
 RULES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text())
 OWN = {"memoryLimit", "hotBytes", "allocationStep"}
 NULL_IN_THE_RECORDING = {"haMasterAddress"}
-SET_BY_THE_RECORDING = {"listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum"}
+SET_BY_THE_RECORDING = {
+    "listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
+    "transactionTimeOut", "transactionCheckInterval",
+}  # fmt: skip
 
 
 def recorded_settings() -> dict[str, str]:
