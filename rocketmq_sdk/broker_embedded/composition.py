@@ -18,7 +18,7 @@ from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
 from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
 from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
-from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin, client, lock, offsets, pull, query, send, send_back, transaction
+from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin, client, lock, offsets, pull, query, recall, send, send_back, transaction
 from rocketmq_sdk.broker_embedded.put import PutPipeline
 from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
@@ -119,6 +119,6 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     dispatcher = Dispatcher(refused=admin.REFUSED)
     dispatcher.handlers.update(admin.handlers(context))
     dispatcher.handlers.update(pull.handlers(puller))
-    for module in (send, query, offsets, client, lock, send_back, transaction):
+    for module in (send, query, offsets, client, lock, send_back, transaction, recall):
         dispatcher.handlers.update(module.handlers(context))
     return dispatcher

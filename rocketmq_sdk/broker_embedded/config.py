@@ -115,6 +115,9 @@ class BrokerConfig:
     """On, unlike Apache's default, so that traces of clients have a home."""
     msg_trace_topic_name: str = attrs.field(default=TRACE_TOPIC, validator=_name)
     timer_wheel_enable: bool = True
+    recall_message_enable: bool = True
+    """Whether timers can be taken back; on, unlike Apache's default."""
+    allow_recall_when_broker_not_writeable: bool = True
     revive_queue_num: int = _integer(8, 1)
     enable_split_metadata: bool = True
     split_metadata_size: int = _integer(2000, 1)

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from rocketmq_sdk.client.api.recall import recall_message
 from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RemoteProtocolError, RouteError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
-from rocketmq_sdk.names import check_group, check_send_topic
+from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, check_group, check_send_topic
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
@@ -28,6 +29,7 @@ from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -238,6 +240,33 @@ class Producer(ProducerCallbacks, RunsOnce):
             topic, SEND_BATCH, messages[0], batch.message_ids, batch.properties, batch.body, 0, now, now + seconds, self._attempts, self._abandoned
         )
         return await self._go(handle, queue, selector, key).wait_or_abandon()
+
+    async def recall(self, handle: "str | SendResult", *, timeout: "float | timedelta | None" = None) -> str:
+        """Take back a message with `deliver_at` that was not delivered yet; gives its unique id.
+
+        `handle` is the result of its send, or that result's `recall_handle`. It works for brokers since 5.3.2, up to the second of the delivery;
+        success says that the wish was stored. Apache's brokers have this switched off unless `recallMessageEnable` is set.
+
+        Raises `ConfigurationError` for a handle that is none, `RouteError` when its broker is not known, `BrokerError` by the broker's code
+        (NO_PERMISSION: switched off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`; after that and after a cancellation
+        the message may be taken back all the same.
+        """
+        text = handle if isinstance(handle, str) else handle.recall_handle
+        if text is None:
+            raise ConfigurationError("the broker gave no recall handle for this message; only messages with a time of delivery can be taken back")
+        try:
+            parts = decode_recall_handle(text)
+        except RemoteProtocolError as error:
+            raise ConfigurationError(f"{text[:200]!r} can not be used: {error}") from None
+        if parts.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise ConfigurationError(f"messages of {parts.topic!r} can not be taken back")
+        await self._running_loop().find_route(parts.topic)
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        broker = parts.broker_name
+        if self.client.brokers.address(broker) is None:
+            # A proxy in front of the brokers has a name of its own.
+            broker = next((queue.broker_name for queue in await self.publish_queues(parts.topic)), broker)
+        return await recall_message(self.client, parts, self.group, seconds, broker_name=broker)
 
     async def flush(self) -> None:
         """Wait until all messages submitted so far are finished.

@@ -110,7 +110,9 @@ def first_offsets(lines: list[Line]) -> dict[tuple[str, int], int]:
     for line in lines:
         fields = line.command.ext_fields
         request = requests.get(line.command.opaque)
-        if line.from_client or request is None or "queueOffset" not in fields or "DELAY\x01" in request.ext_fields["i"]:
+        if line.from_client or request is None or "queueOffset" not in fields:
+            continue
+        if "DELAY\x01" in request.ext_fields["i"] or "TIMER_" in request.ext_fields["i"]:
             continue
         found.setdefault((request.ext_fields["b"], int(fields["queueId"])), int(fields["queueOffset"]))
     return found
@@ -172,12 +174,26 @@ class AfterTheRecordings(TrioClock):
         return 1_800_000_000_000 + int(trio.current_time() * 1000)
 
 
+class RecordedClock(TrioClock):
+    """The time of a recording: the first timer was made when it was sent."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._epoch = now_ms / 1000 - trio.current_time()
+
+
+def clock_of(lines: list[Line]) -> TrioClock | None:
+    """The clock for a recording with moments in it, or without sends."""
+    if not any(line.command.code in SENDS for line in lines):
+        return AfterTheRecordings()
+    first = next((line for line in lines if "TIMER_DELIVER_MS" in line.command.ext_fields.get("i", "")), None)
+    return None if first is None else RecordedClock(int(first.command.ext_fields["g"]) - int(first.seconds * 1000))
+
+
 async def replay(lines: list[Line]) -> dict[str, Wire]:
     """Hold the client's side of a recording; the connections with what the broker said."""
     network = MemoryNetwork()
     wires: dict[str, Wire] = {}
-    pulled = not any(line.command.code in SENDS for line in lines)
-    async with EmbeddedBroker(clock=AfterTheRecordings() if pulled else None) as broker, trio.open_nursery() as nursery:
+    async with EmbeddedBroker(clock=clock_of(lines)) as broker, trio.open_nursery() as nursery:
         prepare(broker, lines)
         positions: dict[str, int] = {}
 
@@ -268,7 +284,7 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
 
 
 def scenarios() -> list[str]:
-    names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_ordered"]
+    names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_timer_and_recall", "send_ordered"]
     names += ["push_concurrent", "push_two_consumers", "push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer"]
     # 5.3.3 words its refusals otherwise, one of its heartbeat recordings answers a request from before it, and a client left before it could be told
     # of its own joining.

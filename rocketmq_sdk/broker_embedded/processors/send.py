@@ -20,8 +20,10 @@ from rocketmq_sdk.model.properties import (
     MSG_REGION,
     POP_CK,
     PRIORITY,
+    REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
+    TIMER_OUT_MS,
     TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
@@ -29,11 +31,12 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.model.properties import property_in_text as find
-from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, dead_letter_topic, illegal_characters
+from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, TIMER_TOPIC, dead_letter_topic, illegal_characters
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+from rocketmq_sdk.protocol.recall_handle import RecallHandle
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -206,11 +209,20 @@ class SendProcessor:
             fields["transactionId"] = unique
             if inner:
                 fields["batchUniqId"] = unique
+            elif message.topic == TIMER_TOPIC:
+                self._attach_recall_handle(fields, message.properties, unique)
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._context.registered() if created else None
         if registered is None and not self._context.store.needs_wait:
             return response
         return self._later(response, message, result, registered)
+
+    def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
+        """By what the sender of a timer can take it back; what goes to a retry topic can not be."""
+        topic, out_ms = find(text, REAL_TOPIC), find(text, TIMER_OUT_MS)
+        if topic is not None and out_ms is not None and out_ms.isdecimal() and not topic.startswith(RETRY_PREFIX):
+            handle = RecallHandle(topic, self._context.config.current.broker_name, str(int(out_ms) + 1), unique)
+            fields["recallHandle"] = handle.encode()
 
     def _later(
         self, response: Command, message: MessageToStore, result: "PutResult", registered: "Callable[[], Awaitable[None]] | None"

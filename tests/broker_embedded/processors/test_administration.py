@@ -231,7 +231,7 @@ def test_runtime_information() -> None:
 
 def test_rates() -> None:
     meter = RateMeter(0.0, Totals(0, 0, 0, 0, 0))
-    assert meter.look(0.0, Totals(0, 0, 0, 0, 0))[10.0] == (0, 0, 0, 0, 0)
+    assert meter.look(0.0, Totals(0, 0, 0, 0, 0))[10.0] == (0,) * 7
     meter.look(100.0, Totals(100, 0, 0, 0, 0))
     rates = meter.look(120.0, Totals(300, 0, 0, 0, 0))
     assert rates[10.0][0] == 10.0

@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.processors.admin import (
     runtime,
     spans,
     stats,
+    timers,
     topics,
 )
 from rocketmq_sdk.broker_embedded.processors.admin.refused import REFUSED
@@ -27,6 +28,6 @@ __all__ = ["REFUSED", "handlers"]
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
-    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units):
+    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units, timers):
         table.update(subject.handlers(context))
     return table
