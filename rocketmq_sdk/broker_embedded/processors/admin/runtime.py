@@ -36,8 +36,8 @@ class Totals(NamedTuple):
     missed: int
     transferred: int
     put_bytes: int
-    timers_in: int
-    timers_out: int
+    timers_in: int = 0
+    timers_out: int = 0
 
 
 class RateMeter:
