@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.properties_file import read_properties, write_
 from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
@@ -30,8 +31,11 @@ _READ_AT_THE_START: Final = frozenset(
         "brokerName",
         "brokerIP1",
         "brokerIP2",
+        "brokerId",
+        "brokerRole",
         "listenPort",
         "haListenPort",
+        "haMasterAddress",
         "namesrvAddr",
         "storePathRootDir",
         "defaultTopicQueueNums",
@@ -51,7 +55,7 @@ ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "
 
 
 class BrokerRole(Enum):
-    """The place of a broker among those of its name; a lone master of either kind behaves the same."""
+    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves before it acknowledges, a SLAVE copies its master's log."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -87,12 +91,18 @@ class BrokerConfig:
     broker_cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
     broker_name: str = attrs.field(default="broker-a", validator=_name)
     broker_id: int = _integer(0)
-    """0, the master; another number is refused."""
+    """0 is the master; a slave has its own number from 1 on."""
     broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
     """The host in routes and message ids; None: the host that the asking client dialled."""
     broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
     listen_port: int = _integer(10911, 0, 65535)
-    ha_listen_port: int = _integer(10912, 0, 65535)
+    ha_listen_port: int = _integer(0, 0, 65535)
+    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port behind their own (any free one when their own
+    was chosen by the system) and other masters have none."""
+    ha_master_address: str | None = None
+    """Where a slave finds its master's port for slaves, as `host:port`; None: as the name server says."""
+    slave_read_enable: bool = False
+    """Whether consumers may read from a slave, and whether a master sends those there that read what is no longer in memory."""
     namesrv_addr: str | None = None
     """Name servers elsewhere to register at, separated by semicolons; the broker's own one is always told."""
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -162,10 +172,8 @@ class BrokerConfig:
     """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG shows them."""
 
     def __attrs_post_init__(self) -> None:
-        if self.broker_role is BrokerRole.SLAVE:
-            raise ConfigurationError(f"brokerRole=SLAVE {REFUSALS['brokerRole'].reason}")
-        if self.broker_id != 0:
-            raise ConfigurationError(f"brokerId={self.broker_id} asks for a replica; a master's id is 0: leave it out")
+        if self.broker_id != 0 and not self.is_slave:
+            raise ConfigurationError(f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave brokerId out, as a master's is 0")
         parse_delay_levels(self.store.message_delay_level)
 
     @classmethod
@@ -226,6 +234,19 @@ class BrokerConfig:
     def to_properties(self) -> str:
         """All settings as a properties text."""
         return write_properties(self.export())
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    def check_role(self) -> None:
+        """Raises `ConfigurationError` when the settings of replication contradict each other."""
+        self.store.check_replicas()
+        if self.is_slave and self.broker_id == 0:
+            raise ConfigurationError("brokerRole=SLAVE needs a brokerId of its own above 0; 0 is that of the master")
+        if self.ha_master_address is not None:
+            split_address(self.ha_master_address)
 
     def delay_levels(self) -> tuple[int, ...]:
         """The waiting time of each delay level in milliseconds; level 1 is the first."""

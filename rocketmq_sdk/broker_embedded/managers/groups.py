@@ -16,6 +16,7 @@ from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 BUILT_IN_GROUPS: Final = (
@@ -101,6 +102,13 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         current = existing.attributes if existing is not None else {}
         attributes = alter_attributes(GROUP_ATTRIBUTES, current, requested.attributes, creating=existing is None)
         return attrs.evolve(requested, attributes=attributes)
+
+    def replace(self, table: Mapping[str, SubscriptionGroupConfig], forbidden: Mapping[str, dict[str, int]], version: DataVersion) -> None:
+        """Become the copy of a master's table. Raises `StoreError`; nothing is changed then."""
+        with self.together():
+            self._replace_all(table, version)
+            for group in self.forbidden.keys() | forbidden.keys():
+                self._swap(self.forbidden, group, forbidden.get(group))
 
     def delete(self, group: str) -> bool:
         """Forget a group and what is forbidden to it; False when there was none."""

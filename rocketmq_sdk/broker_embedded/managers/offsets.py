@@ -78,6 +78,13 @@ class ConsumerOffsetManager:
         if self._commits % self._version_step == 0:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
+    def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
+        """Put the offsets of a master over the own ones; what it does not hold stays."""
+        for key, offsets in wrapper.offset_table.items():
+            self._table[key] = dict(offsets)
+        self.data_version = wrapper.data_version or self.data_version
+        self.dirty = True
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset where consumption goes on: a pending reset, else the committed one, else -1."""
         key = f"{topic}@{group}"

@@ -34,10 +34,21 @@ class BrokerIdentity:
         self.ha_server_address = ha_server_address
 
 
+class Registered:
+    """What a name server answers to a registration: the order configuration of topics, and for a slave where its master is."""
+
+    __slots__ = ("ha_server_address", "master_address", "order")
+
+    def __init__(self, order: dict[str, str], master_address: str | None, ha_server_address: str | None) -> None:
+        self.order = order
+        self.master_address = master_address
+        self.ha_server_address = ha_server_address
+
+
 async def register_broker(
     caller: Caller, namesrv: str, identity: BrokerIdentity, wrapper: "TopicConfigSerializeWrapper", *, compressed: bool, timeout: float
-) -> dict[str, str]:
-    """REGISTER_BROKER (103) with a table of topics; the answer is the order configuration of topics that the name server holds.
+) -> Registered:
+    """REGISTER_BROKER (103) with a table of topics.
 
     Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError` when there is no answer.
     """
@@ -55,7 +66,8 @@ async def register_broker(
     )
     answer = await caller.call(namesrv, Command.request(RequestCode.REGISTER_BROKER, header, body=body), timeout)
     _check(answer, namesrv)
-    return KVTable.decode(answer.body).table if answer.body else {}
+    master = headers.RegisterBrokerResponseHeader.from_ext(answer.ext_fields)
+    return Registered(KVTable.decode(answer.body).table if answer.body else {}, master.master_addr or None, master.ha_server_addr or None)
 
 
 async def unregister_broker(caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float) -> None:

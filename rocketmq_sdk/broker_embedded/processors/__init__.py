@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
     from rocketmq_sdk.broker_embedded.put import PutPipeline
     from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
+    from rocketmq_sdk.broker_embedded.services.replication import Replication
     from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
     from rocketmq_sdk.broker_embedded.services.timers import TimerService
     from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
@@ -49,6 +50,7 @@ class BrokerContext:
         "producers",
         "put",
         "registered",
+        "replication",
         "schedule",
         "stats",
         "store",
@@ -81,6 +83,7 @@ class BrokerContext:
     transactions: "TransactionTable"
     transaction_checks: "TransactionCheckService"
     registered: "Registered"
+    replication: "Replication"
     topic_deleted: "list[Callable[[str], None]]"
     group_deleted: "list[Callable[[str], None]]"
 

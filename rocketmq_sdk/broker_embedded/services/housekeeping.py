@@ -42,7 +42,8 @@ class Housekeeping:
 
     async def persist_offsets(self) -> None:
         """Write the offsets of all groups, those of the broker's own transactions among them. Raises `StoreError`."""
-        self._context.transactions.note_progress()
+        if not self._context.config.current.is_slave:  # a slave has its master's
+            self._context.transactions.note_progress()
         await self._context.offsets.persist()
 
     async def _persist(self, interval_ms: "Callable[[], int]", persist: "Callable[[], Awaitable[None]]") -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.types import Arrival
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -348,6 +349,14 @@ class TimerService:
             except BaseException:
                 metrics.dirty = True
                 raise
+
+    async def take_over_metrics(self, wrapper: "TimerMetricsSerializeWrapper") -> None:
+        """Keep the numbers of a master; for a slave, where no timer is served. Raises `StoreError`."""
+        metrics = self.timers.metrics
+        if metrics.wrapper() != wrapper:
+            metrics.load(wrapper.to_json())
+            metrics.dirty = True
+            await self._persist_metrics()
 
     async def close(self) -> None:
         """End the deliveries, so that what was delivered can be made durable by `persist`."""
