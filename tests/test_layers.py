@@ -50,7 +50,7 @@ ORDERS = {
         ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["renewal"],
         ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
-    "admin": [["messages"], ["client"]],
+    "admin": [["story"], ["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip
 WITHOUT_TRIO = {"0a", "1", "2"}

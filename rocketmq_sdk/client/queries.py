@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.command import Command
 
 Moment = datetime | int | None
 """An aware datetime, epoch milliseconds, or no limit."""
@@ -134,7 +135,7 @@ class MessageQueries:
 
         async def try_to_ask(name: str) -> None:
             try:
-                await ask(self._address(name, route), name)
+                await ask(_address(name, route), name)
             except RocketMQError as error:
                 errors.append(error)
 
@@ -143,12 +144,6 @@ class MessageQueries:
                 nursery.start_soon(try_to_ask, data.broker_name)
         if errors:
             raise errors[0]
-
-    def _address(self, broker_name: str, route: "TopicRoute") -> str:
-        for data in route.broker_datas:
-            if data.broker_name == broker_name and data.broker_addrs:
-                return data.broker_addrs[min(data.broker_addrs)]
-        raise RouteError(f"no address of broker {broker_name!r} is known")
 
     async def copies(self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None) -> "list[ReceivedMessage]":
         """What the brokers of a topic keep of a message in another topic: where it waited, was retried, or ended."""
@@ -205,7 +200,7 @@ class MessageQueries:
     async def _queue_in_time(
         self, queue: MessageQueue, begin: int, end: int, route: "TopicRoute", timeout: float | None
     ) -> AsyncIterator["ReceivedMessage"]:
-        client, name = self._client, queue.broker_name
+        client, name = _AtRoute(self._client, route), queue.broker_name
         offset = await search_offset(client, name, queue.topic, queue.queue_id, begin, timeout)
         limit = await max_offset(client, name, queue.topic, queue.queue_id, timeout)
         while offset < limit:
@@ -223,7 +218,7 @@ class MessageQueries:
         self, queue: MessageQueue, offset: int, count: int, route: "TopicRoute", timeout: float | None
     ) -> "list[ReceivedMessage]":
         """One pull that is not held; goes on where the broker says when nothing is at the offset any more."""
-        address = self._address(queue.broker_name, route)
+        address = _address(queue.broker_name, route)
         while True:
             header = PullMessageRequestHeader(
                 consumer_group=TOOLS_GROUP,
@@ -243,6 +238,30 @@ class MessageQueries:
             if result.status is PullStatus.FOUND or result.next_begin_offset <= offset:
                 return result.messages
             offset = result.next_begin_offset
+
+
+class _AtRoute:
+    """Calls brokers by the addresses of one route, whatever else the client knows by then."""
+
+    def __init__(self, client: "Client", route: "TopicRoute") -> None:
+        self._client = client
+        self._route = route
+        self.client_id = client.client_id
+        self.call_name_server = client.call_name_server
+        self.call_address = client.call_address
+        self.oneway_broker = client.oneway_broker
+
+    async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
+        """Ask the broker of a name, its master if there is one; other ids are not asked for here."""
+        del broker_id
+        return await self._client.call_address(_address(broker_name, self._route), command, timeout)
+
+
+def _address(broker_name: str, route: "TopicRoute") -> str:
+    for data in route.broker_datas:
+        if data.broker_name == broker_name and data.broker_addrs:
+            return data.broker_addrs[min(data.broker_addrs)]
+    raise RouteError(f"no address of broker {broker_name!r} is known")
 
 
 def _milliseconds(moment: Moment, default: int) -> int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
+from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
 from rocketmq_sdk.consumer.membership import QueueMembership
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
@@ -15,6 +16,7 @@ from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
 from rocketmq_sdk.model.enums import ConsumeType, MessageModel
 from rocketmq_sdk.names import retry_topic
@@ -49,6 +51,9 @@ class Member(QueueMembership):
         self._commit_interval = config.persist_consumer_offset_interval
         send_back = SendBack(client, group, most_retries=self._most_retries)
         self._service, orderly = _make_service(listener, group, config, send_back.give_back, self._most_retries)
+        self._trace = TraceDispatcher(client, group, "CONSUME") if client.config.enable_trace else None
+        if self._trace is not None:
+            self._service.wrap_listener(ConsumeTrace(self._trace, client, group).around)
         offsets = RemoteOffsets(client, group)
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
         context = PullContext(client, group, config, self._service, offsets, self._introduce_again)
@@ -59,9 +64,16 @@ class Member(QueueMembership):
     async def _begin(self, nursery: trio.Nursery) -> None:
         self._service.start(nursery)
         nursery.start_soon(self._read_group_forever)
+        if self._trace is not None:
+            nursery.start_soon(self._trace.run)
         if self._config.orderly:
             nursery.start_soon(self._rebalancer.keep_locks)
         await super()._begin(nursery)
+
+    async def _finish(self, grace: float) -> None:
+        await super()._finish(grace)
+        if self._trace is not None:
+            await self._trace.aclose()
 
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)

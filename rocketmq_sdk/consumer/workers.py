@@ -93,6 +93,10 @@ class ListenerService:
 
     # -- the owner's side
 
+    def wrap_listener(self, wrap: Callable[[AsyncListener], AsyncListener]) -> None:
+        """Put something around the listener, before the service is started."""
+        self._listener = wrap(self._listener)
+
     def start(self, nursery: trio.Nursery) -> None:
         """Start the workers and the sweeper; they run until the nursery is cancelled."""
         for worker in self._workers:

@@ -14,6 +14,7 @@ from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RemoteProtocolError, RouteError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.message import Message
@@ -28,6 +29,7 @@ from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, p
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
+from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.recall_handle import decode_recall_handle
 
@@ -81,6 +83,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._attempts = 1 + self.config.retry_times
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
+        self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
 
     # --- life
 
@@ -99,6 +102,8 @@ class Producer(ProducerCallbacks, RunsOnce):
                         await self._drain()
                     finally:
                         self._end()
+                        if self._trace is not None:
+                            await self._trace.aclose()
                         nursery.cancel_scope.cancel()
             finally:
                 async with bounded_cleanup(LEAVE_TIMEOUT):
@@ -110,6 +115,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         """Start what runs beside the sending; the loop is there."""
         if self.config.detector:
             nursery.start_soon(self._detector().run)
+        if self._trace is not None:
+            nursery.start_soon(self._trace.run)
 
     async def _drain(self) -> None:
         """Take no more messages, and wait for those under way."""
@@ -452,6 +459,8 @@ class Producer(ProducerCallbacks, RunsOnce):
     def _finished(self, handle: SendHandle) -> None:
         self._under_way.discard(handle)
         self._bytes_under_way -= len(handle.body)
+        if self._trace is not None:
+            note_sent(self._trace, self.group, handle, self.client.clock.now_ms())
         if handle.error is not None and not handle.observed:
             self._failures.append(handle)
         if self._room:
