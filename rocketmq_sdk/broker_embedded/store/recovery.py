@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.set_aside import look_behind, set_aside
 from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
 
@@ -122,6 +123,9 @@ class Recovery:
         self._table.truncate(end)
         if self._index is not None and self._index.truncate(end):
             self._catch_up_index(end)
+        behind = look_behind(log.queue, end) if self.records or not clean else None
+        if behind is not None:
+            set_aside(log.queue, end, behind, self._checkpoint.recovery_timestamp)
         log.start_at(end)
         for queue in self._table:
             if queue.dirty:
