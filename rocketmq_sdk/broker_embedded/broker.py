@@ -99,6 +99,8 @@ class EmbeddedBroker(RunsOnce):
         self._host = _LOCAL_HOST
         self._port: int | None = None
         self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
+        self.on_recovery: Callable[[int, int], None] | None = None
+        """Told, from another thread, how many bytes of how many of the log a long start has read; to be set before the block is entered."""
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
         self.namesrv_address: str | None = None
@@ -169,7 +171,9 @@ class EmbeddedBroker(RunsOnce):
             stack.callback(self._forget_run)
             listeners = await self._open_listeners(stack)
             packed = pack_host(*split_address(self._own_address()))
-            store = await stack.enter_async_context(MessageStore(self._store_config(), self._files(), self._clock, packed))
+            store = MessageStore(self._store_config(), self._files(), self._clock, packed)
+            store.on_recovery = self.on_recovery
+            await stack.enter_async_context(store)
             caller = await self._open_caller(stack)
             self._make_parts(store, packed, caller)
             await store.files.run(self.context.transactions.load)

@@ -105,6 +105,8 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
         ConfigFile(store.files, offsets_file.FILE_NAME), clock, version_step=current.consumer_offset_update_version_step
     )
     context.offsets.load()
+    if not store.started_clean:
+        context.offsets.limit(store.max_offset)
     context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
     bloom = BloomFilter(current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter)
     context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)

@@ -4,7 +4,8 @@ A commit is last-write-wins, also when it goes back. Resets asked for by an admi
 once: the next pull of the queue is told to start there (`useServerSideResetOffset`).
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
     from rocketmq_sdk.clock import Clock
 
+_log = logging.getLogger(__name__)
 FILE_NAME: Final = "consumerOffset.json"
 NONE: Final = -1
 """What queries answer when nothing is stored."""
@@ -44,6 +46,20 @@ class ConsumerOffsetManager:
         wrapper = ConsumerOffsetSerializeWrapper.from_json(found)
         self._table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
         self.data_version = wrapper.data_version or DataVersion()
+
+    def limit(self, end_of: Callable[[str, int], int]) -> None:
+        """Bring back offsets that lie behind the end of their queue; `end_of` gives it for a topic and a queue.
+
+        For the time after a power cut, which may have taken messages whose consumption is written down: what comes in their place is new.
+        """
+        for key, offsets in self._table.items():
+            topic, group = _split(key)
+            for queue_id, offset in offsets.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    _log.warning("group %s had consumed %s queue %d up to %d, but it ends at %d", group, topic, queue_id, offset, end)
+                    offsets[queue_id] = end
+                    self.dirty = True
 
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""

@@ -24,7 +24,7 @@ from rocketmq_sdk.broker_embedded.store.ha.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
-from rocketmq_sdk.broker_embedded.store.recovery import Recovery
+from rocketmq_sdk.broker_embedded.store.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
@@ -60,6 +60,11 @@ class MessageStore(ReadableStore, RunsOnce):
         self._replica_log = ReplicaLog(self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush)
         self._replicas: Replicas | None = None
         self._is_slave = False
+        self._loading_at = 0
+        self.on_recovery: RecoveryProgress | None = None
+        """Told, from another thread, how many bytes of how many a long start has read; to be set before entering."""
+        self.started_clean = True
+        """Whether the last stop was a clean one."""
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
         """Called for each message that consumers can read from now on, in the append under ASYNC_FLUSH, behind its sync under SYNC_FLUSH."""
         self.dispatched: Watermark = self._dispatcher.dispatched
@@ -71,7 +76,7 @@ class MessageStore(ReadableStore, RunsOnce):
     async def _run(self) -> AsyncIterator[None]:
         self.files.lock()
         try:
-            self._index.loading_at = self._clock.now_ms()
+            self._index.loading_at = self._loading_at = self._clock.now_ms()
             await self.files.run(self._load)
             self._index.loading_at = None
             self._state.open = True
@@ -109,10 +114,13 @@ class MessageStore(ReadableStore, RunsOnce):
         self._table.finish_deletions(self._deleted.positions)
         self._index.load(clean=clean)
         index = self._index if self._index.enabled else None
-        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=self.config.check_crc_on_recover)
+        now = self._loading_at
+        check_crc = self.config.check_crc_on_recover
+        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=check_crc, now_ms=now, progress=self.on_recovery)
         end = recovery.run(clean=clean)
         self._deleted.clamp(end)
-        last = max(recovery.last_store_timestamp, self._checkpoint.physic_timestamp)
+        last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
+        self.started_clean = clean
         self._state.stored_timestamp = self._state.dispatched_timestamp = self._flusher.physic_timestamp = last
         self._flusher.flushed.advance(end)
         self.dispatched.advance(end)

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import sys
 import threading
 from collections import OrderedDict
@@ -20,9 +21,10 @@ from typing import Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store import durable
 from rocketmq_sdk.broker_embedded.store.directory_lock import DirectoryLock
 from rocketmq_sdk.broker_embedded.store.file_system import Bytes, Result
-from rocketmq_sdk.errors import StoreError, StoreFullError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
@@ -40,6 +42,16 @@ def translate(error: OSError, path: str, doing: str) -> StoreError:
 def _advise(descriptor: int, *, ahead: bool) -> None:
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
+
+
+def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
+    """Bytes of a file. Raises `ValueError` for what is none, such as a pipe, which would keep the reader waiting for ever; `OSError` as ever."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is no regular file")
+        file.seek(offset)
+        return file.read(size)
 
 
 class OsFile:
@@ -265,7 +277,7 @@ class OsFileSystem:
 
     def sync_descriptor(self, descriptor: int) -> None:
         """Make the data of one descriptor durable."""
-        getattr(os, "fdatasync", os.fsync)(descriptor)
+        durable.sync_descriptor(descriptor)
 
     def lock(self) -> None:
         """Take the lock of the directory."""
@@ -307,12 +319,14 @@ class OsFileSystem:
             raise translate(error, directory, "list the directory") from error
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted; without what goes away meanwhile."""
+        """Names and sizes, sorted; without what goes away meanwhile. Raises `StoreCorruptError` for what is neither file nor directory."""
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
             with contextlib.suppress(FileNotFoundError):
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
+                elif not entry.is_dir():
+                    raise StoreCorruptError(f"{directory}/{entry.name} is no regular file; move it away")
         return found
 
     def directory_names(self, directory: str) -> list[str]:
@@ -337,13 +351,15 @@ class OsFileSystem:
         return -(-used * 100 // total) / 100 if total else 0.0
 
     def read(self, path: str) -> bytes | None:
-        """The whole content."""
+        """The whole content. Raises `StoreCorruptError` for what is no file."""
         try:
-            return Path(self.full_path(path)).read_bytes()
+            return read_regular(self.full_path(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise translate(error, path, "read") from error
+        except ValueError as error:
+            raise StoreCorruptError(f"{path} is no regular file; move it away") from error
 
     def write(self, path: str, data: bytes) -> None:
         """Replace the content and sync it."""
@@ -353,7 +369,7 @@ class OsFileSystem:
             with full_path.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                durable.sync_descriptor(file.fileno())
         except OSError as error:
             raise translate(error, path, "write") from error
 

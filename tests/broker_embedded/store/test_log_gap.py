@@ -71,7 +71,8 @@ async def test_what_the_checkpoint_vouches_for_is_an_error(tmp_path: Path, caplo
     damage(root, sorted(records)[-3])
     checkpoint = root / "checkpoint"
     data = bytearray(checkpoint.read_bytes())
-    data[:16] = ((1 << 50).to_bytes(8)) * 2
+    last = int.from_bytes(records[max(records)][56:64])
+    data[:16] = (last + 60_000).to_bytes(8) * 2
     checkpoint.write_bytes(data)
     with caplog.at_level(logging.WARNING):
         async with open_store(OsFileSystem(root), small_config()):
