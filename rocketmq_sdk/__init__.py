@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
     from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
+    from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
     from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.push import PushConsumer
     from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
     from rocketmq_sdk.consumer.simple import SimpleConsumer
-    from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics, QueueStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
         BusyError,
@@ -84,12 +85,13 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.config": ("LitePullConfig", "PushConfig", "SimpleConfig"),
     "consumer.lite_pull": ("LitePullConsumer",),
     "consumer.lite_pull_member": ("AssignmentChange",),
+    "consumer.health": ("ConsumerHealth",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.pull_consumer": ("PullConsumer",),
     "consumer.push": ("PushConsumer",),
     "consumer.receipt": ("PoppedMessage", "Receipt"),
     "consumer.simple": ("SimpleConsumer",),
-    "consumer.statistics": ("ConsumerStatistics",),
+    "consumer.statistics": ("ConsumerStatistics", "QueueStatistics"),
     "errors": (
         "BrokerError",
         "BusyError",
@@ -155,6 +157,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeLater",
+    "ConsumerHealth",
     "ConsumerStatistics",
     "EmbeddedBroker",
     "ExpressionType",
@@ -185,6 +188,7 @@ __all__ = [
     "PullStatus",
     "PushConfig",
     "PushConsumer",
+    "QueueStatistics",
     "Receipt",
     "ReceiptHandleError",
     "ReceivedMessage",

@@ -45,10 +45,10 @@ ORDERS = {
         ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health"],
         ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["renewal"],
-        ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
+        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report"], ["membership"],
+        ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
     "admin": [["story"], ["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],

@@ -204,6 +204,11 @@ class Client(RunsOnce):
 
     # --- calls
 
+    @property
+    def name_server_text(self) -> str:
+        """The name servers as one text; empty where an in-process broker is its own."""
+        return ";".join(self._addresses)
+
     async def call_name_server(self, command: "Command", timeout: float | None = None) -> "Command":
         """Ask a name server: the chosen one, the others when it fails. Raises `ConnectError` or `RequestTimeoutError` when none answers."""
         if self._name_servers is None:

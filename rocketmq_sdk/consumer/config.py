@@ -3,6 +3,7 @@
 Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in Python's spelling; durations are seconds and sizes are bytes.
 """
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.consumer.flow_control import FlowLimits
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.message import epoch_milliseconds
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class PushOptions(QueueOptions, total=False):
     consume_timeout: "float | timedelta"
     post_subscription_when_pull: bool
     persist_consumer_offset_interval: "float | timedelta"
+    message_model: MessageModel
+    local_offset_store_dir: "str | os.PathLike[str] | None"
 
 
 class LitePullOptions(QueueOptions, total=False):
@@ -99,6 +102,16 @@ def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: flo
 def _boolean(_instance: object, field: "attrs.Attribute[bool]", value: bool) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+
+
+def _model(_instance: object, field: "attrs.Attribute[MessageModel]", value: MessageModel) -> None:
+    if not isinstance(value, MessageModel):
+        raise ConfigurationError(f"{field.name} is {value!r}; give a member of MessageModel")
+
+
+def _directory(_instance: object, field: "attrs.Attribute[object]", value: object) -> None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
 
 
 def _suspension(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
@@ -170,7 +183,8 @@ class PushConfig(QueueConfig):
     time. `orderly` keeps the order of each queue: one call at a time for it, and after a failure the queue rests for
     `suspend_current_queue_time` (10 ms to 30 s) and the same message comes again. `max_reconsume_times` is how often a message is delivered again
     before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
-    clients). `consume_timeout` bounds one call of the listener, not with `orderly`.
+    clients). `consume_timeout` bounds one call of the listener, not with `orderly`. With `message_model` BROADCASTING every member gets every message
+    once: offsets are kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not delivered again.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
@@ -180,6 +194,13 @@ class PushConfig(QueueConfig):
     orderly: bool = attrs.field(default=False, validator=_boolean)
     suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
     persist_consumer_offset_interval: float = _duration(5.0)
+    message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
+    local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(default=None, validator=_directory)
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model is MessageModel.BROADCASTING
 
     def most_retries(self, of_group: int | None) -> int:
         """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""

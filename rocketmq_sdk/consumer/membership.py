@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.rebalance import Rebalancer
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -24,6 +25,7 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 DRAIN_GRACE: Final = 8.0
 CLOSE_NORMAL: Final = 10.0
 CLOSE_HURRIED: Final = 2.0
+ABANDON: Final = 1.0
 INTRODUCTION_PAUSE: Final = 1.0
 GROUP_INTERVAL: Final = 120.0
 """Seconds between two looks at the group's settings."""
@@ -106,9 +108,21 @@ class Membership(ConsumerCallbacks):
             await self._begin(nursery)
             self._scope.shield = True
             task_status.started()
-            await self._closing.wait()
-            await self._finish(self._grace)
+            try:
+                await self._closing.wait()
+                await self._finish(self._grace)
+            except BaseException:
+                # Something in the background has failed, or Ctrl-C has hit a listener: what is done is still committed.
+                with trio.move_on_after(ABANDON, shield=True):
+                    try:
+                        await self._abandon()
+                    except Exception:
+                        logger.exception("group %s: what was done could not be committed", self._group)
+                raise
             nursery.cancel_scope.cancel()
+
+    async def _abandon(self) -> None:
+        """Commit what is done when the consumer ends by a failure; its tasks are gone. The caller bounds the time."""
 
     async def _introduce(self) -> None:
         """Learn the routes, ask whether brokers can serve the subscriptions, and tell them who is here."""
@@ -123,11 +137,15 @@ class Membership(ConsumerCallbacks):
             except RocketMQError as error:
                 logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
                 return
-            if not subscription.is_tag_type and route.broker_datas:
-                address = self._client.broker_address(route.broker_datas[0].broker_name)
-                if address is not None:
-                    await check_client_config(self._client, address, self._group, subscription)
+            await self._check_subscription(subscription, route)
         await self._client.heartbeat_now()
+
+    async def _check_subscription(self, subscription: "SubscriptionData", route: "TopicRoute") -> None:
+        """Ask a broker whether it can serve a subscription that is no list of tags; raises its error when it can not."""
+        if not subscription.is_tag_type and route.broker_datas:
+            address = self._client.broker_address(route.broker_datas[0].broker_name)
+            if address is not None:
+                await check_client_config(self._client, address, self._group, subscription)
 
     async def _introduce_again(self) -> None:
         if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
@@ -175,6 +193,10 @@ class QueueMembership(Membership):
         with self._balancing:
             await self._rebalancer.run(nursery)
         self._balanced.set()
+
+    async def _abandon(self) -> None:
+        if self._commit_interval is not None:
+            await self._rebalancer.commit_all()
 
     async def _commit_forever(self, interval: float) -> None:
         while True:

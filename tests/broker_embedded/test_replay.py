@@ -51,7 +51,6 @@ TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_s
 LATER = {
     RequestCode.QUERY_ASSIGNMENT,
     RequestCode.POP_MESSAGE,
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
 }
 ADMINISTRATION = {
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -285,7 +284,7 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
 
 def scenarios() -> list[str]:
     names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_timer_and_recall", "send_ordered"]
-    names += ["push_concurrent", "push_two_consumers", "push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer"]
+    names += ["push_concurrent", "push_orderly", "push_broadcast", "push_two_consumers", "push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer"]
     # 5.3.3 words its refusals otherwise, one of its heartbeat recordings answers a request from before it, and a client left before it could be told
     # of its own joining.
     left_out = {"errors.json-5.3.3.jsonl.gz", "heartbeat_v2.json-5.3.3.jsonl", "push_sql92.json-5.3.3.jsonl"}

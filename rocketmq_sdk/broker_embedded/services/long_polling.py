@@ -136,6 +136,11 @@ class PullHolder:
         for pull in [pull for pull in pulls if pull.matches(arrival)]:
             self._wake(pull)
 
+    def wake_queue(self, topic: str, queue_id: int) -> None:
+        """Have the pulls of a queue looked at again now, whatever they wait for: something else than a message has come."""
+        for pull in list(self._queues.get((topic, queue_id), ())):
+            self._wake(pull)
+
     def channel_closed(self, channel: "Channel") -> None:
         """Forget the pulls of a connection that has ended."""
         for pull in self._channels.pop(channel, ()):

@@ -8,6 +8,7 @@ from rocketmq_sdk.broker_embedded.processors.admin import (
     config,
     connections,
     groups,
+    live_consumers,
     offsets,
     queue_units,
     runtime,
@@ -28,6 +29,6 @@ __all__ = ["REFUSED", "handlers"]
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
-    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units, timers):
+    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units, timers, live_consumers):
         table.update(subject.handlers(context))
     return table

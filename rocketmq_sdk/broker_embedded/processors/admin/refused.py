@@ -14,10 +14,6 @@ _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        RequestCode.GET_CONSUMER_RUNNING_INFO,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.QUERY_ASSIGNMENT,
