@@ -131,6 +131,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=self._home,
             text=True,
             encoding="utf-8",
         )
