@@ -114,6 +114,7 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.consumers.group_left.append(context.filters.unregister)
     context.producers = ProducerManager(clock)
     context.locks = QueueLocks(clock)
+    config.on_change.append(lambda _before, now: store.configure_retention(now.store))
     context.stats = BrokerStats()
     levels = DelayLevels(current.store.message_delay_level)
     context.timers = TimerService(store, ConfigFile(store.files, timer_metrics.FILE_NAME), clock)

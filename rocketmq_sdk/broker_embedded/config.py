@@ -49,7 +49,18 @@ _READ_AT_THE_START: Final = frozenset(
         "delayOffsetUpdateVersionStep",
     }
 )
-_LIVE_IN_THE_STORE: Final = frozenset({"maxMessageSize"})
+_OF_RETENTION: Final = frozenset(
+    (
+        "cleanFileForciblyEnable",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "fileReservedTime",
+    )
+)
+_LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
 _FIXED_WHILE_RUNNING: Final = tuple(sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)))
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
@@ -280,7 +291,7 @@ class LiveConfig:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
         Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what is read only at the start, the store's settings
-        but `maxMessageSize` among it.
+        but `maxMessageSize` and those of retention among it.
         """
         before = self.current
         changed, warnings = before.with_settings(texts)

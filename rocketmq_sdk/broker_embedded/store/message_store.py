@@ -344,6 +344,10 @@ class MessageStore(ReadableStore, RunsOnce):
         """Whether the system should read the log ahead of those who read it: off, where messages are read here and there."""
         self.files.read_ahead(self._log.queue.directory, wanted=wanted)
 
+    def configure_retention(self, config: StoreConfig) -> None:
+        """Keep files by other settings from now on; all others stay as they were at the start."""
+        self._retention.configure(config)
+
     def clean_queues(self) -> None:
         """Bring queues and index in line with the oldest log file at once (`cleanExpiredConsumerQueue`)."""
         self._retention.follow_now()

@@ -284,3 +284,10 @@ def test_missing_fields_are_answered() -> None:
         343,
         345,
     }
+
+
+def test_settings_of_retention_change_while_the_broker_runs() -> None:
+    scene = Scene()
+    assert ask(scene, 25, b"fileReservedTime=48\ndeleteWhen=03;15").code == 0
+    assert scene.config.current.store.file_reserved_time == 48
+    assert ask(scene, 25, b"mappedFileSizeCommitLog=4096").code == 1

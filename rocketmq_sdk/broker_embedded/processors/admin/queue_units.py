@@ -7,6 +7,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.query import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.query import QueryConsumeQueueRequestHeader
+from rocketmq_sdk.protocol.json_dialect import encode_pretty
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
@@ -33,7 +34,7 @@ def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
     subscription, note = None, None
     if header.consumer_group:
         subscription = context.consumers.subscription(header.consumer_group, topic)
-        note = None if subscription is not None else f"{header.consumer_group}@{topic} is not online!"
+        note = _filter_data(context, header.consumer_group, topic) if subscription else f"{header.consumer_group}@{topic} is not online!"
     low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
     if not low <= header.index < high:
         answer = Command.response(body=QueryConsumeQueueResponseBody(subscription, note, None, high, low).encode())
@@ -43,6 +44,12 @@ def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
     units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
     found = tuple(ConsumeQueueData(position, size, code) for position, size, code in filter(None, units))
     return Command.response(body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode())
+
+
+def _filter_data(context: "BrokerContext", group: str, topic: str) -> str:
+    """What is known of a group's expression as text of JSON, `null` for groups that filter by tags."""
+    data = context.filters.get(topic, group)
+    return "null" if data is None else encode_pretty(data.to_json())
 
 
 _SERVED: Final[dict[RequestCode, Serve]] = {RequestCode.QUERY_CONSUME_QUEUE: query_consume_queue}
