@@ -24,7 +24,7 @@ ROCKSDB = "Apache keeps two topics for RocksDB; ours has the trace topic from th
 MOMENT = "depends on the moment of a sample"
 ACCESS = "access control is not checked by this broker"
 
-MACHINE = "(?i)path|port|addr|rocketmqHome|DiskType|mapp|max(Hash|Index)|Ratio|brokerIP|nonsense|^traceTopicEnable"
+MACHINE = "(?i)path|port|addr|rocketmqHome|DiskType|mapp|max(Hash|Index)|Ratio|brokerIP|nonsense|^(traceTopic|recallMessage)Enable"
 
 TOPICS = [
     Step("updateTopic -b {broker} -t T1 -r 2 -w 2 -o true"),
