@@ -128,7 +128,19 @@ def test_live_changes_are_all_or_none_and_are_told() -> None:
     live.update({"brokerName": "broker-a"}, 6)
 
 
-@pytest.mark.parametrize("name", sorted(settings_of(StoreConfig).keys() - {"maxMessageSize"}))
+LIVE = {
+    "maxMessageSize",
+    "cleanFileForciblyEnable",
+    "deleteFileBatchMax",
+    "deleteWhen",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "diskSpaceWarningLevelRatio",
+    "fileReservedTime",
+}
+
+
+@pytest.mark.parametrize("name", sorted(settings_of(StoreConfig).keys() - LIVE))
 def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
     sizes = {"mappedFileSizeConsumeQueue": "2000", "mapperFileSizeBatchConsumeQueue": "460"}
     other = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 1s 1s", "deleteWhen": "05", "timerPrecisionMs": "500", **sizes}
