@@ -11,6 +11,7 @@ from rocketmq_sdk.broker_embedded.processors.admin import (
     live_consumers,
     offsets,
     queue_units,
+    replication,
     runtime,
     spans,
     stats,
@@ -24,11 +25,27 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Handler
 
 __all__ = ["REFUSED", "handlers"]
+_SUBJECTS = (
+    cleaning,
+    cold_data,
+    config,
+    connections,
+    groups,
+    live_consumers,
+    offsets,
+    queue_units,
+    replication,
+    runtime,
+    spans,
+    stats,
+    timers,
+    topics,
+)
 
 
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
-    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, cold_data, queue_units, timers, live_consumers):
+    for subject in _SUBJECTS:
         table.update(subject.handlers(context))
     return table

@@ -7,7 +7,7 @@ from rocketmq_sdk.codes import RequestCode
 _LATER: Final = "is not served by this broker version"
 _CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
 _CONTAINER: Final = "belongs to broker containers; open one broker for each configuration"
-_REPLICA: Final = "belongs to replication; this broker has no replicas"
+_ACTING: Final = "belongs to slaves that act as masters, which this broker does not do"
 _ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
 _ACCESS: Final = "belongs to access control, which this broker does not check"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
@@ -43,7 +43,7 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     ),
     _CONTAINER: (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER),
-    _REPLICA: (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.GET_BROKER_HA_STATUS, RequestCode.RESET_MASTER_FLUSH_OFFSET),
+    _ACTING: (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE),
     _ROCKSDB: (
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
