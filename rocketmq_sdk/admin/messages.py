@@ -8,7 +8,7 @@ from rocketmq_sdk.admin.story import MessageStory, tell
 from rocketmq_sdk.client.api.groups import consuming_groups
 from rocketmq_sdk.client.queries import MessageQueries, Moment
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import NotFoundError
+from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.trail import MessageTrail
 from rocketmq_sdk.names import (
     SCHEDULE_TOPIC,
@@ -76,7 +76,10 @@ class Messages(MessageQueries):
 
     async def _traces(self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None) -> list[TraceRecord]:
         topic = trace_topic or self._client.config.trace_topic
-        messages = await self.by_key(topic, key, begin=begin, end=end, timeout=timeout)
+        try:
+            messages = await self.by_key(topic, key, begin=begin, end=end, timeout=timeout)
+        except TopicNotFoundError:
+            return []  # nobody has traced anything yet
         return [record for message in messages for record in decode_traces(message.body.decode("utf-8", "replace"))]
 
     async def _places_of_groups(self, topic: str, timeout: float | None) -> list[str]:

@@ -65,6 +65,13 @@ async def test_a_message_without_traces_has_its_trail(autojump_clock: MockClock)
         assert [step.station for step in story.trail] == [Station.TOPIC]
 
 
+async def test_without_a_trace_topic_there_is_the_trail(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker(trace_topic_enable=False) as broker, Producer("shop", namesrv=broker) as producer, Admin(namesrv=broker) as admin:
+        sent = await producer.send(Message("orders", b"x"))
+        assert len((await admin.messages.story(sent.message_id, topic="orders")).trail) == 1
+        assert await admin.messages.stories("42") == []
+
+
 async def test_kinds_of_sends(autojump_clock: MockClock) -> None:
     with trio.fail_after(LIMIT):
         async with EmbeddedBroker() as broker, Admin(namesrv=broker) as admin:
