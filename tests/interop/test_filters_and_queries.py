@@ -102,9 +102,10 @@ async def test_a_java_consumer_with_an_error_in_its_expression_is_refused_with_t
 async def test_our_queries(json_driver: java.Driver, namesrv: str) -> None:
     topic, producer = unique("query"), unique("p")
     await json_driver.do("producer", id=producer, group=unique("pg"), namesrv=namesrv)
-    sent = [
-        await json_driver.do("send", id=producer, topic=topic, body=f"body {number}", keys=f"all k{number}", tags=f"t{number % 2}") for number in range(4)
-    ]
+    sent = []
+    for number in range(4):
+        parts = {"body": f"body {number}", "keys": f"all k{number}", "tags": f"t{number % 2}"}
+        sent.append(await json_driver.do("send", id=producer, topic=topic, **parts))
     await json_driver.do("stop", id=producer)
     async with Admin(namesrv=namesrv) as admin:
         # The index is built behind the answer of a send.
