@@ -14,6 +14,7 @@ from rocketmq_sdk.model.properties import (
     TRANSACTION_CHECK_TIMES,
     TRANSACTION_ID,
     UNIQ_KEY,
+    WAIT,
     property_in_text,
     without_property,
 )
@@ -60,7 +61,7 @@ def committed(half: "ReceivedMessage", half_position: int) -> MessageToStore:
 
 def renewed(half: "ReceivedMessage", checks: int | None) -> MessageToStore:
     """The copy that goes to the end of the half queue: before a check with their new number, else to wait for the end of its immunity."""
-    text = _text(half)
+    text = f"{without_property(_text(half), WAIT)}WAIT\x01false\x02"
     if checks is not None:
         text = f"{without_property(text, TRANSACTION_CHECK_TIMES)}TRANSACTION_CHECK_TIMES\x01{checks}\x02"
     elif property_in_text(text, TRAN_PREPARED_QUEUE_OFFSET) is None:
@@ -79,8 +80,8 @@ def resumed(given_up_message: "ReceivedMessage") -> MessageToStore:
     return _copy(given_up_message, TRANSACTION_HALF_TOPIC, _HALF_QUEUE, text, sys_flag=given_up_message.sys_flag)
 
 
-def check_body(half: "ReceivedMessage", offset: int, physical_offset: int) -> bytes:
-    """The half message as CHECK_TRANSACTION_STATE carries it: in the store's form, with its real topic and queue and its position of now.
+def check_body(half: "ReceivedMessage", properties: str, offset: int, physical_offset: int) -> bytes:
+    """The half message as CHECK_TRANSACTION_STATE carries it: in the store's form, with its real topic and queue, its properties and position of now.
 
     Raises `ValueError` when the half message does not say where it belongs, `ProtocolError` when that does not fit a record.
     """
@@ -88,7 +89,7 @@ def check_body(half: "ReceivedMessage", offset: int, physical_offset: int) -> by
     return encode_record(
         topic.encode(),
         half.body,
-        half.properties_bytes,
+        properties.encode("utf-8", "replace"),
         queue_id=queue_id,
         flag=half.flag,
         queue_offset=offset,

@@ -241,7 +241,7 @@ async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: Moc
             async with TransactionProducer("PG", checker, topics=["orders"], namesrv=broker):
                 await trio.sleep(40)
             assert bodies_in(broker, "orders") == [b"one"]
-            assert checker.asked[0].properties["TRANSACTION_CHECK_TIMES"] == "3"
+            assert checker.asked[0].properties["TRANSACTION_CHECK_TIMES"] == "4"
 
 
 @pytest.mark.parametrize("options", [{"check_workers": 0}, {"max_checks_waiting": True}, {"topics": ["no such topic!"]}])

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
     from rocketmq_sdk.broker_embedded.managers.transactions import Half, TransactionTable
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.types import MessageToStore
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
+
+    _Question = tuple[Half, ReceivedMessage, str]
 
 logger = logging.getLogger(__name__)
 
@@ -108,12 +111,12 @@ class TransactionCheckService:
 
     async def round(self) -> None:
         """Look at each open half message once, oldest first, until one is too young."""
-        started = self._clock.now_ms()
+        end = self._store.max_physical_offset
         config = self._config.current
-        asked: list[tuple[Half, ReceivedMessage]] = []
+        asked: list[_Question] = []
         for count, offset in enumerate(self._table.open_offsets(), 1):
             half = self._table.get(offset)
-            if half is not None and not self._look(half, started, config, asked):
+            if half is not None and not self._look(half, end, config, asked):
                 break
             if count % _SLICE == 0:
                 await self._ask_all(asked)
@@ -121,8 +124,11 @@ class TransactionCheckService:
         await self._ask_all(asked)
         self._table.note_progress()
 
-    def _look(self, half: "Half", started: int, config: "BrokerConfig", asked: "list[tuple[Half, ReceivedMessage]]") -> bool:
-        """Do what is to be done with one half message now; False when it and all behind it are too young."""
+    def _look(self, half: "Half", end: int, config: "BrokerConfig", asked: "list[_Question]") -> bool:
+        """Do what is to be done with one half message now; False when it and all behind it are too young.
+
+        `end` is where the log ended when the round began: what lies behind came since. Store times would say it too, but for a clock set back.
+        """
         message = self._read(half)
         if message is None:
             self._table.forget(half)
@@ -132,23 +138,25 @@ class TransactionCheckService:
         if checks >= config.transaction_check_max or age > config.store.file_reserved_time * _MS_PER_HOUR:
             self._give_up(half, message, f"it was checked {checks} times and is {age // 1000} s old")
             return True
-        if message.store_timestamp >= started:
+        if half.physical_offset >= end:
             return False
         immunity = immunity_ms(message, config.transaction_time_out)
         if immunity is None:
             if 0 <= age < config.transaction_time_out:
                 return False
         elif age < immunity:
-            self._renew(half, message, None)
+            self._renew(half, renewed(message, None), 0)
             return True
         try:
             destination(message)
         except ValueError as error:
             self._give_up(half, message, str(error))
             return True
-        current = self._renew(half, message, checks + 1)
+        copy = renewed(message, checks + 1)
+        current = self._renew(half, copy, checks + 1)
         if current is not None:
-            asked.append((current, message))
+            properties = message.properties_bytes.decode("utf-8", "replace") if current is half else copy.properties
+            asked.append((current, message, properties))
         return True
 
     def _read(self, half: "Half") -> "ReceivedMessage | None":
@@ -162,16 +170,16 @@ class TransactionCheckService:
         logger.error("the half message %d at %d is dropped: %s", half.offset, half.physical_offset, problem)
         return None
 
-    def _renew(self, half: "Half", message: "ReceivedMessage", checks: int | None) -> "Half | None":
-        """Append a half message again; its copy, or None when that failed and the next round has to do it.
+    def _renew(self, half: "Half", copy: "MessageToStore", checks: int) -> "Half | None":
+        """Append a half message again; it as it is now, or None when that failed and the next round has to do it.
 
         One whose properties leave no room for the number of checks stays where it is, and is checked all the same.
         """
-        result = self._store.put(renewed(message, checks))
+        result = self._store.put(copy)
         if result.ok:
             return self._table.add(half.key, result.queue_offset, result.physical_offset, result.size)
         if result.status in _FOREVER:
-            half.unwritten_checks = checks or 0
+            half.unwritten_checks = checks
             return half
         logger.warning("the half message %d could not be appended again (%s); the next round tries it", half.offset, result.status.name)
         return None
@@ -191,7 +199,7 @@ class TransactionCheckService:
         self._table.finished(half, results[-1])
         logger.warning("the half message %s goes to %s: %s", message.message_id, TRANSACTION_CHECK_MAX_TOPIC, reason)
 
-    async def _ask_all(self, asked: "list[tuple[Half, ReceivedMessage]]") -> None:
+    async def _ask_all(self, asked: "list[_Question]") -> None:
         """Ask for the outcome of half messages whose copies are stored; an answer must find them there even after a power cut."""
         if not asked:
             return
@@ -201,17 +209,17 @@ class TransactionCheckService:
             last = batch[-1][0]
             if await self._store.wait_durable(PutResult(PutStatus.PUT_OK, last.physical_offset, last.size)) not in _STORED:
                 return
-        for half, message in batch:
-            self._ask(half, message)
+        for half, message, properties in batch:
+            self._ask(half, message, properties)
 
-    def _ask(self, half: "Half", message: "ReceivedMessage") -> None:
+    def _ask(self, half: "Half", message: "ReceivedMessage", properties: str) -> None:
         group = message.properties.get(PGROUP, "")
         channel = self._producers.available_channel(group)
         if channel is None:
             logger.debug("nobody of the producer group %r is here to be asked about %s", group, message.message_id)
             return
         try:
-            body = check_body(message, half.offset, half.physical_offset)
+            body = check_body(message, properties, half.offset, half.physical_offset)
             header = CheckTransactionStateRequestHeader(
                 bname=self._config.current.broker_name,
                 topic=TRANSACTION_HALF_TOPIC,
