@@ -70,8 +70,8 @@ def renewed(half: "ReceivedMessage", checks: int | None) -> MessageToStore:
 
 
 def given_up(half: "ReceivedMessage") -> MessageToStore:
-    """The copy of a half message that was checked too often."""
-    return _copy(half, TRANSACTION_CHECK_MAX_TOPIC, 0, _text(half), sys_flag=half.sys_flag)
+    """The copy of a half message that was checked too often. Like a committed one it names its half message; Apache leaves that field 0."""
+    return _copy(half, TRANSACTION_CHECK_MAX_TOPIC, 0, _text(half), sys_flag=half.sys_flag, prepared_offset=half.commit_log_offset)
 
 
 def resumed(given_up_message: "ReceivedMessage") -> MessageToStore:

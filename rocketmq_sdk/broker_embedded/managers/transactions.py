@@ -88,7 +88,7 @@ class TransactionTable:
         self._op_end = 0
         self._half_end = 0
         self.unended: list[Half] = []
-        """After `load`: what a commit record says is finished, and no op record yet."""
+        """After `load`: what is finished by the record that ends it, and no op record yet."""
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -155,17 +155,16 @@ class TransactionTable:
     def load(self) -> None:
         """Read what is open from both queues and, for what is, the log behind it. Raises `StoreError` when the store can not be read.
 
-        A crash can end the log between a commit record and its op record, and a broker of Apache's writes the latter seconds later. Such a half
-        message is taken as finished and put into `unended`.
+        A crash can end the log between the record that ends a transaction and its op record, and a broker of Apache's writes the latter seconds
+        later. Such a half message is taken as finished and put into `unended`.
         """
         ended = self._load_ops()
         copies = self._load_halves(ended)
-        oldest = min((positions[0] for positions in copies.values()), default=None)
-        if oldest is None:
+        if not copies:
             return
-        committed = self._store.committed_halves(oldest)
-        for key, positions in copies.items():
-            if not committed.isdisjoint(positions):
+        marked = self._store.ended_halves(min(places[0][0] for places in copies.values()))
+        for key, places in copies.items():
+            if not marked.isdisjoint(places):
                 half = self._by_key[key]
                 self.unended.append(half)
                 self.forget(half)
@@ -196,10 +195,10 @@ class TransactionTable:
                 self._ops.append((op_offset, max(listed, default=-1)))
         return ended
 
-    def _load_halves(self, ended: set[int]) -> dict[str, list[int]]:
-        """Take what is open; the positions of all its copies by transaction."""
+    def _load_halves(self, ended: set[int]) -> dict[str, list[tuple[int, int]]]:
+        """Take what is open; the positions of all its copies, and the CRC of their bodies, by transaction."""
         finished: set[str] = set()
-        copies: dict[str, list[int]] = {}
+        copies: dict[str, list[tuple[int, int]]] = {}
         offset, self._half_end = self._bounds(TRANSACTION_HALF_TOPIC)
         for half_offset in range(offset, self._half_end):
             message = self._read(TRANSACTION_HALF_TOPIC, half_offset)
@@ -218,5 +217,5 @@ class TransactionTable:
                 finished.discard(key)
             if key not in finished:
                 self.add(key, half_offset, message.commit_log_offset, message.store_size)
-                copies.setdefault(key, []).append(message.commit_log_offset)
+                copies.setdefault(key, []).append((message.commit_log_offset, message.body_crc))
         return copies

@@ -98,7 +98,7 @@ class TransactionCheckService:
             await self.round()
 
     def _write_missing_ops(self) -> None:
-        """Give the half messages whose commit record is there, and only that, their op records; what fails comes again in the next round."""
+        """Give the half messages that are ended but for their op records the latter; what fails comes again in the next round."""
         while self._unended:
             half = self._unended[0]
             result = self._store.put(op_message(half.offset, now_ms=self._clock.now_ms(), host=self._host))
@@ -107,7 +107,7 @@ class TransactionCheckService:
                 return
             self._table.finished(half, result)
             del self._unended[0]
-            logger.info("the half message %d is committed and had no op record; it has one now", half.offset)
+            logger.info("the half message %d was ended and had no op record; it has one now", half.offset)
 
     async def round(self) -> None:
         """Look at each open half message once, oldest first, until one is too young."""

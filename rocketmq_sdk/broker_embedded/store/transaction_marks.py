@@ -1,4 +1,4 @@
-"""Commit records of transactions in the log: each names the half message that it ends."""
+"""Records that end a transaction: what was committed, and what was given up, each names its half message by position."""
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 
 _CHUNK: Final = 4 * 1024 * 1024
+_CRC: Final = Struct(">I")
+_CRC_AT: Final = 8
 _SYS_FLAG: Final = Struct(">i")
 _SYS_FLAG_AT: Final = 36
 _PREPARED: Final = Struct(">q")
@@ -19,9 +21,9 @@ _PREPARED_AT: Final = 76
 """Where the prepared offset lies when both hosts are IPv4; 12 bytes later for each that is not."""
 
 
-def committed_halves(log: "CommitLog", start: int) -> set[int]:
-    """The prepared offsets of all commit records from a position on, where a record starts, to the end of the log. Raises `StoreError`."""
-    found: set[int] = set()
+def ended_halves(log: "CommitLog", start: int) -> set[tuple[int, int]]:
+    """Position and body CRC of the half messages that records from a position on, where a record starts, say are ended. Raises `StoreError`."""
+    found: set[tuple[int, int]] = set()
     position = max(start, log.min_position)
     while position < log.position:
         file = log.queue.find(position)
@@ -31,7 +33,7 @@ def committed_halves(log: "CommitLog", start: int) -> set[int]:
     return found
 
 
-def _scan_file(file: "MappedFile", position: int, end: int, found: set[int]) -> int:
+def _scan_file(file: "MappedFile", position: int, end: int, found: set[tuple[int, int]]) -> int:
     """Collect from one file; gives where the next one starts, or the end of the log when nothing whole follows."""
     base, data = position, b""
     while position < end:
@@ -47,8 +49,8 @@ def _scan_file(file: "MappedFile", position: int, end: int, found: set[int]) -> 
         if not is_message_magic(magic) or size < RECORD_OVERHEAD_V1 or size > file.end - position:
             return end
         sys_flag = _SYS_FLAG.unpack_from(data, at + _SYS_FLAG_AT)[0]
-        if sys_flag & SysFlag.TRANSACTION_ROLLBACK == SysFlag.TRANSACTION_COMMIT:
-            prepared_at = at + _PREPARED_AT + 12 * (sys_flag & HOST_BITS).bit_count()
-            found.add(_PREPARED.unpack_from(data, prepared_at)[0])
+        prepared = _PREPARED.unpack_from(data, at + _PREPARED_AT + 12 * (sys_flag & HOST_BITS).bit_count())[0]
+        if prepared or sys_flag & SysFlag.TRANSACTION_ROLLBACK == SysFlag.TRANSACTION_COMMIT:
+            found.add((prepared, _CRC.unpack_from(data, at + _CRC_AT)[0]))
         position += size
     return file.end if position >= file.end else end
