@@ -49,6 +49,7 @@ class QueueView:
     statistics: QueueStatistics
     complaint: str = ""
     is_full: bool = False
+    paused: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +57,7 @@ class ConsumerView:
     """What a consumer knows of itself at one moment."""
 
     suspended: bool
+    taker: str = "that the listener has not done"
     topics: Mapping[str, TopicView]
     complaint: str
     queues: Mapping[MessageQueue, QueueView]
@@ -81,10 +83,12 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
         if seen.complaint:
             reasons.append(f"{name} can not be pulled: {told(seen.complaint)}")
         elif seen.is_full:
-            reasons.append(f"{name} holds {seen.statistics.cached_messages} messages that the listener has not done, so it is not pulled")
+            reasons.append(f"{name} holds {seen.statistics.cached_messages} messages {view.taker}, so it is not pulled")
+        elif seen.paused and not view.suspended:
+            reasons.append(f"{name} is paused; resume() lets it go on")
         if seen.statistics.locked is False:
             reasons.append(f"{name} waits for its lock at the broker")
-        stopped += bool(seen.complaint) or seen.statistics.locked is False
+        stopped += bool(seen.complaint) or seen.paused or seen.statistics.locked is False
     if view.refused:
         reasons.append(f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their locks expire within a minute")
     if view.busy_for > SLOW_AFTER:

@@ -20,10 +20,9 @@ from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
-from rocketmq_sdk.consumer.statistics import SAMPLE_INTERVAL, ConsumerStatistics, Rates
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
 from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
-from rocketmq_sdk.errors import RouteError
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
@@ -78,7 +77,10 @@ class Member(QueueMembership):
             locks = QueueLocks(client, group) if orderly is not None else None
             self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)
         self._rates = Rates()
-        self._report = Report(client, group, config, self._subscriptions, self._rebalancer, self._service, self._rates, now)
+        self._report = Report(
+            client, group, config, self._subscriptions, self._rebalancer, self._service, self._rates, now,
+            orderly=config.orderly, concurrency=config.concurrency,
+        )  # fmt: skip
 
     # -- life
 
@@ -86,7 +88,7 @@ class Member(QueueMembership):
         if self._local is not None:
             self._local.load()
         self._service.start(nursery)
-        nursery.start_soon(self._sample_forever)
+        nursery.start_soon(self._rates.sample_forever, self._service.counters)
         if self._trace is not None:
             nursery.start_soon(self._trace.run)
         if self._config.broadcasting:
@@ -107,11 +109,6 @@ class Member(QueueMembership):
             self._local.flush()
             self._local.release()
         await super()._forget()
-
-    async def _sample_forever(self) -> None:
-        while True:
-            self._rates.sample(trio.current_time(), self._service.counters)
-            await trio.sleep(SAMPLE_INTERVAL)
 
     async def _flush_forever(self) -> None:
         assert self._local is not None
@@ -144,37 +141,6 @@ class Member(QueueMembership):
     def resume(self) -> None:
         """Go on."""
         self._rebalancer.resume()
-
-    async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
-        """Consume a topic too, or by another expression; returns when brokers have been told. Raises a broker's error for what it can not serve."""
-        known = self._subscriptions.get(topic)
-        # Brokers keep the newest, so two changes within a millisecond must differ.
-        version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
-        subscription = build_subscription(topic, *expression, sub_version=version)
-        if known is None:
-            self._client.routes.use(topic)
-        try:
-            await self._check_subscription(subscription, await self._client.route(topic))
-        except RouteError as error:
-            logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
-        except BaseException:
-            if known is None:
-                self._client.routes.release(topic)
-            raise
-        self._subscriptions[topic] = subscription
-        await self._client.heartbeat_now()
-        for queue, owned in self._rebalancer.owned.items():
-            if queue.topic == topic:
-                owned.puller.resubscribe(subscription)
-        self._rebalancer.wake()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Give up a topic; returns when brokers have been told. What listeners have got is finished and committed."""
-        if self._subscriptions.pop(topic, None) is None:
-            return
-        self._client.routes.release(topic)
-        self._rebalancer.wake()
-        await self._client.heartbeat_now()
 
     # -- what brokers ask
 

@@ -12,6 +12,7 @@ from rocketmq_sdk.client.api.groups import check_client_config, group_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
@@ -165,6 +166,39 @@ class Membership(ConsumerCallbacks):
                     self._retries_of_group = config.retry_max_times
             await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
 
+    # -- subscriptions
+
+    async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
+        """Consume a topic too, or by another expression; returns when brokers have been told. Raises a broker's error for what it can not serve."""
+        known = self._subscriptions.get(topic)
+        # Brokers keep the newest, so two changes within a millisecond must differ.
+        version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
+        subscription = build_subscription(topic, *expression, sub_version=version)
+        if known is None:
+            self._client.routes.use(topic)
+        try:
+            await self._check_subscription(subscription, await self._client.route(topic))
+        except RouteError as error:
+            logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+        except BaseException:
+            if known is None:
+                self._client.routes.release(topic)
+            raise
+        self._subscriptions[topic] = subscription
+        await self._client.heartbeat_now()
+        self._subscription_changed(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; returns when brokers have been told. What was handed out is finished and committed."""
+        if self._subscriptions.pop(topic, None) is None:
+            return
+        self._client.routes.release(topic)
+        self._subscription_changed(topic)
+        await self._client.heartbeat_now()
+
+    def _subscription_changed(self, topic: str) -> None:
+        """A topic was subscribed to, by another expression, or given up."""
+
 
 class QueueMembership(Membership):
     """A member that owns queues: `_rebalancer` decides which, and is told what brokers say of members, routes and offsets."""
@@ -202,6 +236,14 @@ class QueueMembership(Membership):
         while True:
             await trio.sleep(interval)
             await self._rebalancer.commit_all()
+
+    def _subscription_changed(self, topic: str) -> None:
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            for queue, owned in self._rebalancer.owned.items():
+                if queue.topic == topic:
+                    owned.puller.resubscribe(subscription)
+        self._rebalancer.wake()
 
     # -- what the client and brokers ask
 

@@ -54,6 +54,8 @@ class Receiver:
         self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, margin: float, fifo: bool, init_mode: int
     ) -> None:
         self.last_pop: float | None = None
+        self.complaints: dict[Place, str] = {}
+        """What places answered last that could not be popped."""
         self._client = client
         self._group = group
         self._subscriptions = subscriptions
@@ -141,10 +143,13 @@ class Receiver:
         try:
             result = await pop_message(self._client, place.broker_name, header, wait + self._margin, tags=tags, kind=PoppedMessage)
         except RocketMQError as error:
+            self.complaints[place] = str(error)
             if error.route_stale:
                 self._client.routes.request_refresh(place.topic)
             raise
         self.last_pop = now = trio.current_time()
+        if self.complaints:
+            self.complaints.pop(place, None)
         if result.status is not PopStatus.FOUND:
             return Popped([], [])
         self._attempts.pop(place, None)

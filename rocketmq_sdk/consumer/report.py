@@ -1,8 +1,8 @@
-"""What a push consumer tells of itself: statistics and health to its user, running info (307) to administrators."""
+"""What a consumer that owns queues tells of itself: statistics and health to its user, running info (307) to administrators."""
 
 import sys
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -15,28 +15,75 @@ from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo, ConsumeSta
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.rebalance import OwnedQueue, Rebalancer
     from rocketmq_sdk.consumer.statistics import Rates
-    from rocketmq_sdk.consumer.workers import ListenerService
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 _MIB: Final = 1024 * 1024
 
 
+class ReportedService(Protocol):
+    """What hands messages on: the workers of a push consumer, or the polls of a lite pull consumer."""
+
+    @property
+    def counters(self) -> "dict[str, Counters]":
+        """What became of messages, by topic."""
+        ...
+
+    @property
+    def consumed(self) -> int:
+        """How many messages are done."""
+        ...
+
+    @property
+    def failed(self) -> int:
+        """How many deliveries failed."""
+        ...
+
+    @property
+    def timed_out(self) -> int:
+        """How many took too long."""
+        ...
+
+    @property
+    def waiting_for_retry(self) -> int:
+        """How many wait here to be delivered again."""
+        ...
+
+    @property
+    def running_since(self) -> float:
+        """Since when the longest call of a listener runs, infinity when none does."""
+        ...
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether nobody is free for more messages."""
+        ...
+
+    @property
+    def last_failure(self) -> str | None:
+        """What went wrong last."""
+        ...
+
+
 @attrs.frozen
 class Report:
-    """The parts of one consumer that reports are made of."""
+    """The parts of one consumer that reports are made of; `taker` says in health reports what happens too slowly."""
 
     client: "Client"
     group: str
-    config: "PushConfig"
+    config: "QueueConfig"
     subscriptions: "dict[str, SubscriptionData]"
     rebalancer: "Rebalancer"
-    service: "ListenerService"
+    service: ReportedService
     rates: "Rates"
     started_ms: int
+    orderly: bool = False
+    concurrency: int = 1
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    taker: str = "that the listener has not done"
 
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""
@@ -69,7 +116,7 @@ class Report:
             cached_bytes=cache.byte_count,
             in_flight=cache.in_flight,
             last_pull=puller.last_pull,
-            locked=cache.locked_until > trio.current_time() if self.config.orderly else None,
+            locked=cache.locked_until > trio.current_time() if self.orderly else None,
         )
 
     def health(self) -> ConsumerHealth:
@@ -86,19 +133,21 @@ class Report:
             if topic != own_retry_topic
         }
         queues = {
-            queue: QueueView(self._queue(owned), owned.puller.complaint, owned.process_queue.is_full) for queue, owned in rebalancer.owned.items()
+            queue: QueueView(self._queue(owned), owned.puller.complaint, owned.process_queue.is_full, owned.process_queue.paused)
+            for queue, owned in rebalancer.owned.items()
         }
         view = ConsumerView(
             suspended=rebalancer.suspended,
+            taker=self.taker,
             topics=topics,
             complaint=rebalancer.complaint,
             queues=queues,
             refused=tuple(rebalancer.refused),
             busy_for=max(trio.current_time() - service.running_since, 0.0),
             is_saturated=service.is_saturated,
-            suspended_queues=service.waiting_for_retry if self.config.orderly else 0,
+            suspended_queues=service.waiting_for_retry if self.orderly else 0,
             last_failure=service.last_failure,
-            waiting_for_retry=0 if self.config.orderly else service.waiting_for_retry,
+            waiting_for_retry=0 if self.orderly else service.waiting_for_retry,
         )
         return health_of(view)
 
@@ -119,9 +168,9 @@ class Report:
         return {
             **options,
             "PROP_NAMESERVER_ADDR": self.client.name_server_text,
-            "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.value,
-            "PROP_CONSUMEORDERLY": "true" if self.config.orderly else "false",
-            "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency),
+            "PROP_CONSUME_TYPE": self.consume_type.value,
+            "PROP_CONSUMEORDERLY": "true" if self.orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
             "PROP_CLIENT_VERSION": "PYTHON",
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
         }

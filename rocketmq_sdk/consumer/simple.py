@@ -10,11 +10,13 @@ import trio
 
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_subscriptions
+from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
+from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_machine import State
 from rocketmq_sdk.consumer.simple_member import SimpleMember
+from rocketmq_sdk.consumer.statistics import SimpleStatistics
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
@@ -64,7 +66,32 @@ class SimpleConsumer(RunsOnce):
         async with open_quiet_nursery() as nursery, self._member.started(nursery):
             yield
 
+    # -- what is known of it
+
+    def statistics(self) -> SimpleStatistics:
+        """What the consumer has received, acknowledged and given up, and its rates."""
+        return self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether receives get what comes, and what stands in the way, in plain words. Asks nobody: it tells what the consumer knows."""
+        if not self._member.running:
+            return ConsumerHealth(False, ("it is not running: use it inside its `async with` block",))
+        return self._member.health()
+
     # -- receiving
+
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Receive messages of another topic too, or of a topic by another expression; returns when brokers have been told.
+
+        Raises `ConfigurationError`, a broker's error for an expression that it can not serve, `ClosedError`.
+        """
+        self._member.check_running()
+        await self._member.subscribe(topic, checked_expression(topic, expression))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive nothing more of a topic; what was received can still be acknowledged. Raises `ClosedError`."""
+        self._member.check_running()
+        await self._member.unsubscribe(topic)
 
     async def receive(
         self,

@@ -8,12 +8,14 @@ import trio
 
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.consumer.health import ConsumerHealth, told
 from rocketmq_sdk.consumer.membership import Membership
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.receive import INIT_AT_BEGINNING, INIT_AT_END, Place, Popped, Receiver
 from rocketmq_sdk.consumer.renewal import Renewals
 from rocketmq_sdk.consumer.retry import SEND_BACK_TIMEOUT
+from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
@@ -44,28 +46,32 @@ class SimpleMember(Membership):
         at = INIT_AT_BEGINNING if config.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_AT_END
         self.receiver = Receiver(client, group, self._subscriptions, margin=RECEIVE_MARGIN, fifo=config.fifo, init_mode=at)
         self.renewals = Renewals(group, self.change_invisible_duration)
-        self._running = False
+        self.running = False
         self._receiving: set[trio.CancelScope] = set()
-        self.received = 0
-        self.acknowledged = 0
-        self.dead_letters = 0
+        self._counters: dict[str, Counters] = {}
+        self._rates = Rates()
+        self._dead_letters = 0
 
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         nursery.start_soon(self._read_group_forever)
         nursery.start_soon(self.renewals.run)
-        self._running = True
+        nursery.start_soon(self._rates.sample_forever, self._counters)
+        self.running = True
 
     async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
-        self._running = False
+        self.running = False
         for scope in self._receiving:
             scope.cancel()
 
     def check_running(self) -> None:
         """Raise `ClosedError` outside of the block."""
-        if not self._running:
+        if not self.running:
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
+
+    def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
+        self.receiver.wake()
 
     def on_route_changed(self, topic: str) -> None:
         """A topic has other brokers: receives that wait look again."""
@@ -83,6 +89,32 @@ class SimpleMember(Membership):
             self._client.config.unit_mode,
         )
 
+    # -- what is known of it
+
+    def statistics(self) -> SimpleStatistics:
+        """Numbers of this moment."""
+        now, counters = trio.current_time(), self._counters
+        return SimpleStatistics(
+            received=sum(of_topic.pulled for of_topic in counters.values()),
+            consumed=sum(of_topic.consumed for of_topic in counters.values()),
+            dead_letters=self._dead_letters,
+            extended=self.renewals.extended,
+            receiving=len(self._receiving),
+            last_receive=self.receiver.last_pop,
+            places=len(self.receiver.places()),
+            received_per_second=self._rates.per_second(now, counters, "pulled"),
+            consumed_per_second=self._rates.per_second(now, counters, "consumed"),
+        )
+
+    def health(self) -> ConsumerHealth:
+        """Whether receives get what comes, and if not, why."""
+        places = self.receiver.places()
+        complaints = {place: text for place, text in self.receiver.complaints.items() if place in places}
+        missing = {topic for topic in self._subscriptions if not any(place.topic == topic for place in places)}
+        reasons = [f"no name server knows a readable queue of topic {topic} at a master" for topic in sorted(missing)]
+        reasons += [f"{place.topic} at {place.broker_name} can not be popped: {told(text)}" for place, text in sorted(complaints.items())]
+        return ConsumerHealth(len(complaints) < len(places), tuple(reasons))
+
     # -- receiving
 
     async def receive(self, most: int, invisible_ms: int, deadline: float) -> list[PoppedMessage]:
@@ -97,7 +129,7 @@ class SimpleMember(Membership):
                         return []
                     messages = await self._sorted_out(*found)
                     if messages:
-                        self.received += len(messages)
+                        self._counters_of(messages[0].topic).pulled += len(messages)
                         return messages
             finally:
                 self._receiving.discard(scope)
@@ -142,13 +174,19 @@ class SimpleMember(Membership):
                 self._group, message.message_id, message.topic, error,
             )  # fmt: skip
             return
-        self.acknowledged -= 1
-        self.dead_letters += 1
+        self._counters_of(message.topic).consumed -= 1
+        self._dead_letters += 1
         logger.warning(
             "group %s: message %s of %s has used up its attempts; it is in the dead letter topic", self._group, message.message_id, message.topic
         )
 
     # -- receipts
+
+    def _counters_of(self, topic: str) -> Counters:
+        found = self._counters.get(topic)
+        if found is None:
+            found = self._counters[topic] = Counters()
+        return found
 
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
@@ -159,7 +197,7 @@ class SimpleMember(Membership):
         receipt.check()
         await ack_message(self._client, receipt.topic, self._group, receipt.handle)
         receipt.acknowledged()
-        self.acknowledged += 1
+        self._counters_of(receipt.topic).consumed += 1
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
         """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
@@ -186,7 +224,7 @@ class SimpleMember(Membership):
                 continue
             for receipt in receipts:
                 receipt.acknowledged()
-            self.acknowledged += len(receipts)
+                self._counters_of(receipt.topic).consumed += 1
         if failure is not None:
             raise failure
         if problems:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
+import trio
 
 from rocketmq_sdk.model.queue import MessageQueue
 
@@ -61,6 +62,27 @@ class ConsumerStatistics:
         return sum(queue.lag or 0 for queue in self.by_queue.values())
 
 
+@attrs.frozen
+class SimpleStatistics:
+    """Numbers of one simple consumer, counted from its start.
+
+    `received` messages were handed to the program, `consumed` were acknowledged, `dead_letters` had used up their attempts and went to the dead
+    letter topic, `extended` counts how often `processing` has extended an invisible duration. `receiving` receives wait at the moment; `last_receive`
+    is when a broker last answered one, in seconds of trio's clock (None: not yet). `places` says how many topics at brokers take turns. The rates are
+    messages per second over about the last minute.
+    """
+
+    received: int = 0
+    consumed: int = 0
+    dead_letters: int = 0
+    extended: int = 0
+    receiving: int = 0
+    last_receive: float | None = None
+    places: int = 0
+    received_per_second: float = 0.0
+    consumed_per_second: float = 0.0
+
+
 class Counters:
     """What became of the messages of one topic. Times are seconds."""
 
@@ -88,6 +110,12 @@ class Rates:
     def sample(self, now: float, counters: Mapping[str, Counters]) -> None:
         """Keep the counters of this moment."""
         self._samples.append((now, {topic: of_topic.values() for topic, of_topic in counters.items()}))
+
+    async def sample_forever(self, counters: Mapping[str, Counters]) -> None:
+        """Keep samples until cancelled."""
+        while True:
+            self.sample(trio.current_time(), counters)
+            await trio.sleep(SAMPLE_INTERVAL)
 
     def change(self, now: float, topic: str, counters: Counters) -> tuple[float, Counters]:
         """Seconds since the oldest sample, and how much a topic's counters grew since."""

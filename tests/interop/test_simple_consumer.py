@@ -58,7 +58,7 @@ async def test_what_is_not_acknowledged_comes_again_until_it_is_a_dead_letter(ap
         attempts = [(await receive_until(consumer, 1, 1.0))[0].delivery_attempt for _ in range(2)]
         assert attempts == [1, 2]
         with trio.fail_after(60):
-            while not consumer._member.dead_letters:
+            while not consumer.statistics().dead_letters:
                 assert await consumer.receive(32, 1, 2) == []
     async with SimpleConsumer(
         unique("cg"),
