@@ -1,14 +1,16 @@
-"""What a producer tells message traces of a send (`SendMessageTraceHookImpl` of Apache RocketMQ 5.4.0)."""
+"""What a producer tells message traces (`SendMessageTraceHookImpl`, `EndTransactionTraceHookImpl` of Apache RocketMQ 5.4.0)."""
 
 from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.protocol.trace import MessageType, Published
+from rocketmq_sdk.protocol.trace import MessageType, Published, TransactionEnded
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.trace import TraceDispatcher
+    from rocketmq_sdk.model.enums import TransactionState
+    from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.producer.handle import SendHandle
 
 _HALF = "TRAN_MSG\x01true"
@@ -40,6 +42,37 @@ def note_sent(trace: "TraceDispatcher", group: str, handle: "SendHandle", now_ms
         success=result.status is SendStatus.SEND_OK,
     )
     trace.append(topic, record)
+
+
+def note_transaction(
+    trace: "TraceDispatcher",
+    group: str,
+    message: "Message | ReceivedMessage",
+    state: "TransactionState",
+    *,
+    message_id: str,
+    transaction_id: str | None,
+    store_host: str | None,
+    region: str | None,
+    now_ms: int,
+    from_check: bool = False,
+) -> None:
+    """Add the record of what a broker is told of a transaction."""
+    if trace.traces(message.topic):
+        record = TransactionEnded(
+            time=now_ms,
+            region=region,
+            group=group,
+            topic=message.topic,
+            message_id=message_id,
+            tags=message.tags,
+            keys=" ".join(message.keys) or None,
+            store_host=store_host,
+            transaction_id=transaction_id,
+            state=state.value,
+            from_check=from_check,
+        )
+        trace.append(message.topic, record)
 
 
 def _type_of(handle: "SendHandle") -> MessageType:

@@ -20,11 +20,13 @@ from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.config import ProducerOptions
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
 from rocketmq_sdk.producer.producer import SEND_V2, Producer
+from rocketmq_sdk.producer.trace import note_transaction
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.send import EndTransactionRequestHeader
@@ -234,6 +236,7 @@ class TransactionProducer(Producer):
 
     async def _tell(self, transaction: Transaction, seconds: float) -> None:
         """Tell the broker the outcome. Raises `BrokerError` when it refuses; when nothing comes back that is logged."""
+        self._trace_end(transaction)
         outcome = _OUTCOMES.get(transaction.state)
         if outcome is None:
             return
@@ -252,6 +255,15 @@ class TransactionProducer(Producer):
             raise broker_error(response.code, response.remark, topic=transaction.message.topic, group=self.group)
         else:
             transaction.confirmed = True
+
+    def _trace_end(self, transaction: Transaction) -> None:
+        half = transaction.half
+        if self._trace is not None and half.trace_on:
+            note_transaction(
+                self._trace, self.group, transaction.message, transaction.state,
+                message_id=half.message_id, transaction_id=transaction.transaction_id,
+                store_host=self.client.broker_address(half.queue.broker_name), region=half.region_id, now_ms=self.client.clock.now_ms(),
+            )  # fmt: skip
 
     async def _end_quietly(self, transaction: Transaction, seconds: float) -> None:
         try:
@@ -314,6 +326,12 @@ class TransactionProducer(Producer):
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception("the checker of group %r failed over %s; the broker will ask again", self.group, message.message_id)
             return
+        if self._trace is not None and message.properties.get(TRACE_ON) != "false":
+            note_transaction(
+                self._trace, self.group, message, state,
+                message_id=message.message_id, transaction_id=header.transaction_id, store_host=check.channel.remote_address,
+                region=message.properties.get(MSG_REGION), now_ms=self.client.clock.now_ms(), from_check=True,
+            )  # fmt: skip
         outcome = _OUTCOMES.get(state)
         if outcome is None:
             return

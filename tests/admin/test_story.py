@@ -11,9 +11,11 @@ from rocketmq_sdk.client.trace import MAX_MESSAGE, MAX_WAITING, TraceDispatcher
 from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError
+from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.trail import Station
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.trace import ConsumeResult, MessageType, Published
 from support.consuming import until
 
@@ -84,6 +86,29 @@ async def test_kinds_of_sends(autojump_clock: MockClock) -> None:
                 (published,) = (await admin.messages.story(message_id)).published
                 assert published.message_id == batch.message_id
             assert (await admin.messages.story(big.message_id)).published[0].body_length < 10_000
+
+
+async def test_transactions(autojump_clock: MockClock) -> None:
+    async def checker(_message: object) -> TransactionState:
+        return TransactionState.ROLLBACK
+
+    with trio.fail_after(LIMIT):
+        async with EmbeddedBroker(transaction_time_out=2000, transaction_check_interval=2000) as broker, Admin(namesrv=broker) as admin:
+            async with TransactionProducer("shop", namesrv=broker, checker=checker, enable_trace=True) as producer:
+                await producer.create_topic("orders")
+                async with producer.transaction(Message("orders", b"kept", keys=["42"], tags="paid")) as kept:
+                    pass
+                async with producer.transaction(Message("orders", b"open")) as left:
+                    left.unknown()
+                await trio.sleep(60)
+            story = await admin.messages.story(kept.message_id)
+            assert story.published[0].message_type is MessageType.TRANSACTION_HALF
+            (ended,) = story.transactions
+            assert (ended.state, ended.tags, ended.keys, ended.from_check) == ("COMMIT_MESSAGE", "paid", "42", False)
+            assert ended.transaction_id == kept.transaction_id
+            assert [step.station for step in story.trail] == [Station.PREPARED, Station.TOPIC]
+            states = [(each.state, each.from_check) for each in (await admin.messages.story(left.message_id)).transactions]
+            assert states == [("UNKNOW", False), ("ROLLBACK_MESSAGE", True)]
 
 
 async def test_a_broker_that_wants_no_traces_gets_none(autojump_clock: MockClock) -> None:
