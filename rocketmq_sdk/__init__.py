@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.admin.client import Admin
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.broker_embedded.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig
+    from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
+    from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
     from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
     from rocketmq_sdk.consumer.pull_consumer import PullConsumer
     from rocketmq_sdk.consumer.push import PushConsumer
-    from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+    from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
+    from rocketmq_sdk.consumer.simple import SimpleConsumer
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics, QueueStatistics, SimpleStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
         BusyError,
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
         NotPermittedError,
         NotSupportedError,
         ProtocolError,
+        ReceiptHandleError,
         RemoteProtocolError,
         RequestTimeoutError,
         RocketMQError,
@@ -54,17 +59,20 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
     )
-    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus
+    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus, TransactionState
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
+    from rocketmq_sdk.model.trail import MessageTrail
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
+    from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer, TransactionResult
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "admin.client": ("Admin",),
     "broker_embedded.broker": ("EmbeddedBroker",),
     "broker_embedded.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
@@ -74,13 +82,16 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.assign.by_config": ("ByConfig",),
     "consumer.assign.consistent_hash": ("ConsistentHash",),
     "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
-    "consumer.config": ("LitePullConfig", "PushConfig"),
+    "consumer.config": ("LitePullConfig", "PushConfig", "SimpleConfig"),
     "consumer.lite_pull": ("LitePullConsumer",),
     "consumer.lite_pull_member": ("AssignmentChange",),
+    "consumer.health": ("ConsumerHealth",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
     "consumer.pull_consumer": ("PullConsumer",),
     "consumer.push": ("PushConsumer",),
-    "consumer.statistics": ("ConsumerStatistics",),
+    "consumer.receipt": ("PoppedMessage", "Receipt"),
+    "consumer.simple": ("SimpleConsumer",),
+    "consumer.statistics": ("ConsumerStatistics", "QueueStatistics", "SimpleStatistics"),
     "errors": (
         "BrokerError",
         "BusyError",
@@ -98,6 +109,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "NotPermittedError",
         "NotSupportedError",
         "ProtocolError",
+        "ReceiptHandleError",
         "RemoteProtocolError",
         "RequestTimeoutError",
         "RocketMQError",
@@ -112,19 +124,22 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
     ),
-    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus"),
+    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus", "TransactionState"),
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
+    "model.trail": ("MessageTrail",),
     "producer.config": ("ProducerConfig",),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
     "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
+    "producer.transaction": ("Transaction", "TransactionProducer", "TransactionResult"),
     "protocol.flags": ("HeaderEncoding",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Admin",
     "AssignmentChange",
     "Average",
     "AverageByCircle",
@@ -142,6 +157,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeLater",
+    "ConsumerHealth",
     "ConsumerStatistics",
     "EmbeddedBroker",
     "ExpressionType",
@@ -159,9 +175,11 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
+    "MessageTrail",
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",
+    "PoppedMessage",
     "Producer",
     "ProducerConfig",
     "ProtocolError",
@@ -170,6 +188,9 @@ __all__ = [
     "PullStatus",
     "PushConfig",
     "PushConsumer",
+    "QueueStatistics",
+    "Receipt",
+    "ReceiptHandleError",
     "ReceivedMessage",
     "RejectMessage",
     "RemoteProtocolError",
@@ -182,6 +203,9 @@ __all__ = [
     "SendStatus",
     "SendTimeout",
     "ServiceNotAvailableError",
+    "SimpleConfig",
+    "SimpleConsumer",
+    "SimpleStatistics",
     "StoreConfig",
     "StoreCorruptError",
     "StoreError",
@@ -190,6 +214,10 @@ __all__ = [
     "SubscriptionError",
     "TooManyRequestsError",
     "TopicNotFoundError",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "select_by_hash",
     "select_by_key",
     "select_by_random",

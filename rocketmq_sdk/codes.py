@@ -257,8 +257,8 @@ class LanguageCode(IntEnum):
     NODE_JS = 13
 
 
-CLIENT_VERSION: Final = 479
-"""The version ordinal that this package reports: V5_3_3, the level of behaviour that is built."""
+CLIENT_VERSION: Final = 493
+"""The version ordinal that this package reports: V5_4_0, the level of behaviour that is built."""
 
 VERSION_STANDARD_JSON: Final = 401
 """V4_9_4: from here on peers read strict JSON in route answers (`ClientRequestProcessor`)."""

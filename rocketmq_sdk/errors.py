@@ -150,6 +150,10 @@ class NotFoundError(BrokerError):
     """Nothing is stored under what was asked for (22, 208)."""
 
 
+class ReceiptHandleError(RocketMQError):
+    """A receipt handle is expired, replaced or used: the message is not this consumer's any more. Nothing was sent for it."""
+
+
 class ProtocolError(RocketMQError):
     """Bytes or commands that break the protocol. Only its two branches are raised."""
 

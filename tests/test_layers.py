@@ -42,13 +42,15 @@ ORDERS = {
     "client": [["config", "callbacks", "retry", "identity"], ["api"], ["routes", "brokers", "name_servers"], ["heartbeat"], ["runtime"]],
     "producer": [
         ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
+        ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks"],
-        ["process_queue", "config", "start_offset", "arguments", "queue_facts"], ["workers"], ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance"], ["chosen_queues"], ["membership"], ["member", "lite_pull_member"],
-        ["push", "lite_pull", "pull_consumer"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health"],
+        ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
+        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report"], ["membership"],
+        ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
+    "admin": [["story"], ["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip
 WITHOUT_TRIO = {"0a", "1", "2"}

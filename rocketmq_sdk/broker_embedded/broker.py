@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings
+from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings, vip_dispatcher
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
-from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
 from rocketmq_sdk.broker_embedded.services.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.broker_embedded.services.replication import open_ha_listeners, wants_port
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
@@ -47,6 +47,7 @@ ABANDON_TIMEOUT: Final = 2.0
 _NO_LIMIT: Final = (1 << 31) - 1
 _LOCAL_HOST: Final = "127.0.0.1"
 _DEFAULT_PORT: Final = 10911
+VIP_DISTANCE: Final = 2
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
@@ -98,16 +99,25 @@ class EmbeddedBroker(RunsOnce):
         self._host = _LOCAL_HOST
         self._port: int | None = None
         self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
+        self.on_recovery: Callable[[int, int], None] | None = None
+        """Told, from another thread, how many bytes of how many of the log a long start has read; to be set before the block is entered."""
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
         self.namesrv_address: str | None = None
         """`host:port` of the name server on TCP; None without `namesrv_listen`."""
+        self.ha_address: str | None = None
+        """`host:port` for slaves; None where this broker has none (see `haListenPort`)."""
+        self._ha_port = 0
+        self._ha_listeners: list[trio.SocketListener] = []
+        self._vip_listeners: list[trio.SocketListener] = []
         self.context: BrokerContext
         """Managers, services and store, while the broker is open."""
         self.namesrv: NameServer
         """The name server, while the broker is open."""
         self.server: RemotingServer
         """The broker's ends of all connections, while it is open."""
+        self.vip_server: RemotingServer
+        """The same for the VIP port."""
         self.namesrv_server: RemotingServer
         """The name server's ends of all connections, while it is open."""
 
@@ -161,9 +171,14 @@ class EmbeddedBroker(RunsOnce):
             stack.callback(self._forget_run)
             listeners = await self._open_listeners(stack)
             packed = pack_host(*split_address(self._own_address()))
-            store = await stack.enter_async_context(MessageStore(self._store_config(), self._files(), self._clock, packed))
+            store = MessageStore(self._store_config(), self._files(), self._clock, packed)
+            store.on_recovery = self.on_recovery
+            await stack.enter_async_context(store)
             caller = await self._open_caller(stack)
             self._make_parts(store, packed, caller)
+            await store.files.run(self.context.transactions.load)
+            # A power cut can leave offsets behind the ends of their queues; new half messages must not come to lie below them.
+            await self._housekeeping.persist_offsets()
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
                 limit, problems = ABANDON_TIMEOUT, list[Exception]()
@@ -212,11 +227,26 @@ class EmbeddedBroker(RunsOnce):
                 else:
                     self.namesrv_address = address
             opened.append(listeners)
+        await self._open_more_listeners(stack)
         return opened
 
+    async def _open_more_listeners(self, stack: AsyncExitStack) -> None:
+        """The ports beside the broker's own: for slaves, and the one two below for requests that must not wait behind others (VIP)."""
+        if self._listen is None or self._port is None:
+            return
+        if wants_port(self.config):
+            self._ha_listeners, self._ha_port = await open_ha_listeners(self._listen[0], self.config.ha_listen_port, self._port, self._listen[1])
+            stack.callback(_close_all, self._ha_listeners)
+        try:
+            self._vip_listeners, _port = await open_tcp_listeners(self._listen[0], self._port - VIP_DISTANCE)
+        except ConfigurationError as error:
+            logger.info("there is no VIP port: %s", error)
+        else:
+            stack.callback(_close_all, self._vip_listeners)
+
     async def _open_caller(self, stack: AsyncExitStack) -> RemotingClient | None:
-        """What carries calls to name servers elsewhere."""
-        if not self.config.namesrv_addr:
+        """What carries calls to name servers elsewhere, and of a slave to its master."""
+        if not self.config.namesrv_addr and not self.config.is_slave:
             return None
         return await stack.enter_async_context(RemotingClient.open(TcpChannelSource(), Dispatcher()))
 
@@ -234,34 +264,43 @@ class EmbeddedBroker(RunsOnce):
         )
         self.context.topics.on_change = self._registration.topic_changed
         self.context.registered = self._registration.waiting
+        self._registration.on_master = self.context.replication.found_master
         self._housekeeping = Housekeeping(self.context)
         # In memory there is no write to join.
         turn = store if store.files.write_through else None
         self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn)
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
-        pop = self.context.pop
-        self.context.topic_queues = TopicQueues(self._live, self._clock, self.namesrv.table.route, caller)
-        store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival, self.context.timers.on_arrival]
-        store.arrivals += [pop.waiting.on_arrival, pop.notifications.on_arrival, pop.revive.on_arrival]
+        self.vip_server = RemotingServer(vip_dispatcher(self._dispatcher), on_close=self._channel_closed, tls=self._tls, turn=turn)
+        if self.config.is_slave:
+            assert caller is not None
+            store.arrivals += [self.context.replication.follow(self.context, caller).on_arrival, self.context.held_pulls.on_arrival]
+        else:
+            store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival, self.context.timers.on_arrival]
 
     def _identity(self) -> BrokerIdentity:
         config = self.config
         host = config.broker_ip2 or split_address(self._own_address())[0]
         return BrokerIdentity(
-            config.broker_cluster_name, config.broker_name, config.broker_id, self._own_address(), join_address(host, config.ha_listen_port)
+            config.broker_cluster_name, config.broker_name, config.broker_id, self._own_address(), join_address(host, self._ha_port_told())
         )
+
+    def _ha_port_told(self) -> int:
+        """The port for slaves; where there is none the one that Apache's broker would have."""
+        return self._ha_port or self.config.ha_listen_port or (self._port or _DEFAULT_PORT) + 1
 
     async def _start(self, nursery: trio.Nursery, listeners: "list[list[trio.SocketListener]]") -> None:
         self._registration.register_own()
         context = self.context
-        services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-            ("long polling", context.held_pulls.run),
+        # What writes messages of its own is a master's; a slave gets them with its master's log.
+        of_masters: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("schedule service", context.schedule.run),
             ("timer service", context.timers.run),
-            ("pop polling", context.pop.waiting.run),
-            ("notifications of pop", context.pop.notifications.run),
-            ("pop buffer", context.pop.buffer.run),
-            ("revival of popped messages", context.pop.revive.run),
+            ("check of transactions", context.transaction_checks.run),
+        ]
+        of_role = [("replication", context.replication.run)] if self.config.is_slave else of_masters
+        services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+            ("long polling", context.held_pulls.run),
+            *of_role,
             ("housekeeping", self._housekeeping.run),
             ("name server", self.namesrv.run),
             ("registration", self._registration.run),
@@ -271,6 +310,11 @@ class EmbeddedBroker(RunsOnce):
         for server, listening in zip((self.server, self.namesrv_server), listeners, strict=True):
             if listening:
                 await nursery.start(self._accept, server, listening)
+        if self._vip_listeners:
+            await nursery.start(self._accept, self.vip_server, self._vip_listeners)
+        if self._ha_listeners:
+            await nursery.start(context.replication.serve, self._ha_listeners)
+            self.ha_address = join_address(self._host, self._ha_port)
 
     async def _accept(
         self, server: RemotingServer, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -287,15 +331,17 @@ class EmbeddedBroker(RunsOnce):
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
         context = self.context
-        persist = (context.offsets.persist, context.schedule.persist, context.filters.persist, context.timers.persist, context.pop.order.persist)
+        persist = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist)
+        if not self.config.is_slave:
+            persist = (*persist, context.timers.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self._release_held,
-            context.pop.close,
             self.context.timers.close,
             *persist,
             self._registration.unregister,
             self._stop_accepting,
             self.server.aclose,
+            self.vip_server.aclose,
             self.namesrv_server.aclose,
             *persist,
         )
@@ -308,7 +354,6 @@ class EmbeddedBroker(RunsOnce):
 
     async def _release_held(self) -> None:
         self.context.held_pulls.release_all()
-        self.context.pop.release()
 
     async def _stop_accepting(self) -> None:
         for scope, _ended in self._accepting:
@@ -318,8 +363,7 @@ class EmbeddedBroker(RunsOnce):
 
     def _channel_closed(self, channel: "Channel") -> None:
         """Each table forgets the channel, whatever happens in the others."""
-        pop = self.context.pop
-        for table in (self.context.held_pulls, pop.waiting, pop.notifications, self.context.consumers, self.context.producers):
+        for table in (self.context.held_pulls, self.context.consumers, self.context.producers):
             try:
                 table.channel_closed(channel)
             except Exception:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
@@ -17,33 +17,34 @@ from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
 from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
 from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
 from rocketmq_sdk.broker_embedded.processors import (
     BrokerContext,
-    ack,
     admin,
-    assignment,
-    change_invisible,
     client,
     lock,
-    notification,
     offsets,
-    pop,
     pull,
+    query,
+    recall,
+    roles,
     send,
     send_back,
+    transaction,
 )
 from rocketmq_sdk.broker_embedded.put import PutPipeline
 from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
 from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
-from rocketmq_sdk.broker_embedded.services.pop_polling import PopHolder
-from rocketmq_sdk.broker_embedded.services.pop_service import PopService
+from rocketmq_sdk.broker_embedded.services.replication import Replication
 from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
 from rocketmq_sdk.broker_embedded.services.timers import TimerService
+from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
 from rocketmq_sdk.broker_embedded.settings import settings_of
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.timer import metrics as timer_metrics
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
@@ -81,7 +82,9 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
         else:
             values[attribute] = value
     resolved, _warnings = resolved.with_settings(texts)
-    return resolved.with_options(values) if values else resolved
+    resolved = resolved.with_options(values) if values else resolved
+    resolved.check_role()
+    return resolved
 
 
 def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", store_host: bytes, address: Callable[[], str]) -> BrokerContext:
@@ -94,6 +97,7 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.clock, context.config, context.store, context.store_host, context.address = clock, config, store, store_host, address
     context.boot_ms = clock.now_ms()
     context.registered = lambda: None
+    context.replication = Replication(current, store, clock)
     context.topics = TopicManager(ConfigFile(store.files, "topics.json"), config, clock)
     store.ask_for_batch_topics(context.topics.has_batch_queues)
     context.groups = GroupManager(ConfigFile(store.files, "subscriptionGroup.json"), config, clock)
@@ -101,6 +105,8 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
         ConfigFile(store.files, offsets_file.FILE_NAME), clock, version_step=current.consumer_offset_update_version_step
     )
     context.offsets.load()
+    if not store.started_clean:
+        context.offsets.limit(store.max_offset)
     context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
     bloom = BloomFilter(current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter)
     context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)
@@ -108,34 +114,51 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.consumers.group_left.append(context.filters.unregister)
     context.producers = ProducerManager(clock)
     context.locks = QueueLocks(clock)
+    config.on_change.append(lambda _before, now: store.configure_retention(now.store))
     context.stats = BrokerStats()
     levels = DelayLevels(current.store.message_delay_level)
     context.timers = TimerService(store, ConfigFile(store.files, timer_metrics.FILE_NAME), clock)
-    context.timers.load()
-    context.put = PutPipeline(store, config, levels, context.timers.timers, clock)
+    if not current.is_slave:
+        context.timers.load()
+    context.transactions = TransactionTable(store, context.offsets)
+    context.put = PutPipeline(store, config, levels, context.timers.timers, clock, context.transactions)
+    context.transaction_checks = TransactionCheckService(
+        store, context.transactions, config, context.producers, context.topics, clock, store_host
+    )
     context.schedule = ScheduleService(
         store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
     )
     context.schedule.load()
     context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic, context.timers.timers.metrics.forget]
     context.group_deleted = [context.stats.remove_group, context.filters.remove_group]
-    context.pop = PopService(context)
-    context.pop.load()
     return context
+
+
+NOT_VIP: Final = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+)
+"""What Apache's broker does not serve on its VIP port, so that those who wait do not fill it."""
+
+
+def vip_dispatcher(dispatcher: Dispatcher) -> Dispatcher:
+    """The handlers of the VIP port."""
+    return Dispatcher({code: handler for code, handler in dispatcher.handlers.items() if code not in NOT_VIP}, dispatcher.refused)
 
 
 def make_dispatcher(context: BrokerContext) -> Dispatcher:
     """The table of all handlers; completes the context by what holds pulls."""
     puller = pull.PullProcessor(context)
     context.held_pulls = PullHolder(context.clock, puller.rerun)
-    popper, notifier = pop.PopProcessor(context), notification.NotificationProcessor(context)
-    context.pop.waiting = PopHolder(context.clock, popper.rerun)
-    context.pop.notifications = PopHolder(context.clock, notifier.rerun, last_first=True)
     dispatcher = Dispatcher(refused=admin.REFUSED)
     dispatcher.handlers.update(admin.handlers(context))
     dispatcher.handlers.update(pull.handlers(puller))
-    dispatcher.handlers.update(pop.handlers(popper))
-    dispatcher.handlers.update(notification.handlers(notifier))
-    for module in (send, offsets, client, lock, send_back, ack, change_invisible, assignment):
+    for module in (send, query, offsets, client, lock, send_back, transaction, recall):
         dispatcher.handlers.update(module.handlers(context))
+    if context.config.current.is_slave:
+        dispatcher.handlers.update(roles.slave_handlers())
     return dispatcher

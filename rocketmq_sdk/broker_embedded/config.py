@@ -18,8 +18,8 @@ from rocketmq_sdk.broker_embedded.properties_file import read_properties, write_
 from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,11 @@ _READ_AT_THE_START: Final = frozenset(
         "brokerName",
         "brokerIP1",
         "brokerIP2",
+        "brokerId",
+        "brokerRole",
         "listenPort",
         "haListenPort",
+        "haMasterAddress",
         "namesrvAddr",
         "storePathRootDir",
         "defaultTopicQueueNums",
@@ -46,13 +49,24 @@ _READ_AT_THE_START: Final = frozenset(
         "delayOffsetUpdateVersionStep",
     }
 )
-_LIVE_IN_THE_STORE: Final = frozenset({"maxMessageSize"})
+_OF_RETENTION: Final = frozenset(
+    (
+        "cleanFileForciblyEnable",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "fileReservedTime",
+    )
+)
+_LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
 _FIXED_WHILE_RUNNING: Final = tuple(sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)))
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
 class BrokerRole(Enum):
-    """The place of a broker among those of its name; a lone master of either kind behaves the same."""
+    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves before it acknowledges, a SLAVE copies its master's log."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -88,12 +102,18 @@ class BrokerConfig:
     broker_cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
     broker_name: str = attrs.field(default="broker-a", validator=_name)
     broker_id: int = _integer(0)
-    """0, the master; another number is refused."""
+    """0 is the master; a slave has its own number from 1 on."""
     broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
     """The host in routes and message ids; None: the host that the asking client dialled."""
     broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
     listen_port: int = _integer(10911, 0, 65535)
-    ha_listen_port: int = _integer(10912, 0, 65535)
+    ha_listen_port: int = _integer(0, 0, 65535)
+    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port behind their own (any free one when their own
+    was chosen by the system) and other masters have none."""
+    ha_master_address: str | None = None
+    """Where a slave finds its master's port for slaves, as `host:port`; None: as the name server says."""
+    slave_read_enable: bool = False
+    """Whether consumers may read from a slave, and whether a master sends those there that read what is no longer in memory."""
     namesrv_addr: str | None = None
     """Name servers elsewhere to register at, separated by semicolons; the broker's own one is always told."""
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -116,6 +136,9 @@ class BrokerConfig:
     """On, unlike Apache's default, so that traces of clients have a home."""
     msg_trace_topic_name: str = attrs.field(default=TRACE_TOPIC, validator=_name)
     timer_wheel_enable: bool = True
+    recall_message_enable: bool = True
+    """Whether timers can be taken back; on, unlike Apache's default."""
+    allow_recall_when_broker_not_writeable: bool = True
     revive_queue_num: int = _integer(8, 1)
     enable_split_metadata: bool = True
     split_metadata_size: int = _integer(2000, 1)
@@ -141,28 +164,13 @@ class BrokerConfig:
     expect_consumer_num_use_filter: int = _integer(32, 1)
     start_accept_send_request_time_stamp: int = _integer(0)
 
-    # Pop
-    enable_pop_buffer_merge: bool = False
-    """Keep checkpoints of pops in memory for some seconds: much less is written, and after a kill the last pops come again."""
-    pop_ck_stay_buffer_time: int = _integer(10_000, 1)
-    pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
-    pop_ck_max_buffer_size: int = _integer(200_000)
-    pop_ck_offset_max_queue_size: int = _integer(20_000)
-    pop_polling_size: int = _integer(1024)
-    max_pop_polling_size: int = _integer(100_000)
-    pop_from_retry_probability: int = _integer(20, 0, 100)
-    pop_from_retry_probability_for_priority: int = _integer(0, 0, 100)
-    priority_order_asc: bool = True
-    init_pop_offset_by_check_msg_in_mem: bool = True
-    pop_response_return_actual_retry_topic: bool = False
-    enable_retry_topic_v2: bool = attrs.field(default=False, metadata={SETTING: "enableRetryTopicV2"})
-    retrieve_message_from_pop_retry_topic_v1: bool = attrs.field(default=True, metadata={SETTING: "retrieveMessageFromPopRetryTopicV1"})
-    use_separate_retry_queue: bool = False
-    skip_when_ck_re_put_reach_max_times: bool = attrs.field(default=False, metadata={SETTING: "skipWhenCKRePutReachMaxTimes"})
-    server_load_balancer_enable: bool = True
-    default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
-    default_pop_share_queue_num: int = _integer(-1, -1)
-    load_balance_poll_name_server_interval: int = _integer(30_000, 1)
+    # Transactions
+    transaction_time_out: int = _integer(6000)
+    """How old a half message is at its first check, unless it says so itself."""
+    transaction_check_interval: int = _integer(30_000, 1)
+    transaction_check_max: int = _integer(15, 0)
+    """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
+    reject_transaction_message: bool = False
 
     # Registration
     register_name_server_period: int = _integer(30_000, 1)
@@ -175,10 +183,8 @@ class BrokerConfig:
     """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG shows them."""
 
     def __attrs_post_init__(self) -> None:
-        if self.broker_role is BrokerRole.SLAVE:
-            raise ConfigurationError(f"brokerRole=SLAVE {REFUSALS['brokerRole'].reason}")
-        if self.broker_id != 0:
-            raise ConfigurationError(f"brokerId={self.broker_id} asks for a replica; a master's id is 0: leave it out")
+        if self.broker_id != 0 and not self.is_slave:
+            raise ConfigurationError(f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave brokerId out, as a master's is 0")
         parse_delay_levels(self.store.message_delay_level)
 
     @classmethod
@@ -240,6 +246,19 @@ class BrokerConfig:
         """All settings as a properties text."""
         return write_properties(self.export())
 
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    def check_role(self) -> None:
+        """Raises `ConfigurationError` when the settings of replication contradict each other."""
+        self.store.check_replicas()
+        if self.is_slave and self.broker_id == 0:
+            raise ConfigurationError("brokerRole=SLAVE needs a brokerId of its own above 0; 0 is that of the master")
+        if self.ha_master_address is not None:
+            split_address(self.ha_master_address)
+
     def delay_levels(self) -> tuple[int, ...]:
         """The waiting time of each delay level in milliseconds; level 1 is the first."""
         return parse_delay_levels(self.store.message_delay_level)
@@ -272,7 +291,7 @@ class LiveConfig:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
         Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what is read only at the start, the store's settings
-        but `maxMessageSize` among it.
+        but `maxMessageSize` and those of retention among it.
         """
         before = self.current
         changed, warnings = before.with_settings(texts)

@@ -120,10 +120,6 @@ def _not_json(text: str) -> bool:
     return text.strip().upper() not in ("V1", "")
 
 
-def _slave(text: str) -> bool:
-    return text.strip() == "SLAVE"
-
-
 def _anything(text: str) -> bool:
     return bool(text.strip())
 
@@ -143,7 +139,7 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "rocksdbCQDoubleWriteEnable": Refusal(_true, _ROCKSDB),
     "enableControllerMode": Refusal(_true, _CONTROLLER),
     "enableDLegerCommitLog": Refusal(_true, _CONTROLLER),
-    "brokerRole": Refusal(_slave, "asks for a replica; this broker is a master: use ASYNC_MASTER, or Apache's broker as the replica"),
+    "enableSlaveActingMaster": Refusal(_true, "asks for slaves that act as masters; here a slave becomes the master by a start with another role"),
     "enableLmq": Refusal(_true, _LIGHT_QUEUES),
     "enableMultiDispatch": Refusal(_true, _LIGHT_QUEUES),
     "isBrokerContainer": Refusal(_true, _CONTAINER),

@@ -1,13 +1,14 @@
 """What happens to a message between the processors and the log (`HookUtils`, `SendMessageProcessor.handlePutMessageResult`).
 
 Checks of size and of the store's state, then delays: a message with the property DELAY goes to the queue of its level in the schedule topic, one
-with a time of delivery to the timer topic, and both carry where they wanted to go. Transactions have a service of their own, which this broker does
-not run yet; their messages are refused, because to store them as ordinary ones would deliver them at once.
+with a time of delivery to the timer topic, and both carry where they wanted to go. A transactional one goes to the half topic; its delay begins with
+its commit.
 """
 
 import random
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.half_messages import make_half
 from rocketmq_sdk.broker_embedded.store.timer.messages import IllegalTimerError, deliver_time, is_deletion, redirect_to_timer, slot_time_of
 from rocketmq_sdk.broker_embedded.store.types import PutResult, PutStatus
 from rocketmq_sdk.codes import ResponseCode
@@ -29,13 +30,13 @@ from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.config import LiveConfig
+    from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
     from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.timer.timer_store import TimerStore
     from rocketmq_sdk.broker_embedded.store.types import MessageToStore
     from rocketmq_sdk.clock import Clock
 
-TRANSACTION_MISSING: Final = "this broker has no transaction service yet: sending transaction message is forbidden"
 TIMER_ILLEGAL: Final = (
     "timer message illegal, the delay time should not be bigger than the max delay %dms; "
     "or if set del msg, the delay time should be bigger than the current time"
@@ -65,10 +66,19 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
 class PutPipeline:
     """Puts messages into the store as Apache's hooks would have them."""
 
-    __slots__ = ("_clock", "_config", "_levels", "_put", "_put_batch", "_timers", "store")
+    __slots__ = ("_clock", "_config", "_levels", "_put", "_put_batch", "_timers", "_transactions", "store")
 
-    def __init__(self, store: "MessageStore", config: "LiveConfig", levels: "DelayLevels", timers: "TimerStore", clock: "Clock") -> None:
+    def __init__(
+        self,
+        store: "MessageStore",
+        config: "LiveConfig",
+        levels: "DelayLevels",
+        timers: "TimerStore",
+        clock: "Clock",
+        transactions: "TransactionTable",
+    ) -> None:
         self.store = store
+        self._transactions = transactions
         self._put = store.put
         self._put_batch = store.put_batch
         self._config = config
@@ -78,6 +88,10 @@ class PutPipeline:
 
     def put(self, message: "MessageToStore") -> PutResult:
         """Store a message, in the schedule topic when it has a delay level, in the timer topic when it has a moment that is to come."""
+        return self.prepare(message) or self._put(message)
+
+    def prepare(self, message: "MessageToStore") -> PutResult | None:
+        """Everything of `put` but the append; a result only when the message can not be stored."""
         if len(message.topic) > MAX_TOPIC_LENGTH and (len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if len(message.body) > self._config.current.store.max_message_size:
@@ -87,7 +101,17 @@ class PutPipeline:
             refused = self._delay(message)
             if refused is not None:
                 return PutResult(refused)
-        return self._put(message)
+        return None
+
+    def put_half(self, message: "MessageToStore") -> PutResult:
+        """Store a transactional message in the half topic. A delay that it asks for begins with its commit."""
+        if len(message.topic) > MAX_TOPIC_LENGTH or len(message.body) > self._config.current.store.max_message_size:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        make_half(message)
+        result = self._put(message)
+        if result.ok:
+            self._transactions.added(message.properties, message.body, result)
+        return result
 
     def put_inner_batch(self, message: "MessageToStore") -> PutResult:
         """Store a batch as one record of a topic with batch consume queues.

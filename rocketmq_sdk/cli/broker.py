@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.config import BrokerConfig
+from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
 
 
@@ -36,11 +37,15 @@ def _properties(options: argparse.Namespace) -> str:
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         listen = options.listen or f"0.0.0.0:{config.listen_port}"
-        async with EmbeddedBroker(options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config) as broker:
-            print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
-            async for number in signals:
-                print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
-                break
+        broker = EmbeddedBroker(options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config)
+        with LateProgress("bytes of log recovered") as bar:
+            broker.on_recovery = bar
+            async with broker:
+                bar.close()
+                print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
+                async for number in signals:
+                    print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                    break
 
 
 def run_broker(options: argparse.Namespace) -> int:

@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Self
 
 Advance = Callable[[int], None]
 
@@ -24,6 +25,31 @@ def progress(title: str, total: int) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+class LateProgress:
+    """A progress bar that appears with the first news, because most starts have none to tell. May be told from any thread."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._stack = ExitStack()
+        self._advance: Advance | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        if self._advance is None:
+            self._advance = self._stack.enter_context(progress(self._title, total))
+        self._advance(done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away; a second time does nothing."""
+        self._stack.close()
 
 
 def _plain(title: str, total: int) -> Advance:

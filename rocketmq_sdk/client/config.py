@@ -12,6 +12,7 @@ import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
+from rocketmq_sdk.names import TRACE_TOPIC, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.source import ChannelSource
 
@@ -38,6 +39,9 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout: "float | timedelta"
     header_encoding: HeaderEncoding | str
     tls: ssl.SSLContext | None
+    enable_trace: bool
+    trace_topic: str
+    trace_msg_batch_num: int
 
 
 def to_seconds(value: "float | timedelta") -> float:
@@ -77,6 +81,16 @@ def _check_ip(_instance: object, _field: object, value: str | None) -> None:
         pack_host(value, 0)
 
 
+def _check_topic(_instance: object, _field: object, value: str) -> None:
+    if problem := topic_problem(value):
+        raise ConfigurationError(f"trace_topic is {value!r}: {problem}")
+
+
+def _check_batch(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 1")
+
+
 def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) -> None:
     if value is not None and not isinstance(value, ssl.SSLContext):
         raise ConfigurationError(f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()")
@@ -89,6 +103,8 @@ class ClientConfig:
     `client_ip` is the address that client id and message ids carry (None: found out). `instance_name` None makes each client an instance of its own;
     with a name, clients of one host and name count as the same member. `poll_name_server_interval` is the route refresh, `api_timeout` bounds calls
     that are not messages. `header_encoding` is how requests are written; peers answer alike. `tls` switches TLS on for TCP connections.
+    With `enable_trace` producers and push consumers tell of what they send and consume in `trace_topic`; `trace_msg_batch_num` of their events, at
+    most 20, go into one message.
     """
 
     client_ip: str | None = attrs.field(default=None, validator=_check_ip)
@@ -101,6 +117,9 @@ class ClientConfig:
     connect_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     header_encoding: HeaderEncoding = attrs.field(default=HeaderEncoding.JSON, converter=header_encoding_of)
     tls: ssl.SSLContext | None = attrs.field(default=None, validator=_check_tls)
+    enable_trace: bool = False
+    trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=_check_topic)
+    trace_msg_batch_num: int = attrs.field(default=10, validator=_check_batch)
 
 
 CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))

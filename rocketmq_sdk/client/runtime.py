@@ -17,6 +17,7 @@ from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientConfig, ClientOptio
 from rocketmq_sdk.client.heartbeat import Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
@@ -203,6 +204,11 @@ class Client(RunsOnce):
 
     # --- calls
 
+    @property
+    def name_server_text(self) -> str:
+        """The name servers as one text; empty where an in-process broker is its own."""
+        return ";".join(self._addresses)
+
     async def call_name_server(self, command: "Command", timeout: float | None = None) -> "Command":
         """Ask a name server: the chosen one, the others when it fails. Raises `ConnectError` or `RequestTimeoutError` when none answers."""
         if self._name_servers is None:
@@ -227,6 +233,11 @@ class Client(RunsOnce):
         if channel is None:
             channel = await self.remoting.channel(address, self.config.api_timeout if timeout is None else timeout)
         channel.send_oneway(command)
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return MessageQueries(self)
 
     def _known_address(self, broker_name: str, broker_id: int) -> str:
         address = self.brokers.address(broker_name, broker_id)

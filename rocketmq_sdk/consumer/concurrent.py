@@ -106,7 +106,10 @@ class ConcurrentService(ListenerService):
                     await trio.lowlevel.checkpoint()
                 for message in messages:
                     process_queue.finish(message)
-                    self.consumed += 1
+                counters = process_queue.counters
+                assert counters is not None
+                counters.consumed += len(messages)
+                counters.consume_seconds += now() - started
             worker.started = NOT_RUNNING
             worker.process_queue = None
 
@@ -133,7 +136,7 @@ class ConcurrentService(ListenerService):
             for message in messages:
                 if id(message) not in kept:
                     process_queue.finish(message)
-                    self.consumed += 1
+            self.counters_of(process_queue.queue.topic).consumed += len(messages) - len(failed)
         worker.messages = ()
         await self._return(process_queue, failed, delay_level)
 
@@ -143,8 +146,8 @@ class ConcurrentService(ListenerService):
         return "to be consumed again later"
 
     async def _return(self, process_queue: "ProcessQueue", messages: "Sequence[ReceivedMessage]", delay_level: int) -> None:
+        self.counters_of(process_queue.queue.topic).failed += len(messages)
         for message in messages:
-            self.failed += 1
             if await self._give_back(message, delay_level):
                 process_queue.finish(message)
             else:

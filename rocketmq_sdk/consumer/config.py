@@ -3,6 +3,7 @@
 Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in Python's spelling; durations are seconds and sizes are bytes.
 """
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.consumer.flow_control import FlowLimits
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.message import epoch_milliseconds
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class PushOptions(QueueOptions, total=False):
     consume_timeout: "float | timedelta"
     post_subscription_when_pull: bool
     persist_consumer_offset_interval: "float | timedelta"
+    message_model: MessageModel
+    local_offset_store_dir: "str | os.PathLike[str] | None"
 
 
 class LitePullOptions(QueueOptions, total=False):
@@ -65,6 +68,19 @@ class LitePullOptions(QueueOptions, total=False):
     auto_commit: bool
     auto_commit_interval: "float | timedelta"
     poll_timeout: "float | timedelta"
+
+
+class SimpleOptions(ClientOptions, total=False):
+    """Keyword form of `SimpleConfig`, and the settings of the client that a consumer opens for itself."""
+
+    await_duration: "float | timedelta"
+    invisible_duration: "float | timedelta"
+    min_invisible_duration: "float | timedelta"
+    max_invisible_duration: "float | timedelta"
+    max_reconsume_times: int
+    consume_from: ConsumeFrom
+    fifo: bool
+    processing_limit: "float | timedelta"
 
 
 def _between(low: int, high: int, special: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
@@ -86,6 +102,16 @@ def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: flo
 def _boolean(_instance: object, field: "attrs.Attribute[bool]", value: bool) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+
+
+def _model(_instance: object, field: "attrs.Attribute[MessageModel]", value: MessageModel) -> None:
+    if not isinstance(value, MessageModel):
+        raise ConfigurationError(f"{field.name} is {value!r}; give a member of MessageModel")
+
+
+def _directory(_instance: object, field: "attrs.Attribute[object]", value: object) -> None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
 
 
 def _suspension(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
@@ -157,7 +183,8 @@ class PushConfig(QueueConfig):
     time. `orderly` keeps the order of each queue: one call at a time for it, and after a failure the queue rests for
     `suspend_current_queue_time` (10 ms to 30 s) and the same message comes again. `max_reconsume_times` is how often a message is delivered again
     before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
-    clients). `consume_timeout` bounds one call of the listener, not with `orderly`.
+    clients). `consume_timeout` bounds one call of the listener, not with `orderly`. With `message_model` BROADCASTING every member gets every message
+    once: offsets are kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not delivered again.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
@@ -167,6 +194,13 @@ class PushConfig(QueueConfig):
     orderly: bool = attrs.field(default=False, validator=_boolean)
     suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
     persist_consumer_offset_interval: float = _duration(5.0)
+    message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
+    local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(default=None, validator=_directory)
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model is MessageModel.BROADCASTING
 
     def most_retries(self, of_group: int | None) -> int:
         """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
@@ -199,5 +233,51 @@ class LitePullConfig(QueueConfig):
     pull_suspend: float = _duration(20.0)
 
 
+@attrs.frozen(kw_only=True)
+class SimpleConfig:
+    """How a simple consumer behaves.
+
+    `await_duration` is how long a receive waits for messages, `invisible_duration` how long nobody else gets what it gave, when it is not told.
+    Durations must lie between `min_invisible_duration` and `max_invisible_duration`; a change may also be below the least one. `max_reconsume_times`
+    is how often a message is delivered again before it goes to the dead letter topic (-1: what the broker has for the group, 16 until that is known).
+    `consume_from` says where a group begins in a queue that it has no position in: at its first message or, for anything else, where Apache's proxy
+    begins (the last message, or the first while the queue is young). With `fifo` messages of a queue come in order: the next ones only when the ones
+    before are acknowledged. `processing_limit` is how long `processing` goes on extending an invisible duration.
+    """
+
+    await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=_not_negative)
+    invisible_duration: float = _duration(30.0)
+    min_invisible_duration: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
+    max_invisible_duration: float = _duration(12 * 3600.0)
+    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, ENDLESS, special=-1))
+    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
+    fifo: bool = False
+    processing_limit: float = _duration(3 * 3600.0)
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_invisible_duration < self.min_invisible_duration:
+            raise ConfigurationError(
+                f"max_invisible_duration is {self.max_invisible_duration} s; "
+                f"it must not be below min_invisible_duration, {self.min_invisible_duration} s"
+            )
+        self.invisible_ms(self.invisible_duration)
+
+    def invisible_ms(self, seconds: float, *, changing: bool = False) -> int:
+        """Milliseconds of an invisible duration. Raises `ConfigurationError` when it is out of the bounds."""
+        low = 0.0 if changing else self.min_invisible_duration
+        if not low <= seconds <= self.max_invisible_duration:
+            raise ConfigurationError(
+                f"an invisible duration of {seconds} s is out of bounds; it must be from {low} to {self.max_invisible_duration} s"
+            )
+        return round(seconds * 1000)
+
+    def most_retries(self, of_group: int | None) -> int:
+        """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
+        if self.max_reconsume_times != -1:
+            return self.max_reconsume_times
+        return DEFAULT_MAX_RECONSUME_TIMES if of_group is None else of_group
+
+
 PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))
 LITE_PULL_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init)
+SIMPLE_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(SimpleConfig))

@@ -8,9 +8,11 @@ from typing import Self, Unpack
 import trio
 
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
+from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.lite_pull_member import ChangeListener, LitePullMember
 from rocketmq_sdk.consumer.queue_facts import QueueFacts
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
@@ -108,6 +110,20 @@ class LitePullConsumer(QueueFacts, RunsOnce):
 
     # -- queues
 
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Share the queues of another topic too, or read a topic by another expression; returns when brokers have been told.
+
+        Only for a consumer with subscriptions. Raises `ConfigurationError`, a broker's error for an expression that it can not serve, `ClosedError`.
+        """
+        self._check_running()
+        self._member.check_shared()
+        await self._member.subscribe(topic, checked_expression(topic, expression))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; what was polled of it is committed once it is done. Raises `ClosedError`."""
+        self._check_running()
+        await self._member.unsubscribe(topic)
+
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues from now on; those that stay go on where they are, others begin at the group's committed offset.
 
@@ -181,6 +197,17 @@ class LitePullConsumer(QueueFacts, RunsOnce):
         else:
             await self._member.write(offsets)
 
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
+
     def statistics(self) -> ConsumerStatistics:
-        """What the consumer owns, holds and has handed out."""
+        """What the consumer owns, holds and has handed out (`consumed`), its lag and its rates."""
         return self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether messages come to who polls, and what stands in the way, in plain words. Asks nobody: it tells what the consumer knows."""
+        if not self._running:
+            return ConsumerHealth(False, ("it is not running: use it inside its `async with` block",))
+        return self._member.health()

@@ -16,8 +16,9 @@ from rocketmq_sdk.consumer.poll import PollService
 from rocketmq_sdk.consumer.polled_queue import PolledQueue
 from rocketmq_sdk.consumer.pull import PullContext
 from rocketmq_sdk.consumer.rebalance import Rebalancer
+from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
-from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.arguments import Expression
     from rocketmq_sdk.consumer.config import LitePullConfig
+    from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.rebalance import OwnedQueue
+    from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
@@ -86,12 +89,18 @@ class LitePullMember(QueueMembership):
         self._changes, self._told = trio.open_memory_channel[AssignmentChange](float("inf"))
         if on_change is not None:
             self._rebalancer.on_change = self._note_change
+        self._rates = Rates()
+        self._report = Report(
+            client, group, config, self._subscriptions, self._rebalancer, self.service, self._rates, now,
+            consume_type=ConsumeType.CONSUME_ACTIVELY, taker="that nobody has polled",
+        )  # fmt: skip
 
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         if self._on_change is not None:
             nursery.start_soon(self._tell_changes, self._on_change)
+        nursery.start_soon(self._rates.sample_forever, self.service.counters)
         await super()._begin(nursery)
 
     async def _finish(self, grace: float) -> None:
@@ -126,6 +135,11 @@ class LitePullMember(QueueMembership):
         )
 
     # -- queues
+
+    def check_shared(self) -> None:
+        """Raise `ConfigurationError` when the queues are chosen."""
+        if self._chosen is not None:
+            raise ConfigurationError("the consumer chooses its queues by assign(); only one that was made with subscriptions= can subscribe")
 
     async def assign(self, queues: "Collection[MessageQueue]") -> None:
         """Own exactly these queues; returns when the consumer owns them or knows that it can not yet."""
@@ -204,14 +218,16 @@ class LitePullMember(QueueMembership):
         if failure is not None:
             raise failure
 
+    # -- what is known of it
+
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""
-        caches = [owned.process_queue for owned in self._rebalancer.owned.values()]
-        return ConsumerStatistics(
-            queues=tuple(sorted(self._rebalancer.owned)),
-            cached_messages=sum(cache.message_count for cache in caches),
-            cached_bytes=sum(cache.byte_count for cache in caches),
-            in_flight=sum(cache.in_flight for cache in caches),
-            consumed=self.service.polled,
-            last_rebalance=self._rebalancer.last_round,
-        )
+        return self._report.statistics()
+
+    def health(self) -> "ConsumerHealth":
+        """Whether it is consuming, and if not, why."""
+        return self._report.health()
+
+    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo":
+        """The state of the consumer (307)."""
+        return self._report.running_info(stacks=stacks)

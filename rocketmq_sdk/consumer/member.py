@@ -1,37 +1,42 @@
-"""A push consumer between its start and its end: its parts, wired together."""
+"""A push consumer between its start and its end: its parts, wired together, and what users and brokers ask of it."""
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
-from rocketmq_sdk.client.api.groups import group_config
+from rocketmq_sdk.client.trace import TraceDispatcher
+from rocketmq_sdk.consumer.all_queues import AllQueues
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
-from rocketmq_sdk.consumer.membership import INTRODUCTION_PAUSE, QueueMembership
+from rocketmq_sdk.consumer.direct import consume_directly
+from rocketmq_sdk.consumer.membership import QueueMembership
+from rocketmq_sdk.consumer.offsets.local import LocalOffsets
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.orderly import OrderlyService
 from rocketmq_sdk.consumer.pull import PullContext
 from rocketmq_sdk.consumer.queue_locks import QueueLocks
 from rocketmq_sdk.consumer.rebalance import Rebalancer
+from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
-from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
+from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
-from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.model.enums import ConsumeType, MessageModel
+from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.client.callbacks import DirectConsumption
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.health import ConsumerHealth
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
-
-GROUP_INTERVAL: Final = 120.0
-"""Seconds between two looks at the group's settings."""
 
 
 class Member(QueueMembership):
@@ -51,74 +56,117 @@ class Member(QueueMembership):
     ) -> None:
         now = client.clock.now_ms()
         subscriptions = {topic: build_subscription(topic, *expression, sub_version=now) for topic, expression in wanted.items()}
-        subscriptions[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now)
+        if not config.broadcasting:
+            subscriptions[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now)
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
-        self._retries_of_group: int | None = None
         self._commit_interval = config.persist_consumer_offset_interval
-        send_back = SendBack(client, group, most_retries=self._most_retries)
-        self._service, orderly = _make_service(listener, group, config, send_back.give_back, self._most_retries)
-        offsets = RemoteOffsets(client, group)
+        give_back = self._forget_failure if config.broadcasting else SendBack(client, group, most_retries=self._most_retries).give_back
+        self._service, orderly = _make_service(listener, group, config, give_back, self._most_retries)
+        self._trace = TraceDispatcher(client, group, "CONSUME") if client.config.enable_trace else None
+        if self._trace is not None:
+            self._service.wrap_listener(ConsumeTrace(self._trace, client, group).around)
+        self._local = LocalOffsets(config.local_offset_store_dir, client.client_id, group) if config.broadcasting else None
+        offsets = self._local or RemoteOffsets(client, group)
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
-        context = PullContext(client, group, config, self._service, offsets, self._introduce_again)
+        context = PullContext(client, group, config, self._service, offsets, self._introduce_again, local_offsets=config.broadcasting)
         start_offsets = StartOffsets(client, offsets, config.consume_from, timestamp)
-        locks = QueueLocks(client, group) if orderly is not None else None
-        self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)
+        if config.broadcasting:
+            self._rebalancer: Rebalancer = AllQueues(context, self._subscriptions, start_offsets, orderly=orderly)
+        else:
+            locks = QueueLocks(client, group) if orderly is not None else None
+            self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)
+        self._rates = Rates()
+        self._report = Report(
+            client, group, config, self._subscriptions, self._rebalancer, self._service, self._rates, now,
+            orderly=config.orderly, concurrency=config.concurrency,
+        )  # fmt: skip
+
+    # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
+        if self._local is not None:
+            self._local.load()
         self._service.start(nursery)
-        nursery.start_soon(self._read_group_forever)
-        if self._config.orderly:
+        nursery.start_soon(self._rates.sample_forever, self._service.counters)
+        if self._trace is not None:
+            nursery.start_soon(self._trace.run)
+        if self._config.broadcasting:
+            nursery.start_soon(self._flush_forever)
+        else:
+            nursery.start_soon(self._read_group_forever)
+        if self._rebalancer.locks is not None:
             nursery.start_soon(self._rebalancer.keep_locks)
         await super()._begin(nursery)
+
+    async def _finish(self, grace: float) -> None:
+        await super()._finish(grace)
+        if self._trace is not None:
+            await self._trace.aclose()
+
+    async def _forget(self) -> None:
+        if self._local is not None:
+            self._local.flush()
+            self._local.release()
+        await super()._forget()
+
+    async def _flush_forever(self) -> None:
+        assert self._local is not None
+        while True:
+            await trio.sleep(self._config.persist_consumer_offset_interval)
+            self._local.flush()
 
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)
 
-    async def _read_group_forever(self) -> None:
-        """Keep up with how often the group may be delivered a message again, which an administrator may change."""
-        while True:
-            address = next(iter(self._client.brokers.all(masters_only=True)), None)
-            if address is not None:
-                try:
-                    config = await group_config(self._client, address, self._group)
-                except RocketMQError as error:
-                    logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
-                else:
-                    self._retries_of_group = config.retry_max_times
-            await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
+    async def _forget_failure(self, message: "ReceivedMessage", _delay_level: int) -> bool:
+        """Broadcasting: nobody else would have the message, and nobody delivers it again."""
+        logger.warning("group %s: message %s failed and is left out: broadcasting has no retries", self._group, message.message_id)
+        return True
 
-    def on_broker_connected(self, address: str) -> None:
-        """A broker is there, perhaps again: it may know neither the locks nor the member."""
-        self._rebalancer.renew_locks()
-        super().on_broker_connected(address)
+    # -- what users ask
 
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""
-        rebalancer, service = self._rebalancer, self._service
-        caches = [cache for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values()) for cache in owned.process_queues]
-        return ConsumerStatistics(
-            queues=tuple(sorted(rebalancer.owned)),
-            cached_messages=sum(cache.message_count for cache in caches),
-            cached_bytes=sum(cache.byte_count for cache in caches),
-            in_flight=sum(cache.in_flight for cache in caches),
-            waiting_for_retry=service.waiting_for_retry,
-            consumed=service.consumed,
-            failed=service.failed,
-            timed_out=service.timed_out,
-            last_rebalance=rebalancer.last_round,
-        )
+        return self._report.statistics()
+
+    def health(self) -> "ConsumerHealth":
+        """Whether it is consuming, and if not, why."""
+        return self._report.health()
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues."""
+        self._rebalancer.suspend()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._rebalancer.resume()
+
+    # -- what brokers ask
 
     def heartbeat_data(self) -> ConsumerData:
         """The consumer's entry in the heartbeat."""
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_PASSIVELY,
-            MessageModel.CLUSTERING,
+            self._config.message_model,
             self._config.consume_from,
             tuple(self._subscriptions.values()),
             self._client.config.unit_mode,
         )
+
+    def on_broker_connected(self, address: str) -> None:
+        """A broker is there, perhaps again: it may know neither the locks nor the member."""
+        self._rebalancer.renew_locks()
+        super().on_broker_connected(address)
+
+    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo":
+        """The state of the consumer (307)."""
+        return self._report.running_info(stacks=stacks)
+
+    def consume_directly(self, message: "ReceivedMessage", broker_name: str | None) -> "DirectConsumption":
+        """Have the listener take one message now (309)."""
+        return consume_directly(self._service, self._client.clock, message, broker_name, orderly=self._config.orderly)
 
 
 def _make_service(

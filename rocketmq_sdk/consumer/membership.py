@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
-from rocketmq_sdk.client.api.groups import check_client_config
+from rocketmq_sdk.client.api.groups import check_client_config, group_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.rebalance import Rebalancer
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -24,7 +26,10 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 DRAIN_GRACE: Final = 8.0
 CLOSE_NORMAL: Final = 10.0
 CLOSE_HURRIED: Final = 2.0
+ABANDON: Final = 1.0
 INTRODUCTION_PAUSE: Final = 1.0
+GROUP_INTERVAL: Final = 120.0
+"""Seconds between two looks at the group's settings."""
 FIRST_ROUND: Final = 3.0
 """Seconds that entering the block waits at most for the first queues."""
 
@@ -45,6 +50,7 @@ class Membership(ConsumerCallbacks):
         self._ended = trio.Event()
         self._grace = 0.0
         self._introduced = float("-inf")
+        self._retries_of_group: int | None = None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
@@ -103,9 +109,21 @@ class Membership(ConsumerCallbacks):
             await self._begin(nursery)
             self._scope.shield = True
             task_status.started()
-            await self._closing.wait()
-            await self._finish(self._grace)
+            try:
+                await self._closing.wait()
+                await self._finish(self._grace)
+            except BaseException:
+                # Something in the background has failed, or Ctrl-C has hit a listener: what is done is still committed.
+                with trio.move_on_after(ABANDON, shield=True):
+                    try:
+                        await self._abandon()
+                    except Exception:
+                        logger.exception("group %s: what was done could not be committed", self._group)
+                raise
             nursery.cancel_scope.cancel()
+
+    async def _abandon(self) -> None:
+        """Commit what is done when the consumer ends by a failure; its tasks are gone. The caller bounds the time."""
 
     async def _introduce(self) -> None:
         """Learn the routes, ask whether brokers can serve the subscriptions, and tell them who is here."""
@@ -120,16 +138,66 @@ class Membership(ConsumerCallbacks):
             except RocketMQError as error:
                 logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
                 return
-            if not subscription.is_tag_type and route.broker_datas:
-                address = self._client.broker_address(route.broker_datas[0].broker_name)
-                if address is not None:
-                    await check_client_config(self._client, address, self._group, subscription)
+            await self._check_subscription(subscription, route)
         await self._client.heartbeat_now()
+
+    async def _check_subscription(self, subscription: "SubscriptionData", route: "TopicRoute") -> None:
+        """Ask a broker whether it can serve a subscription that is no list of tags; raises its error when it can not."""
+        if not subscription.is_tag_type and route.broker_datas:
+            address = self._client.broker_address(route.broker_datas[0].broker_name)
+            if address is not None:
+                await check_client_config(self._client, address, self._group, subscription)
 
     async def _introduce_again(self) -> None:
         if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
             self._introduced = trio.current_time()
             await self._client.heartbeat_now()
+
+    async def _read_group_forever(self) -> None:
+        """Keep up with how often the group may be delivered a message again, which an administrator may change."""
+        while True:
+            address = next(iter(self._client.brokers.all(masters_only=True)), None)
+            if address is not None:
+                try:
+                    config = await group_config(self._client, address, self._group)
+                except RocketMQError as error:
+                    logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
+                else:
+                    self._retries_of_group = config.retry_max_times
+            await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
+
+    # -- subscriptions
+
+    async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
+        """Consume a topic too, or by another expression; returns when brokers have been told. Raises a broker's error for what it can not serve."""
+        known = self._subscriptions.get(topic)
+        # Brokers keep the newest, so two changes within a millisecond must differ.
+        version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
+        subscription = build_subscription(topic, *expression, sub_version=version)
+        if known is None:
+            self._client.routes.use(topic)
+        try:
+            await self._check_subscription(subscription, await self._client.route(topic))
+        except RouteError as error:
+            logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+        except BaseException:
+            if known is None:
+                self._client.routes.release(topic)
+            raise
+        self._subscriptions[topic] = subscription
+        await self._client.heartbeat_now()
+        self._subscription_changed(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; returns when brokers have been told. What was handed out is finished and committed."""
+        if self._subscriptions.pop(topic, None) is None:
+            return
+        self._client.routes.release(topic)
+        self._subscription_changed(topic)
+        await self._client.heartbeat_now()
+
+    def _subscription_changed(self, topic: str) -> None:
+        """A topic was subscribed to, by another expression, or given up."""
 
 
 class QueueMembership(Membership):
@@ -160,10 +228,22 @@ class QueueMembership(Membership):
             await self._rebalancer.run(nursery)
         self._balanced.set()
 
+    async def _abandon(self) -> None:
+        if self._commit_interval is not None:
+            await self._rebalancer.commit_all()
+
     async def _commit_forever(self, interval: float) -> None:
         while True:
             await trio.sleep(interval)
             await self._rebalancer.commit_all()
+
+    def _subscription_changed(self, topic: str) -> None:
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            for queue, owned in self._rebalancer.owned.items():
+                if queue.topic == topic:
+                    owned.puller.resubscribe(subscription)
+        self._rebalancer.wake()
 
     # -- what the client and brokers ask
 

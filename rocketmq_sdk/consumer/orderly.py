@@ -118,7 +118,10 @@ class OrderlyService(ListenerService):
                     await trio.lowlevel.checkpoint()
                 for message in messages:
                     process_queue.finish(message)
-                self.consumed += len(messages)
+                counters = process_queue.counters
+                assert counters is not None
+                counters.consumed += len(messages)
+                counters.consume_seconds += now() - started
                 self._leave(worker, process_queue, 0.0)
 
     def _leave(self, worker: Worker, process_queue: "ProcessQueue", suspension: float) -> None:
@@ -164,7 +167,7 @@ class OrderlyService(ListenerService):
         else:
             self.last_failure = repr(error)
             logger.warning("group %s: the listener failed; its queue rests: %s", self._group, describe(failed), exc_info=error)
-        self.failed += len(failed)
+        self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
         if worker.abandoned:
             return  # the queue is somebody else's now; what was not done holds the offset back
@@ -183,7 +186,7 @@ class OrderlyService(ListenerService):
                     kept.append(message)  # the listener has seen it, but not behind the one that comes again
                 else:
                     process_queue.finish(message)
-                    self.consumed += 1
+                    self.counters_of(process_queue.queue.topic).consumed += 1
                 continue
             given_up = rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
             if given_up and not kept and await self._give_back(message, DEAD_LETTER):

@@ -1,11 +1,13 @@
 """Handing prefetched messages to whoever polls: the counterpart of the workers of a push consumer."""
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.consumer.polled_queue import PolledQueue
+from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,13 +29,28 @@ class PollService:
         self._streak = 0
         self._polling = False
         self.closed = False
-        self.polled = 0
+        self.counters: dict[str, Counters] = {}
+
+    # -- what reports ask
+
+    @property
+    def consumed(self) -> int:
+        """How many messages were polled."""
+        return sum(counters.consumed for counters in self.counters.values())
+
+    failed = timed_out = waiting_for_retry = 0
+    running_since = math.inf
+    is_saturated = False
+    last_failure: str | None = None
+    """What fails behind a poll is the program's business."""
 
     # -- the side of the pull loops
 
     def add(self, process_queue: "ProcessQueue") -> None:
         """Tell that a queue has messages."""
         assert isinstance(process_queue, PolledQueue)
+        if process_queue.counters is None:
+            process_queue.counters = self.counters.setdefault(process_queue.queue.topic, Counters())
         if not process_queue.scheduled and process_queue.pending and not process_queue.paused:
             process_queue.scheduled = True
             self._line.append(process_queue)
@@ -103,11 +120,14 @@ class PollService:
             process_queue = line.popleft()
             if not process_queue.in_flight:
                 self._polled.append(process_queue)
-            messages += process_queue.hand_out(most - len(messages))
+            found = process_queue.hand_out(most - len(messages))
+            messages += found
+            counters = process_queue.counters
+            assert counters is not None
+            counters.consumed += len(found)
             if process_queue.pending:
                 line.append(process_queue)
             else:
                 process_queue.scheduled = False
         self._streak += len(messages)
-        self.polled += len(messages)
         return messages

@@ -19,6 +19,8 @@ from rocketmq_sdk.model.queue import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocketmq_sdk.consumer.statistics import Counters
+
 
 class ProcessQueue:
     """The cached messages of one owned queue. Synchronous except for the two waits; used from one trio thread."""
@@ -29,6 +31,7 @@ class ProcessQueue:
         "_room",
         "again",
         "byte_count",
+        "counters",
         "deferred",
         "limits",
         "locked_until",
@@ -49,6 +52,8 @@ class ProcessQueue:
         self.again: deque[ReceivedMessage] = deque()
         self.taken: dict[int, ReceivedMessage] = {}
         self.deferred = 0
+        self.counters: Counters | None = None
+        """What its service counts of its topic; set when it first has messages."""
         self.paused = False
         self.byte_count = 0
         self.scheduled = False
@@ -91,7 +96,12 @@ class ProcessQueue:
     @property
     def is_blocked(self) -> bool:
         """Whether a pause or the flow limits forbid a pull now."""
-        return self.paused or self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
+        return self.paused or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the flow limits forbid a pull now."""
+        return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
 
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
         """Take in what a pull found, in offset order, and where to pull next; gives the number of new messages.

@@ -13,6 +13,7 @@ import trio
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
 from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.offsets.store import OffsetStore
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, RouteError, SubscriptionError
 from rocketmq_sdk.model.enums import PullStatus
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.flow_control import FlowLimits
-    from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -68,12 +68,14 @@ class PullContext:
     group: str
     config: "QueueConfig"
     service: QueueService
-    offsets: "RemoteOffsets"
+    offsets: OffsetStore
     introduce: "Callable[[], Awaitable[None]]"
     """Tells brokers again who is here; does so at most once a second, however many queues ask."""
     new_queue: "Callable[[MessageQueue, int, FlowLimits], ProcessQueue]" = ProcessQueue
     lite: bool = False
     """Pulls are LITE_PULL_MESSAGE (361) and carry no offsets to commit."""
+    local_offsets: bool = False
+    """The offsets are not the broker's, so pulls carry none."""
     commits: bool = True
     """Whether a queue that is given up or corrected has its offset committed; else only whoever uses the consumer commits."""
 
@@ -101,14 +103,17 @@ class QueuePuller:
         """Process queues from before a correction of the offset that listeners still work on."""
         self._context = context
         self._queue = queue
-        self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         self._is_retry = queue.topic == retry_topic(context.group)
         self._broker_id = MASTER_ID
-        self._complaint = ""
+        self.complaint = ""
+        """Why pulling does not work at present; empty when it does."""
+        self.max_offset: int | None = None
+        self.last_pull: float | None = None
         self._undecodable: int | None = None
         self._undecoded = 0
         self._single = 0
         self._looping = trio.CancelScope()
+        self._correcting = False
         config = context.config
         self._flags = PullSysFlag.SUSPEND | (PullSysFlag.SUBSCRIPTION if config.post_subscription_when_pull else 0)
         if context.lite:
@@ -122,12 +127,24 @@ class QueuePuller:
             sys_flag=self._flags,
             commit_offset=0,
             suspend_timeout_millis=round(config.pull_suspend * 1000),
-            subscription=subscription.sub_string if config.post_subscription_when_pull else None,
             sub_version=subscription.sub_version,
-            expression_type=subscription.expression_type,
             max_msg_bytes=config.pull_batch_size_in_bytes,
             bname=queue.broker_name,
         )
+        self._set_subscription(subscription)
+
+    def _set_subscription(self, subscription: "SubscriptionData") -> None:
+        self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        header = self._header
+        header.subscription = subscription.sub_string if self._context.config.post_subscription_when_pull else None
+        header.sub_version = subscription.sub_version
+        header.expression_type = subscription.expression_type
+
+    def resubscribe(self, subscription: "SubscriptionData") -> None:
+        """Pull by another expression from now on: a pull under way by the old one is forgotten, what is cached is still consumed."""
+        self._set_subscription(subscription)
+        if not self._correcting:
+            self._looping.cancel()
 
     async def run(self) -> None:
         """Pull until cancelled; errors are logged and followed by a pause."""
@@ -154,7 +171,7 @@ class QueuePuller:
         while True:
             if self.process_queue.is_blocked:
                 await self.process_queue.wait_room()
-            began = trio.current_time()
+            began = self.last_pull = trio.current_time()
             pulled = self.process_queue
             try:
                 result = await self._pull()
@@ -164,24 +181,35 @@ class QueuePuller:
                 else:
                     await self._after_error(error)
                 continue
+            self._note(result, began)
             if self.process_queue is not pulled:
                 continue  # somebody has chosen another offset while the answer was on its way
-            self._complaint = ""
+            self.complaint = ""
             if self._single:
                 self._leave_single(result)
             self._broker_id = result.suggest_broker_id
             if result.status is PullStatus.OFFSET_ILLEGAL:
+                self._correcting = True
                 await self._correct(result.next_begin_offset)
+                self._correcting = False
             elif not self._take_in(result) and trio.current_time() - began < _AT_ONCE:
                 await trio.sleep(FLOW_CONTROL_DELAY)
             if config.pull_interval:
                 await trio.sleep(config.pull_interval)
 
+    def _note(self, result: "PullResult", began: float) -> None:
+        self.max_offset = result.max_offset
+        counters = self.process_queue.counters
+        if counters is not None:
+            counters.pulls += 1
+            counters.pulled += len(result.messages)
+            counters.pull_seconds += trio.current_time() - began
+
     async def _pull(self) -> "PullResult":
         context, queue, header = self._context, self._queue, self._header
         found = reading_address(context.client, queue, self._broker_id)
         process_queue = self.process_queue
-        commit_offset = 0 if context.lite else process_queue.commit_offset
+        commit_offset = 0 if context.lite or context.local_offsets else process_queue.commit_offset
         header.queue_offset = process_queue.next_offset
         header.commit_offset = commit_offset
         # A slave keeps no offsets of its own.
@@ -238,6 +266,7 @@ class QueuePuller:
                 self._context.group, queue.topic, queue.broker_name, queue.queue_id, offset, error, offset + 1,
             )  # fmt: skip
         self._undecoded += 1
+        self.complaint = f"the message at offset {offset} can not be decoded: {error}"
         await trio.sleep(UNDECODABLE.delay(self._undecoded - 1))
 
     def _leave_single(self, result: "PullResult") -> None:
@@ -251,8 +280,8 @@ class QueuePuller:
     async def _after_error(self, error: RocketMQError) -> None:
         context = self._context
         complaint = str(error)
-        if complaint != self._complaint:
-            self._complaint = complaint
+        if complaint != self.complaint:
+            self.complaint = complaint
             logger.info("group %s: pulling %r failed, to be tried again: %s", context.group, self._queue, error)
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             await trio.sleep(FLOW_CONTROL_DELAY)

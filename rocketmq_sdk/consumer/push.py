@@ -2,17 +2,23 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Unpack
+from typing import Final, Unpack
 
 from rocketmq_sdk.client.config import NamesrvSource
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_subscriptions
+from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
+from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.member import Member
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
 from rocketmq_sdk.consumer.workers import Listener
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.model.enums import MessageModel
+
+BROADCAST_INSTANCE: Final = "DEFAULT"
+"""The instance name of a broadcasting consumer, so that its client id, and with it the place of its offsets, is the same after a restart."""
 
 
 class PushConsumer(RunsOnce):
@@ -48,6 +54,8 @@ class PushConsumer(RunsOnce):
         client: Client | None = None,
         **options: Unpack[PushOptions],
     ) -> None:
+        if options.get("message_model") is MessageModel.BROADCASTING and client is None:
+            options.setdefault("instance_name", BROADCAST_INSTANCE)
         settings = Settings("PushConsumer", group, PUSH_OPTIONS, options, namesrv, client)
         if not callable(listener):
             raise ConfigurationError(f"the listener is {listener!r}, which can not be called")
@@ -57,6 +65,7 @@ class PushConsumer(RunsOnce):
         self._settings = settings
         self._wanted = checked_subscriptions(subscriptions)
         self._member: Member | None = None
+        self._running = False
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -64,8 +73,50 @@ class PushConsumer(RunsOnce):
             self._settings.client, self.group, self.config, self._wanted, self._listener, own_client=self._settings.own_client
         )
         async with open_quiet_nursery() as nursery, member.started(nursery):
-            yield
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._settings.client.messages
 
     def statistics(self) -> ConsumerStatistics:
-        """What the consumer owns, holds and has done."""
+        """What the consumer owns, holds and has done, its lag and its rates."""
         return ConsumerStatistics() if self._member is None else self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether the consumer is consuming, and what stands in its way, in plain words. Asks nobody: it tells what the consumer knows."""
+        if self._member is None or not self._running:
+            state = "is not running: enter it with `async with`" if self._member is None else "has ended"
+            return ConsumerHealth(False, (f"it {state}",))
+        return self._member.health()
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues, until `resume`. What is cached is still consumed; owned queues stay owned. Raises `ClosedError`."""
+        self._running_member().suspend()
+
+    def resume(self) -> None:
+        """Go on after `suspend`, at once. Raises `ClosedError`."""
+        self._running_member().resume()
+
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Consume another topic too, or a topic by another expression.
+
+        Returns when brokers have been told; queues are taken right after. Every member of the group must hold the same subscriptions. Raises
+        `ConfigurationError` for what is no expression, a broker's error for one that it can not serve, `ClosedError`. When it is cancelled, brokers
+        may know already; the next heartbeat tells them what holds.
+        """
+        await self._running_member().subscribe(topic, checked_expression(topic, expression))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic: what listeners have got is finished and committed, the rest is left to other members. Raises `ClosedError`."""
+        await self._running_member().unsubscribe(topic)
+
+    def _running_member(self) -> Member:
+        if self._member is None or not self._running:
+            raise ClosedError("the consumer is not running; enter it with `async with`")
+        return self._member

@@ -46,7 +46,6 @@ class OrderlyQueues(Protocol):
         ...
 
 
-
 class OwnedQueue:
     """One queue of this member: its pull loop, the scopes around it and around the wait for its listeners, and whether its task has ended."""
 
@@ -98,11 +97,16 @@ class Rebalancer:
         self._woken = trio.Event()
         self._begun = 0
         self._rounds = Watermark()
-        self._complaint = ""
-        self._locks = locks
+        self.complaint = ""
+        """Why the members of the group are not known; empty when they are."""
+        self.member_count = 0
+        self.refused: set[MessageQueue] = set()
+        """Queues that another member had locked in the last round."""
+        self.suspended = False
+        self._resumed = trio.Event()
+        self.locks = locks
         self._orderly = orderly
         self._renew = trio.Event()
-        self._refused = False
 
     def wake(self) -> None:
         """Run a round at once."""
@@ -118,15 +122,32 @@ class Rebalancer:
         while True:
             self._woken = trio.Event()
             self._begun += 1
-            self._refused = False
+            if self.suspended:
+                await self._resumed.wait()
+            self.refused.clear()
             complete = await self._round(nursery)
             self._rounds.advance(self._begun)
             self.last_round = trio.current_time()
             self.first_round.set()
             pause = self._context.config.rebalance_interval if complete else RETRY_INTERVAL
-            with trio.move_on_after(REFUSED_PAUSE if self._refused else pause):
+            with trio.move_on_after(REFUSED_PAUSE if self.refused else pause):
                 await self._woken.wait()
                 await trio.sleep(MINIMUM_PAUSE)
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues; what is cached is still consumed, and owned queues stay owned."""
+        if not self.suspended:
+            self.suspended, self._resumed = True, trio.Event()
+        for owned in self.owned.values():
+            owned.process_queue.set_paused(True)
+
+    def resume(self) -> None:
+        """The counterpart of `suspend`."""
+        self.suspended = False
+        self._resumed.set()
+        for owned in self.owned.values():
+            owned.process_queue.set_paused(False)
+        self.wake()
 
     async def commit_all(self) -> None:
         """Commit the contiguous prefix of each owned queue, without waiting for brokers."""
@@ -152,13 +173,13 @@ class Rebalancer:
             self._revoke(owned)
         for owned in list(self.leaving.values()):
             await owned.ended.wait()
-        if self._locks is not None:
-            await self._locks.unlock(list(self._locks.held))
+        if self.locks is not None:
+            await self.locks.unlock(list(self.locks.held))
 
     def _may_commit(self, owned: OwnedQueue) -> bool:
-        if self._locks is None:
+        if self.locks is None:
             return True
-        return not owned.lost and self._locks.trusted_until(owned.queue) > trio.current_time()
+        return not owned.lost and self.locks.trusted_until(owned.queue) > trio.current_time()
 
     # -- locks
 
@@ -168,7 +189,7 @@ class Rebalancer:
 
     async def keep_locks(self) -> None:
         """Renew the locks of the owned queues until cancelled, and give up queues whose lock is lost."""
-        locks = self._locks
+        locks = self.locks
         assert locks is not None
         pause = RENEW_INTERVAL
         while True:
@@ -213,6 +234,8 @@ class Rebalancer:
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
         complete = True
         members: dict[str, list[str]] = {}
+        for owned in [owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions]:
+            self._revoke(owned)
         for topic in list(self._subscriptions):
             complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
         return complete
@@ -240,18 +263,19 @@ class Rebalancer:
         if not complete:
             # The broker has not seen the heartbeat: all queues of the topic were given up.
             await self._context.introduce()
-        for queue in await self._lock(change.added):
+        taken = await self._locked_of(change.added)
+        complete &= len(taken) == len(change.added)
+        for queue in taken:
             complete &= await self._acquire(queue, nursery, unreachable)
         return complete
 
-    async def _lock(self, queues: "Sequence[MessageQueue]") -> "Sequence[MessageQueue]":
+    async def _locked_of(self, queues: "Sequence[MessageQueue]") -> "Sequence[MessageQueue]":
         """Those of the queues that may be taken: all, or in order those whose lock the broker gave."""
-        if self._locks is None or not queues:
+        if self.locks is None or not queues:
             return queues
         free = [queue for queue in queues if queue not in self.leaving]
-        locked, _refused = await self._locks.lock(lambda: free)
-        if len(locked) < len(free):
-            self._refused = True
+        locked, refused = await self.locks.lock(lambda: free)
+        self.refused |= refused
         return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
@@ -272,10 +296,11 @@ class Rebalancer:
                     known[name] = []
                     problem = str(error)
             if known[name]:
-                self._complaint = ""
+                self.complaint = ""
+                self.member_count = len(set(known[name]))
                 return known[name]
-        if problem != self._complaint:
-            self._complaint = problem
+        if problem != self.complaint:
+            self.complaint = problem
             logger.info("group %s: the members are not known, so the queues of topic %s stay as they are: %s", self._context.group, topic, problem)
         return []
 
@@ -283,21 +308,22 @@ class Rebalancer:
         if queue in self.leaving:
             return True  # the end of the old task wakes this one
         if queue.broker_name in unreachable:
-            if self._locks is not None:
-                await self._locks.unlock([queue])
+            if self.locks is not None:
+                await self.locks.unlock([queue])
             return False
         try:
             offset = await self._first_offset(queue)
         except RocketMQError as error:
             unreachable.add(queue.broker_name)
             logger.info("group %s: the first offset of %r is not known, so it is not taken yet: %s", self._context.group, queue, error)
-            if self._locks is not None:
-                await self._locks.unlock([queue])
+            if self.locks is not None:
+                await self.locks.unlock([queue])
             return False
         limits = self._context.config.flow_limits
         owned = OwnedQueue(queue, QueuePuller(self._context, queue, self._subscriptions[queue.topic], offset, limits))
-        if self._locks is not None:
-            owned.process_queue.locked_until = self._locks.trusted_until(queue)
+        if self.locks is not None:
+            owned.process_queue.locked_until = self.locks.trusted_until(queue)
+        owned.process_queue.set_paused(self.suspended)
         self.owned[queue] = owned
         nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
         return True
@@ -351,8 +377,8 @@ class Rebalancer:
         if (context.commits or owned.reset_to is not None) and self._may_commit(owned):
             final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
             await context.offsets.commit(owned.queue, final, confirmed=True)
-        if self._locks is not None:
-            await self._give_lock_back(self._locks, owned, settled=settled)
+        if self.locks is not None:
+            await self._give_lock_back(self.locks, owned, settled=settled)
 
     async def _give_lock_back(self, locks: "QueueLocks", owned: OwnedQueue, *, settled: bool) -> None:
         if owned.lost:

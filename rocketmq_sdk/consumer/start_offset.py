@@ -8,7 +8,7 @@ from rocketmq_sdk.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.api.call import Caller
-    from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
+    from rocketmq_sdk.consumer.offsets.store import OffsetStore
     from rocketmq_sdk.model.queue import MessageQueue
 
 DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000
@@ -17,7 +17,7 @@ DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000
 class StartOffsets:
     """Computes first offsets for one consumer; `timestamp` is the moment that TIMESTAMP means, in epoch milliseconds."""
 
-    def __init__(self, client: "Caller", offsets: "RemoteOffsets", consume_from: ConsumeFrom, timestamp: int) -> None:
+    def __init__(self, client: "Caller", offsets: "OffsetStore", consume_from: ConsumeFrom, timestamp: int) -> None:
         self._client = client
         self._offsets = offsets
         self._consume_from = consume_from

@@ -1,8 +1,34 @@
-"""What a push consumer is doing at one moment."""
+"""What a consumer is doing at one moment, and how fast."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import attrs
+import trio
 
 from rocketmq_sdk.model.queue import MessageQueue
+
+SAMPLE_INTERVAL: Final = 10.0
+SAMPLES: Final = 7
+"""Samples that are kept, so rates are those of about the last minute (`ConsumerStatsManager`)."""
+
+
+@attrs.frozen
+class QueueStatistics:
+    """One owned queue.
+
+    `offset` is what may be committed, `lag` how many messages of the queue lie behind it as far as the last pull told (None: no pull was answered
+    yet), `last_pull` when the last pull left, in seconds of trio's clock. `locked` tells of an ordered queue whether its lock is held.
+    """
+
+    offset: int
+    lag: int | None = None
+    cached_messages: int = 0
+    cached_bytes: int = 0
+    in_flight: int = 0
+    last_pull: float | None = None
+    locked: bool | None = None
 
 
 @attrs.frozen
@@ -10,8 +36,10 @@ class ConsumerStatistics:
     """Numbers of one consumer.
 
     `queues` are the queues it owns, those of its retry topic included. `cached_messages` and `cached_bytes` count what was pulled and is not done
-    yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here. The totals
-    count from the start of the consumer. `last_rebalance` is when the queues were last computed, in seconds of trio's clock (None: not yet).
+    yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here (of ordered
+    queues: how many are suspended). The totals count from the start of the consumer. `last_rebalance` is when the queues were last computed, in
+    seconds of trio's clock (None: not yet). `by_queue` tells of each owned queue, `lag` is their sum where known. The rates are messages per second
+    over about the last minute.
     """
 
     queues: tuple[MessageQueue, ...] = ()
@@ -23,3 +51,84 @@ class ConsumerStatistics:
     failed: int = 0
     timed_out: int = 0
     last_rebalance: float | None = None
+    by_queue: Mapping[MessageQueue, QueueStatistics] = attrs.field(factory=dict)
+    consumed_per_second: float = 0.0
+    failed_per_second: float = 0.0
+    pulled_per_second: float = 0.0
+
+    @property
+    def lag(self) -> int:
+        """Messages of all owned queues that are not consumed yet, as far as pulls have told."""
+        return sum(queue.lag or 0 for queue in self.by_queue.values())
+
+
+@attrs.frozen
+class SimpleStatistics:
+    """Numbers of one simple consumer, counted from its start.
+
+    `received` messages were handed to the program, `consumed` were acknowledged, `dead_letters` had used up their attempts and went to the dead
+    letter topic, `extended` counts how often `processing` has extended an invisible duration. `receiving` receives wait at the moment; `last_receive`
+    is when a broker last answered one, in seconds of trio's clock (None: not yet). `places` says how many topics at brokers take turns. The rates are
+    messages per second over about the last minute.
+    """
+
+    received: int = 0
+    consumed: int = 0
+    dead_letters: int = 0
+    extended: int = 0
+    receiving: int = 0
+    last_receive: float | None = None
+    places: int = 0
+    received_per_second: float = 0.0
+    consumed_per_second: float = 0.0
+
+
+class Counters:
+    """What became of the messages of one topic. Times are seconds."""
+
+    __slots__ = ("consume_seconds", "consumed", "failed", "pull_seconds", "pulled", "pulls")
+
+    def __init__(self) -> None:
+        self.consumed = 0
+        self.failed = 0
+        self.consume_seconds = 0.0
+        self.pulled = 0
+        self.pulls = 0
+        self.pull_seconds = 0.0
+
+    def values(self) -> tuple[float, ...]:
+        """All of them, in the order of their names."""
+        return tuple(float(getattr(self, name)) for name in self.__slots__)
+
+
+class Rates:
+    """Changes of counters over about the last minute, from samples that their owner takes."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, dict[str, tuple[float, ...]]]] = deque(maxlen=SAMPLES)
+
+    def sample(self, now: float, counters: Mapping[str, Counters]) -> None:
+        """Keep the counters of this moment."""
+        self._samples.append((now, {topic: of_topic.values() for topic, of_topic in counters.items()}))
+
+    async def sample_forever(self, counters: Mapping[str, Counters]) -> None:
+        """Keep samples until cancelled."""
+        while True:
+            self.sample(trio.current_time(), counters)
+            await trio.sleep(SAMPLE_INTERVAL)
+
+    def change(self, now: float, topic: str, counters: Counters) -> tuple[float, Counters]:
+        """Seconds since the oldest sample, and how much a topic's counters grew since."""
+        if not self._samples:
+            return 0.0, Counters()
+        then, before = self._samples[0]
+        grown = Counters()
+        old = before.get(topic, (0.0,) * len(Counters.__slots__))
+        for name, value, was in zip(Counters.__slots__, counters.values(), old, strict=True):
+            setattr(grown, name, value - was)
+        return now - then, grown
+
+    def per_second(self, now: float, counters: Mapping[str, Counters], name: str) -> float:
+        """The rate of one counter over all topics; 0 before there are samples."""
+        changes: Iterable[tuple[float, Counters]] = (self.change(now, topic, of_topic) for topic, of_topic in counters.items())
+        return sum(getattr(grown, name) / seconds for seconds, grown in changes if seconds > 0)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.consumer.statistics import Counters
+from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.outcome import ListenerAnswer
@@ -34,6 +35,8 @@ STREAK: Final = 32
 SLICE: Final = 0.005
 """Seconds after which it does so, when its listener is slow without waiting."""
 NOT_RUNNING: Final = math.inf
+DIRECT_TIMEOUT: Final = 9.0
+"""Seconds for a message that an administrator has consumed directly; the broker waits for 10."""
 
 
 class Worker:
@@ -86,12 +89,15 @@ class ListenerService:
         self._idle = trio.lowlevel.ParkingLot()
         self._waking = False
         self._sweep = trio.Event()
-        self.consumed = 0
-        self.failed = 0
+        self.counters: dict[str, Counters] = {}
         self.timed_out = 0
         self.last_failure: str | None = None
 
     # -- the owner's side
+
+    def wrap_listener(self, wrap: Callable[[AsyncListener], AsyncListener]) -> None:
+        """Put something around the listener, before the service is started."""
+        self._listener = wrap(self._listener)
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start the workers and the sweeper; they run until the nursery is cancelled."""
@@ -99,8 +105,27 @@ class ListenerService:
             nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
         nursery.start_soon(self._sweep_forever)
 
+    def counters_of(self, topic: str) -> Counters:
+        """What is counted of a topic."""
+        found = self.counters.get(topic)
+        if found is None:
+            found = self.counters[topic] = Counters()
+        return found
+
+    @property
+    def consumed(self) -> int:
+        """Messages that the listener has done since the start."""
+        return sum(counters.consumed for counters in self.counters.values())
+
+    @property
+    def failed(self) -> int:
+        """Messages that the listener has failed on since the start, each time counted."""
+        return sum(counters.failed for counters in self.counters.values())
+
     def add(self, process_queue: "ProcessQueue") -> None:
         """Tell that a process queue has messages for the listener."""
+        if process_queue.counters is None:
+            process_queue.counters = self.counters_of(process_queue.queue.topic)
         if not process_queue.scheduled and process_queue.has_work:
             process_queue.scheduled = True
             self._line.append(process_queue)
@@ -132,6 +157,13 @@ class ListenerService:
     def is_saturated(self) -> bool:
         """Whether every worker is in the listener."""
         return all(worker.started is not NOT_RUNNING for worker in self._workers)
+
+    async def consume_directly(self, message: "ReceivedMessage") -> None:
+        """Hand one message to the listener now, beside the workers; raises what the listener raises. Nothing else comes of it."""
+        with trio.move_on_after(DIRECT_TIMEOUT) as scope:
+            await self._listener(message if self._batch == 1 else [message])
+        if scope.cancelled_caught:
+            raise RequestTimeoutError(f"the listener took more than {DIRECT_TIMEOUT:g} s")
 
     # -- workers
 

@@ -12,6 +12,14 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
+class TransactionState(Enum):
+    """What became of the local work of a transactional message (`LocalTransactionState`)."""
+
+    COMMIT = "COMMIT_MESSAGE"
+    ROLLBACK = "ROLLBACK_MESSAGE"
+    UNKNOWN = "UNKNOW"
+
+
 class MessageModel(Enum):
     """Whether the members of a group share the queues or each reads all of them."""
 

@@ -34,9 +34,9 @@ def compressed(body: bytes, config: "ProducerConfig") -> tuple[bytes, int]:
     return compress(body, config.compression, config.compression_level), SysFlag.COMPRESSED | config.compression.sys_flag_bits
 
 
-def properties_of(message: Message, message_id: str) -> str:
-    """The property text of one request."""
-    text = f"UNIQ_KEY\x01{message_id}\x02{message.property_text()}"
+def properties_of(message: Message, message_id: str, more: str = "") -> str:
+    """The property text of one request; `more` goes behind it."""
+    text = f"UNIQ_KEY\x01{message_id}\x02{message.property_text()}{more}"
     size = len(text)
     if size > MAX_UTF8_CHARACTERS and not text.isascii():
         size = len(text.encode("utf-8", "surrogatepass"))

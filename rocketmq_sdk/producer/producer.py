@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from rocketmq_sdk.client.api.recall import recall_message
 from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.client.trace import TraceDispatcher
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RemoteProtocolError, RouteError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
-from rocketmq_sdk.names import check_group, check_send_topic
+from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, check_group, check_send_topic
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
@@ -27,11 +29,14 @@ from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, p
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
+from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.model.results import SendResult
 
 __all__ = ["Producer", "SendHandle"]
@@ -78,6 +83,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._attempts = 1 + self.config.retry_times
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
+        self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
 
     # --- life
 
@@ -90,19 +96,27 @@ class Producer(ProducerCallbacks, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(self.client, self.config, self._strategy, nursery, self._finished)
-                    if self.config.detector:
-                        nursery.start_soon(self._detector().run)
                     try:
+                        await self._start_services(nursery)
                         yield
                         await self._drain()
                     finally:
                         self._end()
+                        if self._trace is not None:
+                            await self._trace.aclose()
                         nursery.cancel_scope.cancel()
             finally:
                 async with bounded_cleanup(LEAVE_TIMEOUT):
                     await self.client.unregister_producer(self.group)
                 for topic in self._topics:
                     self.client.routes.release(topic)
+
+    async def _start_services(self, nursery: trio.Nursery) -> None:
+        """Start what runs beside the sending; the loop is there."""
+        if self.config.detector:
+            nursery.start_soon(self._detector().run)
+        if self._trace is not None:
+            nursery.start_soon(self._trace.run)
 
     async def _drain(self) -> None:
         """Take no more messages, and wait for those under way."""
@@ -234,6 +248,33 @@ class Producer(ProducerCallbacks, RunsOnce):
         )
         return await self._go(handle, queue, selector, key).wait_or_abandon()
 
+    async def recall(self, handle: "str | SendResult", *, timeout: "float | timedelta | None" = None) -> str:
+        """Take back a message with `deliver_at` that was not delivered yet; gives its unique id.
+
+        `handle` is the result of its send, or that result's `recall_handle`. It works for brokers since 5.3.2, up to the second of the delivery;
+        success says that the wish was stored. Apache's brokers have this switched off unless `recallMessageEnable` is set.
+
+        Raises `ConfigurationError` for a handle that is none, `RouteError` when its broker is not known, `BrokerError` by the broker's code
+        (NO_PERMISSION: switched off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`; after that and after a cancellation
+        the message may be taken back all the same.
+        """
+        text = handle if isinstance(handle, str) else handle.recall_handle
+        if text is None:
+            raise ConfigurationError("the broker gave no recall handle for this message; only messages with a time of delivery can be taken back")
+        try:
+            parts = decode_recall_handle(text)
+        except RemoteProtocolError as error:
+            raise ConfigurationError(f"{text[:200]!r} can not be used: {error}") from None
+        if parts.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise ConfigurationError(f"messages of {parts.topic!r} can not be taken back")
+        await self._running_loop().find_route(parts.topic)
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        broker = parts.broker_name
+        if self.client.brokers.address(broker) is None:
+            # A proxy in front of the brokers has a name of its own.
+            broker = next((queue.broker_name for queue in await self.publish_queues(parts.topic)), broker)
+        return await recall_message(self.client, parts, self.group, seconds, broker_name=broker)
+
     async def flush(self) -> None:
         """Wait until all messages submitted so far are finished.
 
@@ -251,6 +292,11 @@ class Producer(ProducerCallbacks, RunsOnce):
     def in_flight(self) -> int:
         """Messages handed over and not finished."""
         return len(self._under_way)
+
+    @property
+    def messages(self) -> "MessageQueries":
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self.client.messages
 
     # --- topics
 
@@ -413,6 +459,8 @@ class Producer(ProducerCallbacks, RunsOnce):
     def _finished(self, handle: SendHandle) -> None:
         self._under_way.discard(handle)
         self._bytes_under_way -= len(handle.body)
+        if self._trace is not None:
+            note_sent(self._trace, self.group, handle, self.client.clock.now_ms())
         if handle.error is not None and not handle.observed:
             self._failures.append(handle)
         if self._room:

@@ -138,9 +138,14 @@ def encode_record(
 
 
 def decode_messages(
-    data: bytes | bytearray | memoryview, *, broker_name: str = "", inflate: bool = True, unwrap: bool = True
+    data: bytes | bytearray | memoryview,
+    *,
+    broker_name: str = "",
+    inflate: bool = True,
+    unwrap: bool = True,
+    kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> list[ReceivedMessage]:
-    """All messages of a body of records.
+    """All messages of a body of records, as objects of the class `kind`.
 
     With `inflate` compressed bodies are inflated and lose their compressed flag; with `unwrap` inner batches are taken apart, else they stay one
     message each. Raises `RemoteProtocolError` naming position and reason for a broken record, `CodecMissingError` when a body needs a library that is
@@ -151,7 +156,7 @@ def decode_messages(
     size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
     special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
     messages: list[ReceivedMessage] = []
-    append, new, kind = messages.append, object.__new__, ReceivedMessage
+    append, new = messages.append, object.__new__
     unpack_v4, unpack_short = _HEAD_V4.unpack_from, _SHORT.unpack_from
     topic, topic_raw = "", b""
     try:
@@ -245,7 +250,7 @@ def unwrap_inner_batch(container: ReceivedMessage) -> list[ReceivedMessage]:
     """
     messages: list[ReceivedMessage] = []
     for index, (flag, body, properties) in enumerate(decode_batch(container.body)):
-        message = object.__new__(ReceivedMessage)
+        message = object.__new__(type(container))
         message.topic = container.topic
         message.broker_name = container.broker_name
         message.queue_id = container.queue_id

@@ -421,3 +421,53 @@ async def test_shared_queues_can_not_be_assigned(autojump_clock: MockClock) -> N
                 await consumer.assign(QUEUES)
             with pytest.raises(ConfigurationError, match="at least 1"):
                 await consumer.poll(max_messages=0)
+
+
+async def test_statistics_tell_what_was_polled_and_what_is_left(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(100)), queue=0)
+        options = {"consume_from": FIRST, "pull_threshold_for_queue": 30}
+        async with LitePullConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, **options) as consumer:  # type: ignore[arg-type]
+            await drain(consumer, 20)
+            await trio.sleep(1)
+            statistics = consumer.statistics()
+            assert (statistics.consumed, statistics.in_flight, statistics.queues) == (20, 10, (QUEUES[0],))
+            assert (statistics.lag, statistics.by_queue[QUEUES[0]].offset) == (90, 10)
+            assert "messages that nobody has polled, so it is not pulled" in str(consumer.health())
+            assert consumer.health()
+            await drain(consumer, 80)
+            await trio.sleep(30)
+            assert consumer.statistics().consumed_per_second > 0
+            assert str(consumer.health()) == "consuming"
+            consumer.pause(QUEUES[0])
+            assert not consumer.health()
+            assert "is paused" in str(consumer.health())
+            info = consumer._member.running_info(stacks=False)
+            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+            assert set(info.mq_table) == {QUEUES[0]}
+        assert not consumer.health()
+
+
+async def test_topics_come_and_go(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        for topic in ("orders", "returns"):
+            await sender.create_topic(topic, 1)
+            for tag in ("paid", "open"):
+                await sender.send(topic, f"{topic} {tag}", tags=tag, queue=0)
+        async with LitePullConsumer("billing", namesrv=broker, subscriptions={"orders": "paid"}, consume_from=FIRST) as consumer:
+            assert await drain(consumer, 1) == ["orders paid"]
+            await consumer.subscribe("returns", "open")
+            assert await drain(consumer, 1) == ["returns open"]
+            await consumer.subscribe("orders", "open")
+            await sender.send("orders", "new paid", tags="paid", queue=0)
+            await sender.send("orders", "new open", tags="open", queue=0)
+            assert await drain(consumer, 1) == ["new open"]
+            await consumer.unsubscribe("orders")
+            await until(lambda: {queue.topic for queue in consumer.assignment()} == {"returns"})
+            assert await consumer.poll(1) == []
+            await until(lambda: committed(broker, "billing", "orders", 1) == [4])
+        async with LitePullConsumer("chosen", namesrv=broker) as consumer:
+            with pytest.raises(ConfigurationError, match="chooses its queues"):
+                await consumer.subscribe("orders")
+            assert "owns no queue" in str(consumer.health())

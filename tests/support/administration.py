@@ -152,6 +152,8 @@ class Scene:
         context.stats = BrokerStats()
         context.store = cast("Any", self.store)
         context.schedule = cast("Any", SimpleNamespace(wrapper=lambda: DelayOffsetSerializeWrapper({1: 2, 18: 0}, self.topics.data_version)))
+        waiting = SimpleNamespace(behind_ms=0, pending_count=0)
+        context.timers = cast("Any", SimpleNamespace(enqueued=0, dequeued=0, behind_messages=0, timers=waiting))
         context.boot_ms = self.clock.time_ms
         context.address = lambda: ADDRESS
         context.topic_deleted, context.group_deleted = [], []

@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.message import ReceivedMessage
@@ -117,5 +118,24 @@ async def connect(broker: EmbeddedBroker, nursery: trio.Nursery, *, namesrv: boo
 async def open_broker(path: Any = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer]]:
     """A broker and one connection to it."""
     async with EmbeddedBroker(path, **settings) as broker, trio.open_nursery() as nursery:
+        yield broker, await connect(broker, nursery)
+        nursery.cancel_scope.cancel()
+
+
+class BrokerOnFiles(EmbeddedBroker):
+    """A broker whose store lies in a given file system, such as one that fails and dies on command."""
+
+    def __init__(self, files: FileSystem, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._given_files = files
+
+    def _files(self) -> FileSystem:
+        return self._given_files
+
+
+@asynccontextmanager
+async def open_on(files: FileSystem, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer]]:
+    """A broker in a given file system and one connection to it."""
+    async with BrokerOnFiles(files, **settings) as broker, trio.open_nursery() as nursery:
         yield broker, await connect(broker, nursery)
         nursery.cancel_scope.cancel()

@@ -131,6 +131,7 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=self._home,
             text=True,
             encoding="utf-8",
         )
@@ -198,13 +199,15 @@ class ApacheCluster:
             self.stop(name, signal.SIGKILL)
 
 
-def _start(main: str, configuration: Path, directory: Path, memory: str, settings: dict[str, Any], options: list[str]) -> subprocess.Popen[str]:
+def _start(
+    main: str, configuration: Path, directory: Path, memory: str, settings: dict[str, Any], options: list[str], version: str = VERSION
+) -> subprocess.Popen[str]:
     configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     process = subprocess.Popen(
         [
             *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m"),
             *(*QUICK_START, *options, *_OPENS, f"-Duser.home={directory}"),
-            *("-cp", classpath(), main, "-c", str(configuration)),
+            *("-cp", classpath(version), main, "-c", str(configuration)),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -246,7 +249,7 @@ def start_namesrv(cluster: ApacheCluster) -> None:
     )
 
 
-def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "JSON", **settings: Any) -> None:
+def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "JSON", version: str = VERSION, **settings: Any) -> None:
     port = cluster.broker.rpartition(":")[2]
     defaults: dict[str, Any] = {
         "brokerClusterName": "DefaultCluster",
@@ -272,21 +275,38 @@ def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "
         memory,
         defaults | settings,
         options,
+        version,
     )
     _wait_registered(cluster.namesrv, cluster.broker)
+
+
+class Asker:
+    """One blocking connection that asks one thing after the other."""
+
+    def __init__(self, address: str, seconds: float = 60.0) -> None:
+        host, _, port = address.rpartition(":")
+        self._connection = socket.create_connection((host, int(port)), timeout=seconds)
+        self._stream = self._connection.makefile("rb")
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stream.close()
+        self._connection.close()
+
+    def ask(self, request: Command) -> Command:
+        self._connection.sendall(encode_frame(request))
+        return decode_frame(self._stream.read(int.from_bytes(self._stream.read(4), "big")))
 
 
 def _wait_registered(namesrv: str, broker: str, seconds: float = 60.0) -> None:
     """Until the name server knows the broker, which it may learn only after the broker says that it has started."""
     deadline = time.monotonic() + seconds
-    request = encode_frame(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
-    host, _, port = namesrv.rpartition(":")
     while time.monotonic() < deadline:
-        with socket.create_connection((host, int(port)), timeout=seconds) as connection:
-            connection.sendall(request)
-            with connection.makefile("rb") as stream:
-                frame = stream.read(int.from_bytes(stream.read(4), "big"))
-        if f'"{broker}"'.encode() in decode_frame(frame).body:
+        with Asker(namesrv, seconds) as asker:
+            answer = asker.ask(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        if f'"{broker}"'.encode() in answer.body:
             return
         time.sleep(0.05)
     raise RuntimeError(f"{namesrv} did not learn of {broker} in {seconds:g} s")

@@ -16,6 +16,8 @@ from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketmq_sdk.protocol.bodies.topics import DataVersion
+from rocketmq_sdk.protocol.body import body_table
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
 
 BUILT_IN_GROUPS: Final = (
@@ -44,6 +46,7 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         self._config = config
         self.forbidden: dict[str, dict[str, int]] = {}
         """Masks by group and topic; change them through `set_forbidden`."""
+        self._unknown: dict[str, dict[str, object]] = {}
         content = config_file.load() if config_file is not None else None
         if content is not None:
             self._load(content)
@@ -54,6 +57,12 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         except FieldError as error:
             raise StoreCorruptError(f"subscriptionGroup.json can not be read: {error}; restore it from subscriptionGroup.json.bak") from error
         self._table.update(wrapper.subscription_group_table)
+        known = body_table(SubscriptionGroupConfig).names
+        raw = content.get("subscriptionGroupTable") if isinstance(content, dict) else None
+        for name, members in (raw or {}).items():
+            unknown = {member: value for member, value in members.items() if member not in known}
+            if unknown:
+                self._unknown[name] = unknown
         self.forbidden = wrapper.forbidden_table
         self.data_version = wrapper.data_version or self.data_version
 
@@ -102,12 +111,20 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         attributes = alter_attributes(GROUP_ATTRIBUTES, current, requested.attributes, creating=existing is None)
         return attrs.evolve(requested, attributes=attributes)
 
+    def replace(self, table: Mapping[str, SubscriptionGroupConfig], forbidden: Mapping[str, dict[str, int]], version: DataVersion) -> None:
+        """Become the copy of a master's table. Raises `StoreError`; nothing is changed then."""
+        with self.together():
+            self._replace_all(table, version)
+            for group in self.forbidden.keys() | forbidden.keys():
+                self._swap(self.forbidden, group, forbidden.get(group))
+
     def delete(self, group: str) -> bool:
         """Forget a group and what is forbidden to it; False when there was none."""
         existed = group in self._table
         if existed or group in self.forbidden:
             with self.together():
                 self._swap(self.forbidden, group, None)
+                self._swap(self._unknown, group, None)
                 self._change(group, None)
         return existed
 
@@ -138,8 +155,8 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         """The whole table with its version."""
         return SubscriptionGroupWrapper(dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}, self.data_version)
 
-    def _text(self, name: str, value: SubscriptionGroupConfig) -> Written:  # noqa: ARG002 - topics need it
-        return written_pretty(value.to_json(), 2)
+    def _text(self, name: str, value: SubscriptionGroupConfig) -> Written:
+        return written_pretty({**self._unknown.get(name, {}), **value.to_json()}, 2)
 
     def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
         return {**SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json(), "subscriptionGroupTable": texts}

@@ -4,11 +4,9 @@ A commit is last-write-wins, also when it goes back. Resets asked for by an admi
 once: the next pull of the queue is told to start there (`useServerSideResetOffset`).
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
-
-import trio
 
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
     from rocketmq_sdk.clock import Clock
 
+_log = logging.getLogger(__name__)
 FILE_NAME: Final = "consumerOffset.json"
 NONE: Final = -1
 """What queries answer when nothing is stored."""
@@ -26,7 +25,7 @@ _AT: Final = "@"
 class ConsumerOffsetManager:
     """Offsets by group, topic and queue, kept in `consumerOffset.json`."""
 
-    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "_writing", "around_write", "data_version", "dirty")
+    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "data_version", "dirty")
 
     def __init__(self, config_file: "ConfigFile", clock: "Clock", *, version_step: int = 500) -> None:
         self._file = config_file
@@ -38,9 +37,6 @@ class ConsumerOffsetManager:
         self._pulled: dict[str, dict[int, int]] = {}
         self.data_version = DataVersion()
         self.dirty = False
-        self._writing = trio.Lock()
-        self.around_write: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-        """Made when the offsets are taken, entered around their way into the file."""
 
     def load(self) -> None:
         """Read the file. Raises `FieldError` when it holds something else than a table of offsets."""
@@ -51,18 +47,29 @@ class ConsumerOffsetManager:
         self._table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
         self.data_version = wrapper.data_version or DataVersion()
 
+    def limit(self, end_of: Callable[[str, int], int]) -> None:
+        """Bring back offsets that lie behind the end of their queue; `end_of` gives it for a topic and a queue.
+
+        For the time after a power cut, which may have taken messages whose consumption is written down: what comes in their place is new.
+        """
+        for key, offsets in self._table.items():
+            topic, group = _split(key)
+            for queue_id, offset in offsets.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    _log.warning("group %s had consumed %s queue %d up to %d, but it ends at %d", group, topic, queue_id, offset, end)
+                    offsets[queue_id] = end
+                    self.dirty = True
+
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
-        async with self._writing:
-            if self.dirty:
-                self.dirty = False
-                try:
-                    content, around = self.wrapper().to_json(), self.around_write()
-                    async with around:
-                        await self._file.save(content)
-                except BaseException:
-                    self.dirty = True
-                    raise
+        if self.dirty:
+            self.dirty = False
+            try:
+                await self._file.save(self.wrapper().to_json())
+            except BaseException:
+                self.dirty = True
+                raise
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets, as the file and GET_ALL_CONSUMER_OFFSET hold them."""
@@ -86,6 +93,13 @@ class ConsumerOffsetManager:
         self._commits += 1
         if self._commits % self._version_step == 0:
             self.data_version = self.data_version.next(self._clock.now_ms())
+
+    def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
+        """Put the offsets of a master over the own ones; what it does not hold stays."""
+        for key, offsets in wrapper.offset_table.items():
+            self._table[key] = dict(offsets)
+        self.data_version = wrapper.data_version or self.data_version
+        self.dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The offset where consumption goes on: a pending reset, else the committed one, else -1."""

@@ -188,6 +188,11 @@ class TopicManager(WrittenTable[TopicConfig]):
             self._change(topic.topic_name, topic)
             self._to_tell.append(topic)
 
+    def replace(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Become the copy of a master's table; nobody is told. Raises `StoreError`; nothing is changed then."""
+        with self.together():
+            self._replace_all(table, version)
+
     def set_order(self, topic: str) -> None:
         """Mark a topic as ordered, as a name server's order configuration asks for; never taken back."""
         existing = self._table.get(topic)

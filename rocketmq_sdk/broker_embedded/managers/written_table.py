@@ -87,6 +87,16 @@ class WrittenTable(ABC, Generic[Value]):
         self.data_version = self.data_version.next(self._clock.now_ms())
         self._changed = True
 
+    def _replace_all(self, table: Mapping[str, Value], version: DataVersion) -> None:
+        """Make the table that of a master, with its version; within `together`."""
+        for name in self._table.keys() - table.keys():
+            self._swap(self._table, name, None)
+        for name, value in table.items():
+            if self._table.get(name) != value:
+                self._swap(self._table, name, value)
+        self.data_version = version
+        self._changed = True
+
     def _change(self, name: str, value: Value | None) -> None:
         """Put one value, None to remove it, and write the file. Raises `StoreError`; nothing is changed then."""
         with self.together():

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, BrokerKey, BrokerRegistration
+from rocketmq_sdk.broker_embedded.namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, OWN_BROKER, BrokerKey, BrokerRegistration
 from rocketmq_sdk.broker_embedded.namesrv.table import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
 from rocketmq_sdk.broker_embedded.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 from rocketmq_sdk.protocol.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData, encode_route
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
@@ -74,7 +75,12 @@ def register_broker(namesrv: "NameServer", channel: "Channel", command: Command)
     if result is None:
         return _refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
     order = namesrv.order_configuration()
-    answer = headers.RegisterBrokerResponseHeader(ha_server_addr=result.ha_server_address, master_addr=result.master_address)
+    master, ha_server = result.master_address, result.ha_server_address
+    if master is not None:
+        master = namesrv.resolver(channel)(master)
+        if ha_server is not None and ha_server.startswith(f"{OWN_BROKER}:"):
+            ha_server = join_address(split_address(master)[0], split_address(ha_server)[1])
+    answer = headers.RegisterBrokerResponseHeader(ha_server_addr=ha_server, master_addr=master)
     return Command.response(0, answer, body=KVTable(order).encode() if order else b"")
 
 

@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
-from rocketmq_sdk.protocol.bodies.route import decode_route
 from rocketmq_sdk.protocol.bodies.topics import KVTable, RegisterBrokerBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import namesrv as headers
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
 
 
@@ -36,10 +34,21 @@ class BrokerIdentity:
         self.ha_server_address = ha_server_address
 
 
+class Registered:
+    """What a name server answers to a registration: the order configuration of topics, and for a slave where its master is."""
+
+    __slots__ = ("ha_server_address", "master_address", "order")
+
+    def __init__(self, order: dict[str, str], master_address: str | None, ha_server_address: str | None) -> None:
+        self.order = order
+        self.master_address = master_address
+        self.ha_server_address = ha_server_address
+
+
 async def register_broker(
     caller: Caller, namesrv: str, identity: BrokerIdentity, wrapper: "TopicConfigSerializeWrapper", *, compressed: bool, timeout: float
-) -> dict[str, str]:
-    """REGISTER_BROKER (103) with a table of topics; the answer is the order configuration of topics that the name server holds.
+) -> Registered:
+    """REGISTER_BROKER (103) with a table of topics.
 
     Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError` when there is no answer.
     """
@@ -57,7 +66,8 @@ async def register_broker(
     )
     answer = await caller.call(namesrv, Command.request(RequestCode.REGISTER_BROKER, header, body=body), timeout)
     _check(answer, namesrv)
-    return KVTable.decode(answer.body).table if answer.body else {}
+    master = headers.RegisterBrokerResponseHeader.from_ext(answer.ext_fields)
+    return Registered(KVTable.decode(answer.body).table if answer.body else {}, master.master_addr or None, master.ha_server_addr or None)
 
 
 async def unregister_broker(caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float) -> None:
@@ -76,16 +86,6 @@ async def topics_changed(caller: Caller, namesrv: str, identity: BrokerIdentity,
     answer = await caller.call(namesrv, Command.request(RequestCode.QUERY_DATA_VERSION, header, body=version.encode()), timeout)
     _check(answer, namesrv)
     return headers.QueryDataVersionResponseHeader.from_ext(answer.ext_fields).changed
-
-
-async def topic_route(caller: Caller, namesrv: str, topic: str, *, timeout: float) -> "TopicRoute | None":
-    """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker holds it. Raises as `register_broker` does."""
-    header = headers.GetRouteInfoRequestHeader(topic=topic)
-    answer = await caller.call(namesrv, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout)
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    _check(answer, namesrv)
-    return decode_route(answer.body)
 
 
 def _check(answer: Command, namesrv: str) -> None:

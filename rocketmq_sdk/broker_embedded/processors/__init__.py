@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
     from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+    from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
     from rocketmq_sdk.broker_embedded.put import PutPipeline
-    from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
     from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
-    from rocketmq_sdk.broker_embedded.services.pop_service import PopService
+    from rocketmq_sdk.broker_embedded.services.replication import Replication
     from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
     from rocketmq_sdk.broker_embedded.services.timers import TimerService
+    from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
@@ -46,18 +47,19 @@ class BrokerContext:
         "held_pulls",
         "locks",
         "offsets",
-        "pop",
         "producers",
         "put",
         "registered",
+        "replication",
         "schedule",
         "stats",
         "store",
         "store_host",
         "timers",
         "topic_deleted",
-        "topic_queues",
         "topics",
+        "transaction_checks",
+        "transactions",
     )
 
     clock: "Clock"
@@ -77,10 +79,11 @@ class BrokerContext:
     put: "PutPipeline"
     held_pulls: "PullHolder"
     schedule: "ScheduleService"
-    pop: "PopService"
-    topic_queues: "TopicQueues"
     timers: "TimerService"
+    transactions: "TransactionTable"
+    transaction_checks: "TransactionCheckService"
     registered: "Registered"
+    replication: "Replication"
     topic_deleted: "list[Callable[[str], None]]"
     group_deleted: "list[Callable[[str], None]]"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
 from rocketmq_sdk.broker_embedded.processors.filtering import header_filter, registered_filter
+from rocketmq_sdk.broker_embedded.processors.roles import directed, why_not_read
 from rocketmq_sdk.broker_embedded.services.long_polling import HeldPull
 from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -75,6 +76,9 @@ class PullProcessor:
         """A pull that may be held."""
         if self._context.held_pulls.closing:
             return _answer(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, the broker is closing")
+        refusal = why_not_read(self._context)
+        if refusal is not None:
+            return _answer(ResponseCode.SYSTEM_BUSY, refusal)
         try:
             return self._pull(channel, request, first=True)
         except _Refused as refused:
@@ -93,7 +97,7 @@ class PullProcessor:
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            subscription = parse_subscription(header.topic, header.subscription, header.expression_type)
+            subscription = _parse(header.topic, header.subscription, header.expression_type)
             if subscription is None:
                 raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
             message_filter = header_filter(context, header.consumer_group, subscription)
@@ -150,6 +154,7 @@ class PullProcessor:
             code = _CODES[status]
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        code, next_offset, suggested = directed(context, group, result, code, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
             holder = context.held_pulls
             if holder.full:
@@ -160,10 +165,10 @@ class PullProcessor:
             context.stats.got(header.topic, header.consumer_group, header.queue_id, result.count, result.size)
         else:
             context.stats.pull_missed += 1
-        self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, result.next_begin_offset)
+        self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, next_offset)
         fields = {
-            "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(result.next_begin_offset),
+            "suggestWhichBrokerId": str(suggested),
+            "nextBeginOffset": str(next_offset),
             "minOffset": str(result.min_offset),
             "maxOffset": str(result.max_offset),
             "topicSysFlag": str(topic.topic_sys_flag),
@@ -238,7 +243,7 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
         self.forbidden = forbidden
 
 
-def parse_subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
+def _parse(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
     """The subscription in a pull's own header; None when it can not be parsed. Long ones, of any length a peer likes, are not kept."""
     length = len(expression or "") + len(expression_type or "")
     if length > _LONGEST:

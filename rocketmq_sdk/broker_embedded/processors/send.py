@@ -8,7 +8,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
-from rocketmq_sdk.broker_embedded.put import STORED, TRANSACTION_MISSING, Refused, delay_level
+from rocketmq_sdk.broker_embedded.put import STORED, Refused, delay_level
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
 from rocketmq_sdk.errors import FieldError
@@ -20,8 +20,10 @@ from rocketmq_sdk.model.properties import (
     MSG_REGION,
     POP_CK,
     PRIORITY,
+    REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
+    TIMER_OUT_MS,
     TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
@@ -29,11 +31,12 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.model.properties import property_in_text as find
-from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, dead_letter_topic, illegal_characters
+from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, TIMER_TOPIC, dead_letter_topic, illegal_characters
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+from rocketmq_sdk.protocol.recall_handle import RecallHandle
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -206,11 +209,20 @@ class SendProcessor:
             fields["transactionId"] = unique
             if inner:
                 fields["batchUniqId"] = unique
+            elif message.topic == TIMER_TOPIC:
+                self._attach_recall_handle(fields, message.properties, unique)
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._context.registered() if created else None
         if registered is None and not self._context.store.needs_wait:
             return response
         return self._later(response, message, result, registered)
+
+    def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
+        """By what the sender of a timer can take it back; what goes to a retry topic can not be."""
+        topic, out_ms = find(text, REAL_TOPIC), find(text, TIMER_OUT_MS)
+        if topic is not None and out_ms is not None and out_ms.isdecimal() and not topic.startswith(RETRY_PREFIX):
+            handle = RecallHandle(topic, self._context.config.current.broker_name, str(int(out_ms) + 1), unique)
+            fields["recallHandle"] = handle.encode()
 
     def _later(
         self, response: Command, message: MessageToStore, result: "PutResult", registered: "Callable[[], Awaitable[None]] | None"
@@ -268,7 +280,10 @@ class SendProcessor:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         transaction = find(text, TRAN_MSG)
         if transaction is not None and transaction.lower() == "true" and not (message.reconsume_times > 0 and delay_level(text) > 0):
-            raise Refused(ResponseCode.NO_PERMISSION, TRANSACTION_MISSING)
+            if self._context.config.current.reject_transaction_message:
+                remark = f"the broker[{self._context.address()}] sending transaction message is forbidden"
+                raise Refused(ResponseCode.NO_PERMISSION, remark)
+            return self._pipeline.put_half(message)
         priority = find(text, PRIORITY)
         if priority is not None:
             _place_by_priority(message, config, priority)

@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import NEVER_MS, OWN_BROK
 from rocketmq_sdk.broker_embedded.outer import namesrv as calls
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import Permission
-from rocketmq_sdk.model.route import parse_addresses
+from rocketmq_sdk.model.route import parse_addresses, split_address
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class RegistrationService:
         self._caller = caller
         addresses = config.current.namesrv_addr
         self._remotes = [_Remote(address) for address in parse_addresses(addresses)] if addresses and caller is not None else []
+        self.on_master: Callable[[str | None, str | None], None] = lambda _master, _ha_server: None
+        """Told with each registration of a slave where its master and its master's port for slaves are, as far as the name server knows."""
         config.on_change.append(self._config_changed)
 
     # The name server in the same process
@@ -93,21 +95,30 @@ class RegistrationService:
         if namesrv is None:
             return
         identity = self._identity()
-        namesrv.register(
+        result = namesrv.register(
             BrokerRegistration(
                 cluster=identity.cluster,
                 address=self._own_address(identity),
                 broker_name=identity.broker_name,
                 broker_id=identity.broker_id,
-                ha_server_address=identity.ha_server_address,
+                ha_server_address=self._own_ha_address(identity),
                 heartbeat_timeout_ms=NEVER_MS,
                 topics=self._permitted(topics),
                 data_version=version or DataVersion(),
                 filter_servers=(),
             )
         )
+        if result is not None and self._config.current.is_slave:
+            self.on_master(result.master_address, result.ha_server_address)
         for topic in namesrv.order_configuration() or ():
             self._topics.set_order(topic)
+
+    def _own_ha_address(self, identity: "BrokerIdentity") -> str:
+        """As with the broker's own address: where no host is set, replicas are told the one that they dialled."""
+        config = self._config.current
+        if config.broker_ip1 is not None or config.broker_ip2 is not None:
+            return identity.ha_server_address
+        return f"{OWN_BROKER}:{split_address(identity.ha_server_address)[1]}"
 
     def _own_address(self, identity: "BrokerIdentity") -> str:
         return OWN_BROKER if self._config.current.broker_ip1 is None else identity.address
@@ -161,6 +172,10 @@ class RegistrationService:
         async with trio.open_nursery() as nursery:
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
+            while self._config.current.is_slave and self._namesrv is not None:
+                # The master may register at this name server too, and nobody tells when it does.
+                await trio.sleep(_SHORTEST_PERIOD)
+                self.register_own()
 
     async def _follow(self, remote: _Remote) -> None:
         while True:
@@ -179,7 +194,10 @@ class RegistrationService:
                 await remote.wake.wait()
 
     def _period(self) -> float:
-        return max(_SHORTEST_PERIOD, min(self._config.current.register_name_server_period / 1000, _LONGEST_PERIOD))
+        """Slaves ask more often, as the answer tells them where their master is."""
+        config = self._config.current
+        period = max(_SHORTEST_PERIOD, min(config.register_name_server_period / 1000, _LONGEST_PERIOD))
+        return _SHORTEST_PERIOD if config.is_slave else period
 
     async def _tell(self, remote: _Remote, changed: dict[str, TopicConfig]) -> None:
         """One registration: changed topics where the name server knows the rest, else all of them."""
@@ -194,8 +212,10 @@ class RegistrationService:
             if not await calls.topics_changed(caller, remote.address, identity, version, timeout=timeout):
                 return
         wrapper = attrs.evolve(wrapper, topic_config_table=self._permitted(table))
-        order = await calls.register_broker(caller, remote.address, identity, wrapper, compressed=config.compressed_register, timeout=timeout)
-        for topic in order:
+        registered = await calls.register_broker(caller, remote.address, identity, wrapper, compressed=config.compressed_register, timeout=timeout)
+        if config.is_slave:
+            self.on_master(registered.master_address, registered.ha_server_address)
+        for topic in registered.order:
             self._topics.set_order(topic)
 
     async def unregister(self, timeout: float = WAIT_SECONDS) -> None:

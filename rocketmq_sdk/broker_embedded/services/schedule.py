@@ -102,6 +102,13 @@ class ScheduleService:
         """How far each level was delivered, as the file and GET_ALL_DELAY_OFFSET hold it."""
         return DelayOffsetSerializeWrapper(dict(self._offsets), self.data_version)
 
+    def take_over(self, wrapper: DelayOffsetSerializeWrapper) -> None:
+        """Remember how far a master delivered; for a slave, where nothing is delivered."""
+        if wrapper.offset_table != self._offsets:
+            self._offsets = dict(wrapper.offset_table)
+            self.data_version = wrapper.data_version or DataVersion()
+            self.dirty = True
+
     def offset(self, level: int) -> int:
         """The next message of a level to deliver."""
         return self._offsets.get(level, 0)

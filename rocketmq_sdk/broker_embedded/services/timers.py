@@ -25,10 +25,12 @@ from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, decode_message
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.timer.checkpoint import TimerCheckpoint
     from rocketmq_sdk.broker_embedded.store.timer.record import TimerRecord
     from rocketmq_sdk.broker_embedded.store.types import Arrival
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,37 @@ _WALK_TURN: Final = 1000
 _EXPIRY_SECONDS: Final = 30
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
+
+
+class Recalls:
+    """The messages that those of one slot take back."""
+
+    __slots__ = ("_found", "_topics")
+
+    def __init__(self) -> None:
+        self._topics: dict[str, str] = {}
+        self._found: set[str] = set()
+
+    def add(self, text: str) -> None:
+        """A message that takes another one back, by its properties."""
+        key = property_in_text(text, TIMER_DEL_UNIQKEY)
+        if key is not None:
+            self._topics[key] = property_in_text(text, REAL_TOPIC) or ""
+
+    def take(self, text: str) -> bool:
+        """Whether a message is taken back, by its properties."""
+        if not self._topics:
+            return False
+        unique = property_in_text(text, UNIQ_KEY)
+        keys = () if unique is None else delete_keys(property_in_text(text, REAL_TOPIC) or "", unique)
+        key = next((key for key in keys if key in self._topics), None)
+        if key is not None:
+            self._found.add(key)
+        return key is not None
+
+    def without_effect(self) -> list[str]:
+        """The real topics of those that found nothing to take back: they were counted off the topic's timers."""
+        return [topic for key, topic in self._topics.items() if key not in self._found]
 
 
 class TimerService:
@@ -76,6 +109,10 @@ class TimerService:
     def behind_messages(self) -> int:
         """How many messages of the timer topic were not looked at."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.timers.next_offset)
+
+    def checkpoint(self) -> "TimerCheckpoint":
+        """How far timers were served for good: of what is behind it, a power cut may lose that it was served."""
+        return self.timers.checkpoint if self._durable else self.timers.current_checkpoint()
 
     # --- entering --------------------------------------------------------------------------------------------------------------------------------
 
@@ -174,32 +211,32 @@ class TimerService:
 
     async def _deliver_slot(self, time: int) -> None:
         """Deliver the messages of the earliest slot: first those that take others back, then the others in the order in which they came."""
-        normal, taken_back = array("q"), set[str]()
+        normal, recalls = array("q"), Recalls()
         for count, (position, record) in enumerate(self.timers.chain(time)):
             if record.deletes:
                 found = self._read(record.physical_offset, record.message_size)
-                key = None if found is None else property_in_text(found[1], TIMER_DEL_UNIQKEY)
-                if key is not None:
-                    taken_back.add(key)
+                if found is not None:
+                    recalls.add(found[1])
             else:
                 normal.append(position)
             if count % _WALK_TURN == _WALK_TURN - 1:
                 await trio.lowlevel.checkpoint()
         for index in range(len(normal) - 1, -1, -_TURN):
-            await self._deliver_some(time, normal[max(0, index - _TURN + 1) : index + 1], taken_back)
+            await self._deliver_some(time, normal[max(0, index - _TURN + 1) : index + 1], recalls)
             await trio.lowlevel.checkpoint()
+        for topic in recalls.without_effect():
+            self.timers.metrics.add(topic, 1, self._clock.now_ms())
         self.timers.finish(time)
         self._changed.set()
 
-    async def _deliver_some(self, time: int, positions: "array[int]", taken_back: set[str]) -> None:
+    async def _deliver_some(self, time: int, positions: "array[int]", recalls: "Recalls") -> None:
         for position in reversed(positions):
             record = self.timers.log.record(position)
             found = None if record is None else self._read(record.physical_offset, record.message_size)
             if record is None or found is None:
                 continue
             message, text = found
-            if taken_back and self._is_taken_back(text, taken_back):
-                self._count_out(text, 1)
+            if recalls.take(text):
                 continue
             if record.rolls or self._is_early(text, time):
                 await self._put_again(message, text, record)
@@ -212,11 +249,6 @@ class TimerService:
             return out_time(text) >= time + self.timers.precision_ms
         except ValueError:
             return False
-
-    @staticmethod
-    def _is_taken_back(text: str, taken_back: set[str]) -> bool:
-        unique = property_in_text(text, UNIQ_KEY)
-        return unique is not None and not taken_back.isdisjoint(delete_keys(property_in_text(text, REAL_TOPIC) or "", unique))
 
     async def _put_again(self, message: "ReceivedMessage", text: str, record: "TimerRecord") -> None:
         await self._until_stored(rolled(message, text, record.write_time, self._clock.now_ms()), text)
@@ -317,6 +349,14 @@ class TimerService:
             except BaseException:
                 metrics.dirty = True
                 raise
+
+    async def take_over_metrics(self, wrapper: "TimerMetricsSerializeWrapper") -> None:
+        """Keep the numbers of a master; for a slave, where no timer is served. Raises `StoreError`."""
+        metrics = self.timers.metrics
+        if metrics.wrapper() != wrapper:
+            metrics.load(wrapper.to_json())
+            metrics.dirty = True
+            await self._persist_metrics()
 
     async def close(self) -> None:
         """End the deliveries, so that what was delivered can be made durable by `persist`."""

@@ -5,9 +5,10 @@ Everything here is synchronous and belongs to the thread of the event loop: an a
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from itertools import accumulate
 
-from rocketmq_sdk.broker_embedded.store.batch import batch_records
+from rocketmq_sdk.broker_embedded.store.batch import Prepared, batch_records, joined_records
 from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -68,6 +69,8 @@ class Appender:
         state = self._state
         if not state.open or state.failure is not None or state.queue_problem is not None or state.disk_full:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if state.gate is not None and (refusal := state.gate(message)) is not None:
+            return PutResult(refusal)
         try:
             queue = self._table.queues[message.topic][message.queue_id]
         except KeyError:
@@ -170,6 +173,57 @@ class Appender:
                 raise LocalProtocolError(f"a record of {size} bytes does not fit into a log file of {log.file_size} bytes")
             position = log.make_room(size)
 
+    def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+        """Append several messages as consecutive records of one file in one write, all or none; one result for each. Never raises.
+
+        After a crash the log may end between them, never with a later one and without an earlier one.
+        """
+        prepared: list[Prepared] = []
+        status = PutStatus.PUT_OK if self._state.writable else PutStatus.SERVICE_NOT_AVAILABLE
+        for message in messages:
+            if status is PutStatus.PUT_OK:
+                status = self._prepare(message, prepared)
+        if status is not PutStatus.PUT_OK:
+            return [PutResult(status)] * len(messages)
+        hosts = [len(message.born_host) + len(message.store_host or self._store_host) for message in messages]
+        total = sum(
+            record_size(len(queue.topic_bytes), len(message.body), len(properties), host_bytes=host_bytes)
+            for (queue, message, properties), host_bytes in zip(prepared, hosts, strict=True)
+        )
+        if total + BLANK_SIZE > self._log.file_size:
+            return [PutResult(PutStatus.MESSAGE_ILLEGAL)] * len(messages)
+        now = max(self._clock.now_ms(), self._state.stored_timestamp)
+        try:
+            results, records = joined_records(prepared, self._log.make_room(total), now, self._store_host)
+            self._log.append(b"".join(records), results[0].physical_offset + sum(map(len, records)))
+        except (StoreError, ProtocolError) as error:
+            return [self._refuse(error)] * len(messages)
+        self._state.stored_timestamp = now
+        self.puts += len(messages)
+        if self._flusher.idle:
+            self._flusher.wake()
+        for (queue, message, _properties), result in zip(prepared, results, strict=True):
+            queue.next_offset = result.queue_offset + 1
+            due = self._dispatcher.deliver_time(message.properties, now) if queue.is_schedule else None
+            code = message.tags_code if due is None else due
+            self._pending.append((queue, result.queue_offset, code, now, result.physical_offset, result.size, message.properties, 1))
+        if not self._sync_flush:
+            self.dispatch_up_to(self._log.position)
+        return results
+
+    def _prepare(self, message: MessageToStore, prepared: list[Prepared]) -> PutStatus:
+        """Look whether a message could be appended; its queue and its encoded properties are added to `prepared`."""
+        queue = self._table.obtain(message.topic, message.queue_id)
+        if queue is None or len(message.body) > self._config.max_message_size:
+            return PutStatus.MESSAGE_ILLEGAL
+        if message.sys_flag & _INNER_BATCH or (message.sys_flag & _TRANSACTION_BITS and not is_dispatched(message.sys_flag)):
+            return PutStatus.MESSAGE_ILLEGAL
+        properties = message.properties.encode("utf-8", "replace")
+        if len(properties) > MAX_PROPERTIES:
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        prepared.append((queue, message, properties))
+        return PutStatus.PUT_OK
+
     def put_batch(self, message: MessageToStore) -> PutResult:
         """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
 
@@ -178,6 +232,8 @@ class Appender:
         state = self._state
         if not state.writable:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        if state.gate is not None and (refusal := state.gate(message)) is not None:
+            return PutResult(refusal)
         if len(message.body) > self._config.max_message_size or message.sys_flag & _TRANSACTION_BITS:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         queue = self._table.obtain(message.topic, message.queue_id)

@@ -9,6 +9,14 @@ NEW_PATH = "checkpoint.new"
 SIZE = 4096
 MARGIN_MS = 3000
 _FIELDS = Struct(">qqqqq")
+_DAY_MS = 24 * 3600 * 1000
+_CLOCK_IS_SET_MS = 1_577_836_800_000
+_MAX_TIME = (1 << 63) - 1
+
+
+def latest_believable(now_ms: int) -> int:
+    """Store times above are taken for damage: they lie more than a day in the future of a clock that somebody has set (it is past 2020)."""
+    return now_ms + _DAY_MS if _CLOCK_IS_SET_MS < now_ms < _MAX_TIME - _DAY_MS else _MAX_TIME
 
 
 class Checkpoint:
@@ -43,6 +51,10 @@ class Checkpoint:
     def recovery_timestamp(self) -> int:
         """Records stored up to then are durable and in their queues."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - MARGIN_MS)
+
+    def last_believable(self, now_ms: int) -> int:
+        """The store time up to which the log was durable; 0 for one that can not be."""
+        return self.physic_timestamp if self.physic_timestamp <= latest_believable(now_ms) else 0
 
     def encode(self) -> bytes:
         """The used part of the file."""

@@ -153,6 +153,25 @@ class CommitLog:
             self.write_out()
             self._new_segment()
 
+    def append_bytes(self, data: bytes) -> None:
+        """Append bytes of another log with files of the same size: parts of records, whole ones, the blank end of a file.
+
+        Raises `StoreError`; only when the bytes cross the end of a file may some of them have been appended then.
+        """
+        at = 0
+        while at < len(data):
+            file = self._file
+            if file is None or self.position >= file.end:
+                self.write_out()
+                file = self._next_file(self.position, 0)
+                self._enter(file)
+            piece = data[at : at + file.end - self.position]
+            self._allocate(file, self.position + len(piece))
+            self.append(piece, self.position + len(piece))
+            at += len(piece)
+        if self._file is not None:
+            self.limit = min(self._file.end, self._file.allocated)
+
     def write_out(self) -> None:
         """Hand what was appended to the file system. Raises `StoreError`; a later call tries again."""
         if self.written < self.position:
@@ -213,6 +232,11 @@ class CommitLog:
         if file is None or position + size > self.written:
             return None
         return file.read_nowait(position, size)
+
+    def data_span(self, position: int, limit: int, end: int) -> int:
+        """How many bytes from a position on one read may take: within its file, in front of `end`, at most `limit`; 0 when there are none."""
+        file = self.queue.find(position)
+        return 0 if file is None else max(0, min(limit, file.end - position, min(end, self.position) - position))
 
     def store_time_at(self, position: int) -> int:
         """The store time of the record at a position; -1 when there is none."""

@@ -4,6 +4,7 @@ import attrs
 from attrs import validators
 
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.errors import ConfigurationError
 
 MEBIBYTE = 1024 * 1024
 QUEUE_UNIT_SIZE = 20
@@ -71,6 +72,7 @@ class StoreConfig:
     max_index_num: int = attrs.field(default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)])
     """Entries of an index file, one less in truth."""
     max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
+    default_query_max_num: int = attrs.field(default=32, validator=validators.ge(1))
     """The most messages that one lookup by key finds."""
     delete_when: str = attrs.field(default="04", validator=_hours)
     """Local hours at which old log files are removed, separated by semicolons."""
@@ -88,6 +90,27 @@ class StoreConfig:
     delete_commit_log_files_interval: int = attrs.field(default=100, validator=validators.ge(0))
     destroy_maped_file_interval_forcibly: int = attrs.field(default=120_000, validator=validators.ge(0))
     """How long a file that is being read is kept after it should have been removed."""
+    total_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    """How many brokers keep the log, this one among them."""
+    in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    """How many of them have a message before a SYNC_MASTER acknowledges it; 1 waits for nobody."""
+    min_in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    """With fewer of them in sync a SYNC_MASTER refuses messages."""
+    all_ack_in_sync_state_set: bool = False
+    """Whether a SYNC_MASTER waits for all slaves that are in sync."""
+    enable_auto_in_sync_replicas: bool = False
+    """Whether a SYNC_MASTER waits for fewer slaves while fewer are in sync, but for no fewer than `min_in_sync_replicas`."""
+    ha_max_gap_not_in_sync: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(0))
+    """Bytes that a slave may lack and still count as in sync."""
+    slave_timeout: int = attrs.field(default=3000, validator=validators.ge(1))
+    """How long a put waits for slaves before it is answered FLUSH_SLAVE_TIMEOUT."""
+    ha_send_heartbeat_interval: int = attrs.field(default=5000, validator=validators.ge(1))
+    ha_housekeeping_interval: int = attrs.field(default=20_000, validator=validators.ge(1))
+    """A connection between master and slave that was silent for so long is closed."""
+    ha_transfer_batch_size: int = attrs.field(default=32_768, validator=[validators.ge(1), validators.le(4 * MEBIBYTE - 12)])
+    """The most bytes of the log in one frame to a slave."""
+    offset_check_in_slave: bool = False
+    """Whether a slave corrects consumers that ask for offsets outside of a queue."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     mapped_file_size_timer_log: int = attrs.field(default=100 * MEBIBYTE, validator=validators.ge(68))
     """Size of one file of the timer log; a directory can only be opened with the size it was written with."""
@@ -108,3 +131,10 @@ class StoreConfig:
     """Bytes at the end of the log that a store on disk also keeps in memory, so that reading them needs no system call."""
     allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=validators.ge(4096))
     """How much of a log file is given space on disk at once."""
+
+    def check_replicas(self) -> None:
+        """Raises `ConfigurationError` when the numbers of replicas contradict each other."""
+        if not self.total_replicas >= self.in_sync_replicas >= self.min_in_sync_replicas:
+            numbers = f"{self.total_replicas}, {self.in_sync_replicas} and {self.min_in_sync_replicas}"
+            problem = "none of them may be more than the one before it"
+            raise ConfigurationError(f"totalReplicas, inSyncReplicas and minInSyncReplicas are {numbers}: {problem}")

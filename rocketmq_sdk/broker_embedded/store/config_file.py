@@ -21,7 +21,7 @@ DIRECTORY: Final = "config"
 class ConfigFile:
     """A JSON value under a name such as `topics.json`."""
 
-    __slots__ = ("_files", "_lock", "_path", "_sound", "name")
+    __slots__ = ("_files", "_foreign", "_lock", "_path", "_sound", "name")
 
     def __init__(self, files: FileSystem, name: str) -> None:
         self.name = name
@@ -30,6 +30,8 @@ class ConfigFile:
         self._sound = False
         """Whether the file is known to hold what this object wrote or read."""
         self._path = f"{DIRECTORY}/{name}"
+        self._foreign: dict[str, object] = {}
+        """Members of the object that was read; those that a later one does not have are written with it."""
 
     def load(self) -> object | None:
         """The value last stored; None when there is none. Raises `StoreCorruptError` when neither the file nor its `.bak` can be read."""
@@ -38,12 +40,23 @@ class ConfigFile:
         found, value = self._read(self._path)
         self._sound = found
         if found:
-            return value
+            return self._remember(value)
         backup = f"{self._path}.bak"
         found, value = self._read(backup)
         if not found and self._files.read(backup):
             raise StoreCorruptError(f"{self._files.description}: {self._path} and its .bak hold no JSON; restore one of them or remove both")
+        return self._remember(value)
+
+    def _remember(self, value: object) -> object:
+        self._foreign = dict(value) if isinstance(value, dict) else {}
         return value
+
+    def _encode(self, value: object) -> bytes:
+        """The text of a value with the members that nobody here knows, which a newer broker or another product has written."""
+        if isinstance(value, dict) and self._foreign:
+            self._foreign = {name: kept for name, kept in self._foreign.items() if name not in value}
+            value = {**self._foreign, **value}
+        return encode_pretty(value).encode()
 
     def _read(self, path: str) -> tuple[bool, object | None]:
         data = self._files.read(path)
@@ -57,7 +70,7 @@ class ConfigFile:
 
     def store(self, value: object) -> None:
         """Write the value durably. Raises `StoreError`; what was stored before is then still there under one of the two names."""
-        self._replace(encode_pretty(value).encode())
+        self._replace(self._encode(value))
 
     async def save(self, value: object) -> None:
         """Like `store`, with the waiting for the disk in a thread where there is a disk.
@@ -65,7 +78,7 @@ class ConfigFile:
         The value is encoded before the first checkpoint. Concurrent calls write in the order in which they were made. A call that is cancelled while
         it waits for its turn writes nothing.
         """
-        data = encode_pretty(value).encode()
+        data = self._encode(value)
         async with self._lock:
             await self._files.run(lambda: self._replace(data))
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1000
+_MAX_LONG = (1 << 63) - 1
 _DIGITS = 10
 MAX_INNER = 0x7FFF
 
@@ -68,7 +69,8 @@ class Dispatcher:
         if level <= 0:
             return None
         delays = self._delays
-        return store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
+        due = store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
+        return min(due, _MAX_LONG)
 
     def tell(self, queue: Queue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
         """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
@@ -124,6 +126,12 @@ class Dispatcher:
             else:
                 where = f"{queue.topic} queue {queue.queue_id}"
                 _log.error("%s ends at %d, the next record (at %d) has the offset %d", where, queue.max_offset, position, offset)
+            return True
+        if isinstance(queue, ConsumeQueue) and queue.end - queue.first == 1 and queue.first > 0:
+            what = "the record in front of it, the first one, claimed"
+            _log.error("%s queue %d begins at offset %d: %s %d; left out", queue.topic, queue.queue_id, offset, what, queue.first)
+            queue.clear()
+            queue.start_at(offset)
             return True
         if offset == 0:
             _log.warning("%s queue %d begins again at position %d", queue.topic, queue.queue_id, position)

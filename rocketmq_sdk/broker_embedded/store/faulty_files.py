@@ -453,6 +453,9 @@ class FaultyFileSystem:
         """Pretend that the file was changed last at that time."""
         self.names[path].modified_ms = time_ms
 
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Nothing is read from a disk."""
+
     def used_ratio(self) -> float:
         """As told, else pages in use of those that there are."""
         return self._used_pages * self.page_size / self.limit_bytes if self.told_used_ratio is None else self.told_used_ratio

@@ -110,6 +110,10 @@ class FileSystem(Protocol):
         """The part of the disk that is in use, from 0 to 1. Files in memory have a limit instead and say 0."""
         ...
 
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Tell the system whether reading ahead in the files of a directory pays, for those open now and later; advice only."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """The content of a small file; None when there is none."""
         ...

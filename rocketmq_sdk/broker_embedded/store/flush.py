@@ -19,7 +19,7 @@ from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.store.unsynced import note_unsynced
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
@@ -34,7 +34,7 @@ _NOTE_SECONDS = 10
 class FlushState:
     """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
 
-    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "index_problem", "open", "queue_problem", "stored_timestamp")
+    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "gate", "index_problem", "open", "queue_problem", "stored_timestamp")
 
     def __init__(self) -> None:
         self.stored_timestamp = 0
@@ -49,6 +49,8 @@ class FlushState:
         """The index could not be written: messages wait in memory to be indexed."""
         self.open = False
         """Between entering and leaving the store."""
+        self.gate: Callable[[MessageToStore], PutStatus | None] | None = None
+        """Tells for a message with which status it is refused, where the broker's role or its replicas may forbid puts."""
 
     @property
     def writable(self) -> bool:

@@ -103,6 +103,16 @@ class MappedFileQueue:
         if self.files and position < self.files[-1].end and self.files[-1].zero_from(position):
             self.files[-1].file.sync()
 
+    def move_last(self, directory: str) -> None:
+        """Take the last file out and put it into another directory, which exists. Raises `StoreError`."""
+        file = self.files[-1]
+        path = file.file.path
+        file.file.close()
+        self.store_files.rename(path, f"{directory}/{path.rpartition('/')[2]}")
+        self.files.pop()
+        self._starts.pop()
+        self._changes += 1
+
     def directory_sync(self) -> Callable[[], None] | None:
         """What makes the files made and removed so far durable, with all directories above them; None when they are. It may run in a thread."""
         changes = self._changes

@@ -206,6 +206,9 @@ class MemoryFileSystem:
         """Not known: the store's own times count."""
         return 0
 
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Nothing is read from a disk."""
+
     def used_ratio(self) -> float:
         """No disk."""
         return 0.0

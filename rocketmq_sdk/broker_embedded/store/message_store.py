@@ -8,7 +8,7 @@ either.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -20,14 +20,17 @@ from rocketmq_sdk.broker_embedded.store.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.files import FileSystem
 from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
+from rocketmq_sdk.broker_embedded.store.ha.replica_log import ReplicaLog
+from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
-from rocketmq_sdk.broker_embedded.store.recovery import Recovery
+from rocketmq_sdk.broker_embedded.store.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.model.properties import WAIT, property_in_text
 from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
@@ -54,6 +57,14 @@ class MessageStore(ReadableStore, RunsOnce):
         flushers = (self._flusher, self._queue_flusher)
         self._appender = Appender(self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._replica_log = ReplicaLog(self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush)
+        self._replicas: Replicas | None = None
+        self._is_slave = False
+        self._loading_at = 0
+        self.on_recovery: RecoveryProgress | None = None
+        """Told, from another thread, how many bytes of how many a long start has read; to be set before entering."""
+        self.started_clean = True
+        """Whether the last stop was a clean one."""
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
         """Called for each message that consumers can read from now on, in the append under ASYNC_FLUSH, behind its sync under SYNC_FLUSH."""
         self.dispatched: Watermark = self._dispatcher.dispatched
@@ -65,7 +76,7 @@ class MessageStore(ReadableStore, RunsOnce):
     async def _run(self) -> AsyncIterator[None]:
         self.files.lock()
         try:
-            self._index.loading_at = self._clock.now_ms()
+            self._index.loading_at = self._loading_at = self._clock.now_ms()
             await self.files.run(self._load)
             self._index.loading_at = None
             self._state.open = True
@@ -103,10 +114,13 @@ class MessageStore(ReadableStore, RunsOnce):
         self._table.finish_deletions(self._deleted.positions)
         self._index.load(clean=clean)
         index = self._index if self._index.enabled else None
-        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=self.config.check_crc_on_recover)
+        now = self._loading_at
+        check_crc = self.config.check_crc_on_recover
+        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=check_crc, now_ms=now, progress=self.on_recovery)
         end = recovery.run(clean=clean)
         self._deleted.clamp(end)
-        last = max(recovery.last_store_timestamp, self._checkpoint.physic_timestamp)
+        last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
+        self.started_clean = clean
         self._state.stored_timestamp = self._state.dispatched_timestamp = self._flusher.physic_timestamp = last
         self._flusher.flushed.advance(end)
         self.dispatched.advance(end)
@@ -126,6 +140,8 @@ class MessageStore(ReadableStore, RunsOnce):
             _log.error("the store is closed without a clean stop: %s", error)
 
     def _remove_abort(self) -> None:
+        if self._is_slave:
+            self._replica_log.cut_partial_record()
         write_note(self.files, self._log.position, self._table)
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
@@ -148,7 +164,7 @@ class MessageStore(ReadableStore, RunsOnce):
     @property
     def needs_wait(self) -> bool:
         """Whether `wait_durable` can have something to wait for."""
-        return self._sync_flush
+        return self._sync_flush or self._replicas is not None
 
     @property
     def flushed(self) -> Watermark:
@@ -186,9 +202,19 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         return self._appender.put_batch(message)
 
+    @trio.lowlevel.enable_ki_protection
+    def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+        """Append several messages as consecutive records of one file in one write, all or none; one result for each. Never raises.
+
+        After a crash the log may end between them, never with a later one and without an earlier one.
+        """
+        return self._appender.put_all(messages)
+
     def _after_flush(self) -> None:
         self._retention.note_activity()
-        if self._sync_flush:
+        if self._is_slave:
+            self._replica_log.dispatch_flushed()
+        elif self._sync_flush:
             self._appender.dispatch_up_to(self.flushed.value)
 
     def begin(self) -> None:
@@ -212,17 +238,29 @@ class MessageStore(ReadableStore, RunsOnce):
             raise
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
-        """How a put ended for the sender: PUT_OK at once under ASYNC_FLUSH and for senders that do not wait; else behind the sync.
+        """How a put ended for the sender: PUT_OK at once where there is nothing to wait for and for senders that do not wait; else behind the sync of
+        SYNC_FLUSH, and behind the acknowledgements of as many slaves as `replicate_to` asks for.
 
-        FLUSH_DISK_TIMEOUT after `sync_flush_timeout`; SERVICE_NOT_AVAILABLE when the sync failed. A cancelled wait changes nothing.
+        FLUSH_DISK_TIMEOUT after `sync_flush_timeout`, FLUSH_SLAVE_TIMEOUT after `slave_timeout` (which wins when both passed); SERVICE_NOT_AVAILABLE
+        when the sync failed. A cancelled wait changes nothing.
         """
-        if result.status is not PutStatus.PUT_OK or not self._sync_flush or not wait_store_ok:
-            return result.status
-        try:
-            reached = await self.flushed.wait_reached(result.physical_offset + result.size, self.config.sync_flush_timeout / 1000)
-        except StoreError:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        return PutStatus.PUT_OK if reached else PutStatus.FLUSH_DISK_TIMEOUT
+        status = result.status
+        if status is not PutStatus.PUT_OK or not wait_store_ok:
+            return status
+        began = self._clock.monotonic()
+        end = result.physical_offset + result.size
+        if self._sync_flush:
+            try:
+                reached = await self.flushed.wait_reached(end, self.config.sync_flush_timeout / 1000)
+            except StoreError:
+                return PutStatus.SERVICE_NOT_AVAILABLE
+            if not reached:
+                status = PutStatus.FLUSH_DISK_TIMEOUT
+        if self._replicas is not None:
+            left = self.config.slave_timeout / 1000 - (self._clock.monotonic() - began)
+            if not await self._replicas.wait(end, left):
+                status = PutStatus.FLUSH_SLAVE_TIMEOUT
+        return status
 
     @trio.lowlevel.enable_ki_protection
     async def flush(self) -> None:
@@ -244,6 +282,51 @@ class MessageStore(ReadableStore, RunsOnce):
             if self._state.failure is not None:
                 raise self._state.failure
 
+    # --- replication -----------------------------------------------------------------------------------------------------------------------------
+
+    def replicate_to(self, replicas: Replicas) -> None:
+        """From now on puts are a SYNC_MASTER's: they need the acknowledgements of slaves that the rules of `replicas` ask for."""
+        if replicas.rules.trivial:
+            return
+        self._replicas = replicas
+
+        def gate(message: MessageToStore) -> PutStatus | None:
+            if replicas.rules.enough(replicas.in_sync(self._log.position)) or property_in_text(message.properties, WAIT) == "false":
+                return None
+            return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+
+        self._state.gate = gate
+
+    def become_slave(self) -> None:
+        """From now on puts are refused (SERVICE_NOT_AVAILABLE), and the log grows by `append_bytes` alone."""
+        self._is_slave = True
+        self._state.gate = lambda _message: PutStatus.SERVICE_NOT_AVAILABLE
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to where the log may be shown to slaves and consumers: its end, under SYNC_FLUSH what is synced."""
+        return self.dispatched.value
+
+    @trio.lowlevel.enable_ki_protection
+    def append_bytes(self, position: int, data: bytes) -> None:
+        """Append bytes of the master's log to a slave's. Raises as `ReplicaLog.append` does."""
+        self._replica_log.append(position, data)
+
+    async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:
+        """Bytes of the log from a position to the end of its file, at most `limit`; empty when there are none. A master shows them up to
+        the confirm offset.
+
+        Raises `StoreError` when the file can not be read.
+        """
+        size = self._log.data_span(position, limit, self._log.position if self._is_slave else self.confirm_offset)
+        data = self._log.read_nowait(position, size) if size else b""
+        if data is None:
+            # What lies in front of the part kept in memory is read from the files, which may not have the newest bytes yet.
+            size = max(0, min(size, self._log.written - position))
+            with self.reading(position):
+                data = await self.files.run(lambda: self._log.read(position, size))
+        return data or b""
+
     def clean_now(self) -> None:
         """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""
         self._retention.clean_now()
@@ -256,6 +339,14 @@ class MessageStore(ReadableStore, RunsOnce):
     def used_ratio(self) -> float:
         """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
         return self.files.used_ratio()
+
+    def read_log_ahead(self, *, wanted: bool) -> None:
+        """Whether the system should read the log ahead of those who read it: off, where messages are read here and there."""
+        self.files.read_ahead(self._log.queue.directory, wanted=wanted)
+
+    def configure_retention(self, config: StoreConfig) -> None:
+        """Keep files by other settings from now on; all others stay as they were at the start."""
+        self._retention.configure(config)
 
     def clean_queues(self) -> None:
         """Bring queues and index in line with the oldest log file at once (`cleanExpiredConsumerQueue`)."""

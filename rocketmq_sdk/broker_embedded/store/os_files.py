@@ -11,6 +11,8 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -19,9 +21,10 @@ from typing import Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store import durable
 from rocketmq_sdk.broker_embedded.store.directory_lock import DirectoryLock
 from rocketmq_sdk.broker_embedded.store.file_system import Bytes, Result
-from rocketmq_sdk.errors import StoreError, StoreFullError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
@@ -34,6 +37,21 @@ def translate(error: OSError, path: str, doing: str) -> StoreError:
     if error.errno in _NO_SPACE:
         return StoreFullError(f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota")
     return StoreError(f"{path}: can not {doing} ({error.strerror})")
+
+
+def _advise(descriptor: int, *, ahead: bool) -> None:
+    if sys.platform == "linux":
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
+
+
+def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
+    """Bytes of a file. Raises `ValueError` for what is none, such as a pipe, which would keep the reader waiting for ever; `OSError` as ever."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{path} is no regular file")
+        file.seek(offset)
+        return file.read(size)
 
 
 class OsFile:
@@ -204,6 +222,7 @@ class OsFileSystem:
         self._mutex = threading.Lock()
         self._lock = DirectoryLock(self.root)
         self._limiter: trio.CapacityLimiter | None = None
+        self._read_at_random: set[str] = set()
 
     def full_path(self, path: str) -> str:
         """The path that the operating system knows."""
@@ -216,10 +235,23 @@ class OsFileSystem:
                 self._evict()
                 file.descriptor = file.open_descriptor(create)
                 self._open[file] = None
+                if self._read_at_random and file.path.rpartition("/")[0] in self._read_at_random:
+                    _advise(file.descriptor, ahead=False)
             else:
                 self._open.move_to_end(file)
             file.pins += 1
             return file.descriptor
+
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Tell the system whether reading ahead in the files of a directory pays, where there is `posix_fadvise`."""
+        with self._mutex:
+            if wanted:
+                self._read_at_random.discard(directory)
+            else:
+                self._read_at_random.add(directory)
+            for file in self._open:
+                if file.path.rpartition("/")[0] == directory:
+                    _advise(file.descriptor, ahead=wanted)
 
     def unpin(self, file: OsFile) -> None:
         """Counterpart of `pin`."""
@@ -245,7 +277,7 @@ class OsFileSystem:
 
     def sync_descriptor(self, descriptor: int) -> None:
         """Make the data of one descriptor durable."""
-        getattr(os, "fdatasync", os.fsync)(descriptor)
+        durable.sync_descriptor(descriptor)
 
     def lock(self) -> None:
         """Take the lock of the directory."""
@@ -287,12 +319,14 @@ class OsFileSystem:
             raise translate(error, directory, "list the directory") from error
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted; without what goes away meanwhile."""
+        """Names and sizes, sorted; without what goes away meanwhile. Raises `StoreCorruptError` for what is neither file nor directory."""
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
             with contextlib.suppress(FileNotFoundError):
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
+                elif not entry.is_dir():
+                    raise StoreCorruptError(f"{directory}/{entry.name} is no regular file; move it away")
         return found
 
     def directory_names(self, directory: str) -> list[str]:
@@ -317,13 +351,15 @@ class OsFileSystem:
         return -(-used * 100 // total) / 100 if total else 0.0
 
     def read(self, path: str) -> bytes | None:
-        """The whole content."""
+        """The whole content. Raises `StoreCorruptError` for what is no file."""
         try:
-            return Path(self.full_path(path)).read_bytes()
+            return read_regular(self.full_path(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise translate(error, path, "read") from error
+        except ValueError as error:
+            raise StoreCorruptError(f"{path} is no regular file; move it away") from error
 
     def write(self, path: str, data: bytes) -> None:
         """Replace the content and sync it."""
@@ -333,7 +369,7 @@ class OsFileSystem:
             with full_path.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                durable.sync_descriptor(file.fileno())
         except OSError as error:
             raise translate(error, path, "write") from error
 

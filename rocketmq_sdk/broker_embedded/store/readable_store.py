@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.reader import QueueReader
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, size_and_magic
 from rocketmq_sdk.broker_embedded.store.retention import Readers
+from rocketmq_sdk.broker_embedded.store.transaction_marks import ended_halves
 from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter, QueryResult
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.model.enums import BoundaryType
@@ -46,6 +47,13 @@ class ReadableStore:
     def min_physical_offset(self) -> int:
         """Where the oldest log file starts."""
         return self._log.min_position
+
+    def ended_halves(self, start: int) -> set[tuple[int, int]]:
+        """Position and body CRC of the half messages that records behind a position say are ended; `start` is the position of a record.
+
+        Reads the log to its end. Raises `StoreError` when it can not be read.
+        """
+        return ended_halves(self._log, start)
 
     def get(
         self,

@@ -9,9 +9,9 @@ its queue has not reached, and what lies behind the end is overwritten with zero
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint, latest_believable
 from rocketmq_sdk.broker_embedded.store.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
@@ -19,11 +19,15 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
 from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.set_aside import look_behind, set_aside
 from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
 
 _log = logging.getLogger(__name__)
 _CHUNK = 4 * 1024 * 1024
+_PROGRESS_STEP = 16 * 1024 * 1024
+MAX_TIME = (1 << 63) - 1
+RecoveryProgress = Callable[[int, int], None]
 
 
 class LogScanner:
@@ -87,14 +91,29 @@ class Recovery:
     """One run over a log that was not opened for writing yet."""
 
     def __init__(
-        self, log: CommitLog, dispatcher: Dispatcher, checkpoint: Checkpoint, index: IndexService | None = None, *, check_crc: bool
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        index: IndexService | None = None,
+        *,
+        check_crc: bool,
+        now_ms: int = MAX_TIME,
+        progress: RecoveryProgress | None = None,
     ) -> None:
+        """`now_ms`: store times far behind it are not believed. `progress` is told bytes done and bytes in all, from the thread that recovers."""
         self._log = log
         self._index = index
         self._dispatcher = dispatcher
         self._table = dispatcher.table
         self._checkpoint = checkpoint
         self._scanner = LogScanner(log.queue, check_crc=check_crc)
+        self._latest_time = latest_believable(now_ms)
+        self._progress = progress
+        self._future_told = False
+        # A flipped bit may be the reason: a checkpoint of the future vouches for nothing.
+        vouched = checkpoint.recovery_timestamp
+        self._vouched = vouched if vouched <= self._latest_time else 0
         self.last_store_timestamp = 0
         self.scanned_from = 0
         self.records = 0
@@ -122,6 +141,9 @@ class Recovery:
         self._table.truncate(end)
         if self._index is not None and self._index.truncate(end):
             self._catch_up_index(end)
+        behind = look_behind(log.queue, end) if self.records or not clean else None
+        if behind is not None:
+            set_aside(log.queue, end, behind, self._vouched)
         log.start_at(end)
         for queue in self._table:
             if queue.dirty:
@@ -172,7 +194,7 @@ class Recovery:
     def _first_file(self, clean: bool) -> int:
         files = self._log.queue.files
         dispatched = self._table.max_physical()
-        safe = self._checkpoint.recovery_timestamp
+        safe = self._vouched
         for index in range(len(files) - 1, 0, -1):
             head = self._scanner.first_of(files[index])
             if head is not None and head.store_timestamp and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe):
@@ -187,12 +209,16 @@ class Recovery:
         position = max(index.next_position, self._log.min_position)
         if index.next_position < end:
             _log.info("the index is built again from %d to %d", position, end)
+        begin = tell_at = position
         while position < end:
             scanner = LogScanner(self._log.queue, check_crc=False)
             for head in scanner.records(position):
                 if head.position >= end:
                     return
                 index.add(head)
+                if self._progress is not None and head.position >= tell_at:
+                    tell_at = head.position + _PROGRESS_STEP
+                    self._progress(head.position - begin, end - begin)
             file = self._log.queue.find(scanner.end)
             if file is None or scanner.end >= end:
                 return
@@ -214,13 +240,30 @@ class Recovery:
         self.records = 0
         last = self.last_store_timestamp
         index = self._index
+        latest = self._latest_time
+        tell_at = start
         for head in self._scanner.records(start):
             self.records += 1
+            if head.position >= tell_at:
+                tell_at = head.position + _PROGRESS_STEP
+                self._tell(head.position)
             if head.store_timestamp > last:
-                last = head.store_timestamp
+                if head.store_timestamp <= latest:
+                    last = head.store_timestamp
+                elif not self._future_told:
+                    self._future_told = True
+                    text = "the record at %d says that it was stored at %d, which is in the future; such times are not believed"
+                    _log.error(text, head.position, head.store_timestamp)
             if not rebuild(head, from_start=from_start):
                 return False
             if index is not None:
                 index.add(head)
         self.last_store_timestamp = last
+        self._tell(self._scanner.end)
         return True
+
+    def _tell(self, position: int) -> None:
+        """Report how far the log was read, of the bytes from where the reading began."""
+        if self._progress is not None:
+            low, high = self.scanned_from, self._log.queue.files[-1].end
+            self._progress(position - low, high - low)

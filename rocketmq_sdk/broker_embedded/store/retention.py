@@ -183,6 +183,11 @@ class RetentionService:
         self._not_before = self._clock.monotonic()
         self._news.set()
 
+    def configure(self, config: StoreConfig) -> None:
+        """Decide by other settings from now on."""
+        self._policy = RetentionPolicy(config)
+        self.note_activity()
+
     def follow_now(self) -> None:
         """Let the next check, beginning at once, bring queues and index in line with the log, also where nothing was removed since the last one."""
         self._followed = -1

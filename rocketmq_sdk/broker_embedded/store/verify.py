@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.store.verify_batches import BatchWalk, batch_u
 from rocketmq_sdk.broker_embedded.store.verify_index import IndexWalk
 from rocketmq_sdk.broker_embedded.store.verify_log import LogRecord, LogWalk, RecordReader
 from rocketmq_sdk.broker_embedded.store.verify_queues import QueueWalk
-from rocketmq_sdk.broker_embedded.store.verify_report import DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store.verify_report import NO_FILE, DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
@@ -54,7 +54,7 @@ def check_is_store(root: str | os.PathLike[str]) -> None:
 
 def log_bytes(root: str | os.PathLike[str]) -> int:
     """How many bytes of log `verify_directory` will read; for a progress bar."""
-    return sum(size for _name, size in DirectoryReader(root).file_sizes(LOG_DIRECTORY))
+    return sum(max(size, 0) for _name, size in DirectoryReader(root).file_sizes(LOG_DIRECTORY))
 
 
 def verify(
@@ -109,9 +109,12 @@ def _known_topics(reader: StoreReader) -> set[str] | None:
 
 
 def _check_config(reader: StoreReader, report: Report) -> None:
-    for name, _size in reader.file_sizes(CONFIG_DIRECTORY):
+    for name, size in reader.file_sizes(CONFIG_DIRECTORY):
         path = f"{CONFIG_DIRECTORY}/{name}"
         if not name.endswith(".json") and name not in _JSON_NAMES:
+            continue
+        if size == NO_FILE:
+            report.add(path, 0, "name", "is no regular file; move it away")
             continue
         data = reader.read(path, 0, _WHOLE_FILE)
         try:

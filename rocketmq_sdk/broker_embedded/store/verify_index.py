@@ -46,7 +46,7 @@ class IndexWalk:
     def run(self) -> None:
         """Walk."""
         report = self._report
-        entries = [(name, size) for name, size in self._reader.file_sizes(DIRECTORY) if size]
+        entries = [(name, size) for name, size in self._reader.file_sizes(DIRECTORY) if size > 0]
         first: int | None = None
         for number, (name, size) in enumerate(entries):
             path = f"{DIRECTORY}/{name}"

@@ -56,8 +56,10 @@ class LogRecord:
 class BrokenError(Exception):
     """Why a record is not whole, and at which byte of it that shows."""
 
-    def __init__(self, at: int, kind: str, problem: str) -> None:
+    def __init__(self, at: int, kind: str, problem: str, *, ends_log: bool = True) -> None:
         super().__init__(problem)
+        self.ends_log = ends_log
+        """Whether a store that starts takes the log to end here."""
         self.at = at
         self.kind = kind
 
@@ -86,7 +88,7 @@ def parse_record(data: bytes, position: int) -> LogRecord:
     properties = data[properties_at:]
     _check_property_crc(data, properties, size)
     if fields[6] != position:
-        raise BrokenError(28, "place", f"says that it stands at {fields[6]}, but it stands at {position}")
+        raise BrokenError(28, "place", f"says that it stands at {fields[6]}, but it stands at {position}", ends_log=False)
     if fields[3] < 0 or fields[5] < 0:
         raise BrokenError(12, "record", f"queue {fields[3]} and queue offset {fields[5]} can not be")
     topic = data[topic_at : properties_at - 2].decode("utf-8", "replace")
@@ -101,7 +103,7 @@ def _check_property_crc(data: bytes, properties: bytes, size: int) -> None:
     if tail.startswith(_CRC_NAME):
         digits = tail[len(_CRC_NAME) : -1]
         if not digits.isdigit() or int(digits[::-1]) != _CRC(data[: size - _CRC_LENGTH]) & _MASK:
-            raise BrokenError(size - _CRC_LENGTH, "crc", "the CRC of the record in its properties does not match")
+            raise BrokenError(size - _CRC_LENGTH, "crc", "the CRC of the record in its properties does not match", ends_log=False)
 
 
 class RecordReader:
@@ -186,6 +188,8 @@ class LogWalk:
         """Records of batch consume queues."""
         self.keyed: array[int] = array("q")
         self.end = 0
+        self._start_ends: tuple[str, int, int] | None = None
+        self._behind: list[LogRecord] = []
 
     def run(self, advance: Progress) -> None:
         """Walk. `advance` is told the bytes done."""
@@ -198,12 +202,24 @@ class LogWalk:
             report.bytes += len(data)
             if ended is not None and data.strip(b"\0"):
                 report.add(ended[0], ended[1], "tail", f"the log ends here, but {path} holds data: all that is behind is lost to a broker")
+                self._note_end(*ended, self.end)
                 self._damaged, ended = True, None
             stop = self._walk_file(start, path, data)
             if stop is not None and ended is None:
                 ended = (path, stop)
             advance(report.bytes)
         report.log_end = self.end
+        if self._start_ends is not None and self._behind:
+            path, at, position = self._start_ends
+            first, last = self._behind[0], self._behind[-1]
+            problem = f"a start ends the log here, at {position}, and sets aside {len(self._behind)} whole records behind it"
+            times = f"stored from {first.store_timestamp} to {last.store_timestamp}"
+            report.add(path, at, "gap", f"{problem} (from {first.position} to {last.position + last.size}, {times})")
+
+    def _note_end(self, path: str, at: int, position: int) -> None:
+        """Remember the first damage at which a start would take the log to end."""
+        if self._start_ends is None:
+            self._start_ends = (path, at, position)
 
     def _walk_file(self, start: int, path: str, data: bytes) -> int | None:
         """Walk over one file; gives where in it the log ends, None when it goes on in the next."""
@@ -232,6 +248,8 @@ class LogWalk:
                 if following is None:
                     return at
                 self._damaged = True
+                if broken.ends_log:
+                    self._note_end(path, at, start + at)
                 at = following
         return None if at == len(data) else at
 
@@ -272,6 +290,8 @@ class LogWalk:
 
     def _take(self, record: LogRecord, path: str, at: int) -> None:
         self._report.records += 1
+        if self._start_ends is not None:
+            self._behind.append(record)
         if self._on_record is not None:
             self._on_record(record)
         if "\0" in record.properties:

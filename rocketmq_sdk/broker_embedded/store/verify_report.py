@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.os_files import read_regular
 
 Progress = Callable[[int], None]
+NO_FILE = -1
+"""The size of what is neither a file nor a directory."""
 
 
 class Finding:
@@ -97,12 +100,14 @@ class DirectoryReader:
             return []
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes; files that go meanwhile are left out."""
+        """Names and sizes, `NO_FILE` for pipes and the like; files that go meanwhile are left out."""
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
             try:
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
+                elif not entry.is_dir():
+                    found.append((entry.name, NO_FILE))
             except FileNotFoundError:
                 continue
         return found
@@ -114,10 +119,8 @@ class DirectoryReader:
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes of a file."""
         try:
-            with (self._root / path).open("rb") as file:
-                file.seek(offset)
-                return file.read(size)
-        except FileNotFoundError:
+            return read_regular(self._root / path, offset, size)
+        except (FileNotFoundError, ValueError):
             return b""
 
     def exists(self, path: str) -> bool:
@@ -150,7 +153,7 @@ class FileSystemReader:
 
 def usual_size(sizes: list[int]) -> int:
     """The size that most files have; 0 without files that hold anything."""
-    sizes = [size for size in sizes if size]
+    sizes = [size for size in sizes if size > 0]
     return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else 0
 
 
@@ -162,6 +165,8 @@ def chain_of(reader: StoreReader, directory: str, size: int, report: Report) -> 
         path = f"{directory}/{name}"
         if not (name.isascii() and name.isdecimal()):
             report.add(path, 0, "name", "does not belong there: the names of these files are positions")
+        elif length == NO_FILE:
+            report.add(path, 0, "name", "is no regular file; move it away")
         elif length != size:
             last = " (Apache's broker removes an empty last file)" if not length and index == len(entries) - 1 else ""
             report.add(path, min(length, size), "size", f"has {length} bytes, the other files have {size}{last}")

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.call import Caller, checked
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.groups import ConsumerList, SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.groups import ConsumerList, GroupList, SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
 from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import GetConsumerListByGroupRequestHeader, LockBatchMqRequestHeader, UnlockBatchMqRequestHeader
 from rocketmq_sdk.protocol.headers.groups import DeleteSubscriptionGroupRequestHeader, GetSubscriptionGroupConfigRequestHeader
+from rocketmq_sdk.protocol.headers.topics import QueryTopicConsumeByWhoRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,13 @@ async def consumer_ids(client: Caller, address: str, group: str, timeout: float 
         return []
     body = checked(response, address=address, group=group).body
     return list(ConsumerList.decode(body).consumer_id_list) if body else []
+
+
+async def consuming_groups(client: Caller, address: str, topic: str, timeout: float | None = None) -> list[str]:
+    """The groups that consume a topic now or have offsets in it, as the broker at `address` knows them (300)."""
+    command = Command.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequestHeader(topic=topic))
+    response = checked(await client.call_address(address, command, timeout), address=address, topic=topic)
+    return list(GroupList.decode(response.body).group_list)
 
 
 async def check_client_config(client: Caller, address: str, group: str, subscription: "SubscriptionData", timeout: float | None = None) -> None:

@@ -4,7 +4,7 @@ All calls go to masters: a slave keeps no record of what was popped.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
@@ -13,6 +13,7 @@ from rocketmq_sdk.client.api.pull import UndecodableError
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError, broker_error
 from rocketmq_sdk.model.enums import PopStatus
+from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
 from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, BatchAckMessageRequestBody, encode_bit_set
 from rocketmq_sdk.protocol.command import Command
@@ -38,9 +39,6 @@ from rocketmq_sdk.protocol.receipt_handle import (
     topic_kind,
 )
 
-if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
-
 _STATUS: Final[dict[int, PopStatus]] = {
     ResponseCode.SUCCESS: PopStatus.FOUND,
     ResponseCode.POLLING_FULL: PopStatus.POLLING_FULL,
@@ -64,7 +62,7 @@ class PopResult:
     """
 
     status: PopStatus
-    messages: "list[ReceivedMessage]"
+    messages: list[ReceivedMessage]
     handles: list[ReceiptHandle]
     unwanted: list[ReceiptHandle]
     pop_time: int = 0
@@ -73,7 +71,13 @@ class PopResult:
 
 
 async def pop_message(
-    client: Caller, broker_name: str, header: PopMessageRequestHeader, timeout: float, *, tags: frozenset[str] = frozenset()
+    client: Caller,
+    broker_name: str,
+    header: PopMessageRequestHeader,
+    timeout: float,
+    *,
+    tags: frozenset[str] = frozenset(),
+    kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> PopResult:
     """One pop (200050) from a broker's master.
 
@@ -83,11 +87,18 @@ async def pop_message(
     """
     header.bname = broker_name
     response = await client.call_broker(broker_name, Command.request(RequestCode.POP_MESSAGE, header), timeout)
-    return pop_result(response, broker_name, header, tags=tags)
+    return pop_result(response, broker_name, header, tags=tags, kind=kind)
 
 
-def pop_result(response: Command, broker_name: str, header: PopMessageRequestHeader, *, tags: frozenset[str] = frozenset()) -> PopResult:
-    """What an answer to a pop says, messages decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`)."""
+def pop_result(
+    response: Command,
+    broker_name: str,
+    header: PopMessageRequestHeader,
+    *,
+    tags: frozenset[str] = frozenset(),
+    kind: type[ReceivedMessage] = ReceivedMessage,
+) -> PopResult:
+    """What an answer to a pop says, messages (of class `kind`) decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`)."""
     status = _STATUS.get(response.code)
     if status is None:
         raise broker_error(response.code, response.remark, topic=header.topic, group=header.consumer_group)
@@ -96,7 +107,7 @@ def pop_result(response: Command, broker_name: str, header: PopMessageRequestHea
     handles: list[ReceiptHandle] = []
     if status is PopStatus.FOUND:
         try:
-            messages = decode_messages(response.body, broker_name=broker_name)
+            messages = decode_messages(response.body, broker_name=broker_name, kind=kind)
             handles = _Handles(found, header, broker_name).of_all(messages)
         except (CodecMissingError, RemoteProtocolError) as error:
             raise UndecodableError(str(error), queue_offset=None) from error
@@ -123,11 +134,11 @@ class _Handles:
         self._firsts: dict[InfoKey, int] = {}
         self._ranks: dict[InfoKey, int] = {}
 
-    def of_all(self, messages: "list[ReceivedMessage]") -> list[ReceiptHandle]:
+    def of_all(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle]:
         """A handle for each message; the messages get it as a property, the subscribed topic and their count of deliveries."""
         return [self._of(message) for message in messages]
 
-    def _of(self, message: "ReceivedMessage") -> ReceiptHandle:
+    def _of(self, message: ReceivedMessage) -> ReceiptHandle:
         raw = message.properties_bytes
         text = message.properties.get(POP_CK) if _CK_MARK in raw else None
         if text is not None:
@@ -148,7 +159,7 @@ class _Handles:
             message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
         return handle
 
-    def _make(self, message: "ReceivedMessage") -> ReceiptHandle:
+    def _make(self, message: ReceivedMessage) -> ReceiptHandle:
         kind = topic_kind(message.topic) if message.topic != self._topic else "0"
         key = (kind, message.queue_id)
         rank = self._ranks[key] = self._ranks.get(key, -1) + 1
@@ -160,9 +171,7 @@ class _Handles:
         if start is None:
             start = self._firsts.setdefault(key, offset)
         found = self._found
-        return ReceiptHandle(
-            start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, message.queue_id, offset
-        )
+        return ReceiptHandle(start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, message.queue_id, offset)
 
 
 async def ack_message(client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0) -> None:
@@ -250,12 +259,8 @@ async def notification(client: Caller, broker_name: str, header: NotificationReq
     return NotificationResponseHeader.from_ext(response.ext_fields)
 
 
-async def polling_info(
-    client: Caller, broker_name: str, topic: str, group: str, queue_id: int = -1, *, timeout: float | None = None
-) -> int:
+async def polling_info(client: Caller, broker_name: str, topic: str, group: str, queue_id: int = -1, *, timeout: float | None = None) -> int:
     """How many pops wait for a queue, -1 for those of any queue (200055). Raises the broker's error."""
     header = PollingInfoRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id, bname=broker_name)
-    response = checked(
-        await client.call_broker(broker_name, Command.request(RequestCode.POLLING_INFO, header), timeout), topic=topic, group=group
-    )
+    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.POLLING_INFO, header), timeout), topic=topic, group=group)
     return PollingInfoResponseHeader.from_ext(response.ext_fields).polling_num

@@ -116,3 +116,16 @@ async def test_a_write_that_fails_is_tried_again(autojump_clock: MockClock, monk
         with pytest.raises(OSError, match="injected"):
             await offsets.persist()
     assert offsets.dirty
+
+
+async def test_offsets_behind_the_end_of_a_queue_come_back_to_it(autojump_clock: MockClock) -> None:
+    files = MemoryFileSystem()
+    offsets = make(files)
+    for queue_id, offset in enumerate((3, 5, 9)):
+        offsets.commit("g", "t", queue_id, offset)
+    offsets.limit(lambda topic, queue_id: {("t", 0): 5, ("t", 1): 5, ("t", 2): 5}[topic, queue_id])
+    assert [offsets.query("g", "t", queue_id) for queue_id in range(3)] == [3, 5, 5]
+    await offsets.persist()
+    again = make(files)
+    again.load()
+    assert again.query("g", "t", 2) == 5

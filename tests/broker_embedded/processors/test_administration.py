@@ -231,7 +231,7 @@ def test_runtime_information() -> None:
 
 def test_rates() -> None:
     meter = RateMeter(0.0, Totals(0, 0, 0, 0, 0))
-    assert meter.look(0.0, Totals(0, 0, 0, 0, 0))[10.0] == (0, 0, 0, 0, 0)
+    assert meter.look(0.0, Totals(0, 0, 0, 0, 0))[10.0] == (0,) * 7
     meter.look(100.0, Totals(100, 0, 0, 0, 0))
     rates = meter.look(120.0, Totals(300, 0, 0, 0, 0))
     assert rates[10.0][0] == 10.0
@@ -252,7 +252,7 @@ def test_dumps_of_offsets() -> None:
 
 def test_what_is_known_and_not_served_says_why() -> None:
     scene = Scene()
-    for code in (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.AUTH_CREATE_USER, RequestCode.POP_ROLLBACK):
+    for code in (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.AUTH_CREATE_USER, RequestCode.POP_MESSAGE):
         answer = ask(scene, code)
         assert answer.code == 3
         assert code.name in (answer.remark or "")
@@ -284,3 +284,10 @@ def test_missing_fields_are_answered() -> None:
         343,
         345,
     }
+
+
+def test_settings_of_retention_change_while_the_broker_runs() -> None:
+    scene = Scene()
+    assert ask(scene, 25, b"fileReservedTime=48\ndeleteWhen=03;15").code == 0
+    assert scene.config.current.store.file_reserved_time == 48
+    assert ask(scene, 25, b"mappedFileSizeCommitLog=4096").code == 1

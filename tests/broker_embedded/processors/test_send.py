@@ -36,7 +36,6 @@ async def stored(peer: Peer, topic: str, offset: int = 0, queue_id: int = 0) -> 
         (send_request("orders", b"x", queue_id=4), 29, "request queueId[4] is illegal, TopicConfig [topicName=orders, readQueueNums=4, "),
         (send_request("orders", bytes(2001)), 13, "msg body length limit 2000B"),
         (send_request("orders", b"x", properties="a\x01" + "v" * 33_000 + "\x02"), 13, "msg properties length limit 32KB"),
-        (send_request("orders", b"x", properties="TRAN_MSG\x01true\x02"), 16, "sending transaction message is forbidden"),
         (send_request("orders", b"x", properties="TIMER_DELAY_SEC\x01soon\x02"), 13, "timer message illegal"),
         (send_request("orders", b"x", properties="TIMER_DELAY_SEC\x01300000\x02"), 13, "timer message illegal"),
         (send_request("%RETRY%bad group", b"x"), 29, "illegal characters"),

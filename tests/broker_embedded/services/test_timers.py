@@ -46,7 +46,7 @@ async def open_watched(files: FileSystem | None = None, **settings: Any) -> Asyn
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("wait_ms", [1, 999, 1000, 1001, 3600_000, 259_200_000])
+@pytest.mark.parametrize("wait_ms", [1, 999, 1000, 1001, 3_600_000, 10_000_000])
 async def test_a_timer_comes_when_its_slot_is_over_and_not_before(wait_ms: int, autojump_clock: MockClock) -> None:
     with trio.fail_after(4 * DAY):
         async with open_watched() as (broker, peer, deliveries):

@@ -7,6 +7,7 @@ import os
 from datetime import datetime
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -218,3 +219,16 @@ async def test_space_in_a_file_and_for_the_next_one(autojump_clock: trio.testing
         assert result.status is PutStatus.CREATE_MAPPED_FILE_FAILED
         files.limit_bytes = limit
         assert store.put(message(body=bytes(500))).ok
+
+
+async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    config = small_config(file_reserved_time=72, delete_when="")
+    async with open_store(config=config) as store:
+        for number in range(60):
+            store.put(message(body=b"x" * 300 + bytes([number])))
+        await trio.sleep(7 * 3600)
+        assert store.min_physical_offset == 0
+        store.configure_retention(attrs.evolve(config, file_reserved_time=1, delete_when=";".join(f"{hour:02}" for hour in range(24))))
+        with trio.fail_after(600):
+            while store.min_physical_offset == 0:
+                await trio.sleep(1)

@@ -17,6 +17,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -102,6 +103,7 @@ public final class Driver {
         if (command.containsKey("compress_over")) {
             producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compress_over"));
         }
+        producer.setEnableTrace(command.getBooleanValue("trace"));
         producer.start();
         producers.put(command.getString("id"), producer);
         return true;
@@ -267,7 +269,12 @@ public final class Driver {
         consumer.setNamesrvAddr(command.getString("namesrv"));
         consumer.setInstanceName(command.getString("id"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(command.getString("from") == null ? "CONSUME_FROM_FIRST_OFFSET" : command.getString("from")));
-        consumer.subscribe(command.getString("topic"), command.getString("tags") == null ? "*" : command.getString("tags"));
+        if (command.containsKey("sql")) {
+            consumer.subscribe(command.getString("topic"), MessageSelector.bySql(command.getString("sql")));
+        } else {
+            consumer.subscribe(command.getString("topic"), command.getString("tags") == null ? "*" : command.getString("tags"));
+        }
+        consumer.setEnableTrace(command.getBooleanValue("trace"));
         consumer.setMaxReconsumeTimes(command.getIntValue("max_reconsume", -1));
         consumer.setConsumeMessageBatchMaxSize(command.getIntValue("batch", 1));
         if (command.containsKey("pull_batch")) {

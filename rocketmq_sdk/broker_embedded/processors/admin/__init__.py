@@ -2,7 +2,22 @@
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.processors.admin import cleaning, config, connections, groups, offsets, queue_units, runtime, spans, stats, topics
+from rocketmq_sdk.broker_embedded.processors.admin import (
+    cleaning,
+    cold_data,
+    config,
+    connections,
+    groups,
+    live_consumers,
+    offsets,
+    queue_units,
+    replication,
+    runtime,
+    spans,
+    stats,
+    timers,
+    topics,
+)
 from rocketmq_sdk.broker_embedded.processors.admin.refused import REFUSED
 
 if TYPE_CHECKING:
@@ -10,11 +25,27 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Handler
 
 __all__ = ["REFUSED", "handlers"]
+_SUBJECTS = (
+    cleaning,
+    cold_data,
+    config,
+    connections,
+    groups,
+    live_consumers,
+    offsets,
+    queue_units,
+    replication,
+    runtime,
+    spans,
+    stats,
+    timers,
+    topics,
+)
 
 
 def handlers(context: "BrokerContext") -> "dict[int, Handler]":
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
-    for subject in (topics, groups, connections, stats, spans, offsets, config, runtime, cleaning, queue_units):
+    for subject in _SUBJECTS:
         table.update(subject.handlers(context))
     return table

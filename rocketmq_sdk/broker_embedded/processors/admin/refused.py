@@ -7,27 +7,25 @@ from rocketmq_sdk.codes import RequestCode
 _LATER: Final = "is not served by this broker version"
 _CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
 _CONTAINER: Final = "belongs to broker containers; open one broker for each configuration"
-_REPLICA: Final = "belongs to replication; this broker has no replicas"
+_ACTING: Final = "belongs to slaves that act as masters, which this broker does not do"
 _ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
 _ACCESS: Final = "belongs to access control, which this broker does not check"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
-_COLD: Final = "belongs to cold data control; this broker reads cold data outside of its loop instead"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.END_TRANSACTION,
-        RequestCode.GET_TIMER_CHECK_POINT,
-        RequestCode.GET_TIMER_METRICS,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        RequestCode.GET_CONSUMER_RUNNING_INFO,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.RECALL_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
     ),
     _CONTROLLER: (
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -45,12 +43,11 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.CONTROLLER_APPLY_BROKER_ID,
     ),
     _CONTAINER: (RequestCode.ADD_BROKER, RequestCode.REMOVE_BROKER),
-    _REPLICA: (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.GET_BROKER_HA_STATUS, RequestCode.RESET_MASTER_FLUSH_OFFSET),
+    _ACTING: (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE),
     _ROCKSDB: (
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.POP_ROLLBACK,
-        RequestCode.SWITCH_TIMER_ENGINE,
     ),
     _ACCESS: (
         RequestCode.AUTH_CREATE_USER,
@@ -65,12 +62,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.AUTH_LIST_ACL,
     ),
     _STATIC: (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
-    _COLD: (
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
-        RequestCode.SET_COMMITLOG_READ_MODE,
-    ),
 }
 
 REFUSED: Final[dict[int, str]] = {

@@ -36,6 +36,8 @@ class Totals(NamedTuple):
     missed: int
     transferred: int
     put_bytes: int
+    timers_in: int = 0
+    timers_out: int = 0
 
 
 class RateMeter:
@@ -78,7 +80,10 @@ class RuntimeInfo:
 
     def _totals(self) -> Totals:
         stats = self._context.stats
-        return Totals(stats.put_messages, stats.pull_found, stats.pull_missed, stats.got_messages, stats.put_bytes)
+        timers = self._context.timers
+        return Totals(
+            stats.put_messages, stats.pull_found, stats.pull_missed, stats.got_messages, stats.put_bytes, timers.enqueued, timers.dequeued
+        )
 
     def table(self) -> dict[str, object]:
         """All keys."""
@@ -95,6 +100,7 @@ class RuntimeInfo:
             **self._rates(totals),
             **self._log(),
             **self._delays(),
+            **self._timers(),
             **{f"{name}ThreadPoolQueue{what}": 0 for name in _QUEUES for what in ("Size", "HeadWaitTimeMills")},
             "EndTransactionQueueSize": 0,
         }
@@ -128,6 +134,8 @@ class RuntimeInfo:
             "getMissTps": text(2),
             "getTotalTps": text(1, 2),
             "getTransferredTps": text(3),
+            "timerEnqueueTps": rates[WINDOWS[0]][5],
+            "timerDequeueTps": rates[WINDOWS[0]][6],
         }
 
     def _log(self) -> dict[str, object]:
@@ -143,6 +151,14 @@ class RuntimeInfo:
             "earliestMessageTimeStamp": store.earliest_store_time(),
             "dispatchBehindBytes": max(0, end - store.dispatched.value),
             "remainHowManyDataToFlush": f"{max(0, end - store.flushed.value)} B",
+        }
+
+    def _timers(self) -> dict[str, object]:
+        service = self._context.timers
+        return {
+            "timerReadBehind": service.timers.behind_ms // 1000,
+            "timerOffsetBehind": service.behind_messages,
+            "timerCongestNum": service.timers.pending_count,
         }
 
     def _delays(self) -> dict[str, object]:

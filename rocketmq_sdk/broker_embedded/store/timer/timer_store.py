@@ -104,6 +104,11 @@ class TimerStore:
         return min(self._slots[0], self._write_time) if self._slots else self._write_time
 
     @property
+    def behind_ms(self) -> int:
+        """How long ago the earliest slot that was not delivered began; as with Apache less than two widths of a slot when none waits."""
+        return self._clock.now_ms() - min(self.write_time, self._slots[0] if self._slots else self.write_time)
+
+    @property
     def next_slot(self) -> int | None:
         """The earliest slot with messages that were not delivered."""
         return self._slots[0] if self._slots else None
@@ -188,6 +193,11 @@ class TimerStore:
     def replaying(self) -> bool:
         """Whether messages are looked at again because a part of the log was lost; until that is done the old checkpoint counts."""
         return self.next_offset < self._replay_below
+
+    def current_checkpoint(self) -> TimerCheckpoint:
+        """How far timers were served by now."""
+        offset = max(self.next_offset, self._replay_below)
+        return attrs.evolve(self.checkpoint, last_read_time=self.read_time, queue_offset=offset, master_queue_offset=offset)
 
     def begin_flush(self) -> Flush | None:
         """What to make durable now; None when nothing happened since the last time."""

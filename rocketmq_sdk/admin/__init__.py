@@ -1,0 +1,1 @@
+"""Administration: the same questions and orders as Apache's `mqadmin`, as typed coroutines of one resource, `Admin`."""

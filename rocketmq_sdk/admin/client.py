@@ -1,0 +1,43 @@
+"""`Admin`, the resource through which a cluster is looked at and changed (`DefaultMQAdminExt` of Apache RocketMQ 5.4.0)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Unpack
+
+from rocketmq_sdk.admin.messages import Messages
+from rocketmq_sdk.client.config import CLIENT_OPTIONS, refuse_unknown
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.lifecycle import RunsOnce
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.config import ClientOptions, NamesrvSource
+
+
+class Admin(RunsOnce):
+    """Looks at a cluster and changes it; use it as `async with Admin(namesrv=...) as admin`.
+
+    `messages` finds stored messages and tells their stories. `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
+    `client=` shares a running `Client`. The options are those of `ClientConfig`. Raises `ConfigurationError` for settings that are unknown or not
+    acceptable.
+    """
+
+    _second_time = "an admin object is entered once; make a new one"
+
+    def __init__(
+        self, *, namesrv: "NamesrvSource | None" = None, client: Client | None = None, **options: "Unpack[ClientOptions]"
+    ) -> None:
+        refuse_unknown(options, CLIENT_OPTIONS, "Admin")
+        if client is not None and (namesrv is not None or options):
+            raise ConfigurationError("give either client= or the settings of a client of its own")
+        self._owns_client = client is None
+        self.client = client if client is not None else Client(namesrv, **options)
+        self.messages = Messages(self.client)
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        if not self._owns_client:
+            yield
+            return
+        async with self.client:
+            yield

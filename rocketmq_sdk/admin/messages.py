@@ -1,0 +1,96 @@
+"""Stored messages: found by everything that `MessageQueries` offers, their trails through the cluster, and their stories."""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from rocketmq_sdk.admin.story import MessageStory, tell
+from rocketmq_sdk.client.api.groups import consuming_groups
+from rocketmq_sdk.client.queries import MessageQueries, Moment
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
+from rocketmq_sdk.model.trail import MessageTrail
+from rocketmq_sdk.names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    dead_letter_topic,
+    pop_retry_topic_v1,
+    pop_retry_topic_v2,
+    retry_topic,
+)
+from rocketmq_sdk.protocol.trace import Recalled, TraceRecord, decode_traces
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+
+class Messages(MessageQueries):
+    """Messages of a cluster."""
+
+    async def trail(self, topic: str, unique_id: str, *, timeout: float | None = None) -> list[MessageTrail]:
+        """Every stored copy of a message in the order in which brokers stored them: delays, timers, halves, itself, retries, dead letters.
+
+        Retries are looked for in the groups that consume the topic now or have offsets in it. Empty when nothing is stored under the id.
+        """
+        found: list[tuple[ReceivedMessage, str]] = []
+        for place in (topic, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC, *await self._places_of_groups(topic, timeout)):
+            found += [(message, place) for message in await self.copies(topic, unique_id, place, timeout=timeout)]
+        found.sort(key=lambda pair: (pair[0].store_timestamp, pair[0].broker_name, pair[0].commit_log_offset))
+        return [MessageTrail.of(message, place) for message, place in found]
+
+    async def story(
+        self,
+        message_id: str,
+        *,
+        topic: str | None = None,
+        trace_topic: str | None = None,
+        begin: Moment = None,
+        end: Moment = None,
+        timeout: float | None = None,
+    ) -> MessageStory:
+        """Everything that is known of one message: its traces, and the copies that brokers keep of it.
+
+        `topic` is needed only for a message whose producer did not trace. `trace_topic` is that of the client's settings unless given; `begin` and
+        `end` are store times of trace messages. Raises `NotFoundError` when there is no trace and no copy.
+        """
+        told = tell(message_id, await self._traces(message_id, trace_topic, begin, end, timeout))
+        known = topic or told.topic
+        trail = () if known is None else tuple(await self.trail(known, message_id, timeout=timeout))
+        if told == MessageStory(message_id=message_id) and not trail:
+            raise NotFoundError(ResponseCode.QUERY_NOT_FOUND, f"nobody tells anything of the message {message_id}", topic=topic)
+        return attrs.evolve(told, topic=known, trail=trail)
+
+    async def stories(
+        self, key: str, *, trace_topic: str | None = None, begin: Moment = None, end: Moment = None, timeout: float | None = None
+    ) -> list[MessageStory]:
+        """The traces of all messages with a key, without their trails, the first sent first."""
+        records = await self._traces(key, trace_topic, begin, end, timeout)
+        ids = dict.fromkeys(
+            message_id
+            for record in records
+            if not isinstance(record, Recalled) and key in (record.keys or "").split(" ")
+            for message_id in record.message_id.split(",")
+        )
+        return [tell(message_id, records) for message_id in ids]
+
+    async def _traces(self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None) -> list[TraceRecord]:
+        topic = trace_topic or self._client.config.trace_topic
+        try:
+            messages = await self.by_key(topic, key, begin=begin, end=end, timeout=timeout)
+        except TopicNotFoundError:
+            return []  # nobody has traced anything yet
+        return [record for message in messages for record in decode_traces(message.body.decode("utf-8", "replace"))]
+
+    async def _places_of_groups(self, topic: str, timeout: float | None) -> list[str]:
+        groups: set[str] = set()
+
+        async def ask(address: str, _name: str) -> None:
+            groups.update(await consuming_groups(self._client, address, topic, timeout))
+
+        await self._each_broker(topic, ask)
+        return [
+            place
+            for group in sorted(groups)
+            for place in (retry_topic(group), pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group), dead_letter_topic(group))
+        ]

@@ -1,0 +1,33 @@
+"""Making the bytes of a descriptor durable, as far as the system can be made to.
+
+Linux: `fdatasync`. macOS: `fsync` leaves the bytes in the cache of the drive, so `F_FULLFSYNC` is asked for, which not every file system knows; then
+`fsync` is all there is. Elsewhere `fsync`.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def make_sync(system: Any = os, control: Any = fcntl) -> Callable[[int], None]:
+    """The best way to sync a descriptor that the system has."""
+    full = getattr(control, "F_FULLFSYNC", None)
+    if full is not None:
+
+        def sync(descriptor: int) -> None:
+            try:
+                control.fcntl(descriptor, full)
+            except OSError:
+                system.fsync(descriptor)
+
+        return sync
+    best: Callable[[int], None] = getattr(system, "fdatasync", None) or system.fsync
+    return best
+
+
+sync_descriptor = make_sync()

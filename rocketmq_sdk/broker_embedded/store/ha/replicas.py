@@ -1,0 +1,125 @@
+"""Which slaves a master has, how far each one is, and when a message has enough copies (`GroupTransferService`, `DefaultHAService`).
+
+Pure but for the waiting: positions go in, watermarks advance. As at Apache's, the numbers of the settings count the master itself: with
+`inSyncReplicas` 2 a message is acknowledged when one slave has it.
+
+Apache looks at `minInSyncReplicas`, `enableAutoInSyncReplicas` and `allAckInSyncStateSet` in the modes with a controller or an acting master only.
+This broker has neither mode and applies them to every SYNC_MASTER; their defaults change nothing.
+"""
+
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.watermark import Watermark
+
+MASTER_ALONE: Final = 1
+
+
+class Replica:
+    """One slave, as its connection tells it. Positions are -1 until it has reported."""
+
+    __slots__ = ("acknowledged", "address", "sent", "transferred")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.acknowledged = -1
+        """Up to where the slave says to have the log."""
+        self.sent = -1
+        """Where the next frame begins."""
+        self.transferred = 0
+        """Bytes of the log that were sent."""
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.address} acknowledged={self.acknowledged} sent={self.sent}>"
+
+
+@attrs.frozen
+class InSyncRules:
+    """How many copies a message needs, the master's among them."""
+
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    all_ack: bool = False
+    auto: bool = False
+    max_gap: int = 256 * 1024 * 1024
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> "InSyncRules":
+        """The rules that the settings give."""
+        return cls(
+            config.in_sync_replicas,
+            config.min_in_sync_replicas,
+            config.all_ack_in_sync_state_set,
+            config.enable_auto_in_sync_replicas,
+            config.ha_max_gap_not_in_sync,
+        )
+
+    @property
+    def trivial(self) -> bool:
+        """Whether nothing ever waits for a slave and nothing is refused for want of one."""
+        return self.in_sync_replicas <= MASTER_ALONE and self.min_in_sync_replicas <= MASTER_ALONE and not self.all_ack
+
+    def enough(self, in_sync: int) -> bool:
+        """Whether a message may be appended while so many copies of the log, the master's among them, are in sync."""
+        return in_sync >= self.min_in_sync_replicas
+
+    def needed(self, in_sync: int) -> int:
+        """How many copies a message needs that is appended while so many copies of the log are in sync."""
+        if self.all_ack:
+            return max(in_sync, self.min_in_sync_replicas)
+        if self.auto:
+            return max(min(self.in_sync_replicas, in_sync), self.min_in_sync_replicas)
+        return self.in_sync_replicas
+
+
+class Replicas:
+    """The slaves of one master."""
+
+    def __init__(self, rules: InSyncRules) -> None:
+        self.rules = rules
+        self._connected: list[Replica] = []
+        self._marks: dict[int, Watermark] = {}
+        self.most_acknowledged = 0
+        """The highest position that a slave ever reported (`push2SlaveMaxOffset`)."""
+
+    @property
+    def connected(self) -> tuple[Replica, ...]:
+        """The slaves that are connected, oldest connection first."""
+        return tuple(self._connected)
+
+    def add(self, replica: Replica) -> None:
+        """A slave has connected."""
+        self._connected.append(replica)
+
+    def remove(self, replica: Replica) -> None:
+        """The connection of a slave has ended; what it acknowledged stays acknowledged."""
+        self._connected.remove(replica)
+
+    def acknowledge(self, replica: Replica, position: int) -> None:
+        """A slave has the log up to a position."""
+        replica.acknowledged = position
+        self.most_acknowledged = max(self.most_acknowledged, position)
+        if self._marks:
+            positions = sorted((other.acknowledged for other in self._connected), reverse=True)
+            for count, mark in self._marks.items():
+                if count <= len(positions):
+                    mark.advance(positions[count - 1])
+
+    def in_sync(self, position: int) -> int:
+        """How many copies of the log are not too far behind a position, the master's among them (`inSyncReplicasNums`)."""
+        limit = position - self.rules.max_gap
+        return MASTER_ALONE + sum(1 for replica in self._connected if replica.acknowledged > limit and replica.acknowledged >= 0)
+
+    async def wait(self, position: int, timeout: float) -> bool:
+        """Wait until as many slaves have the log up to a position as the rules ask for; False when `timeout` seconds passed first."""
+        slaves = self.rules.needed(self.in_sync(position)) - MASTER_ALONE
+        if slaves <= 0:
+            return True
+        mark = self._marks.get(slaves)
+        if mark is None:
+            mark = self._marks[slaves] = Watermark()
+            for replica in self._connected:
+                self.acknowledge(replica, replica.acknowledged)
+        return await mark.wait_reached(position, timeout)

@@ -1,0 +1,38 @@
+"""One message that an administrator has a consumer take now (`ConsumeMessageConcurrentlyService.consumeMessageDirectly` of Apache RocketMQ 5.4.0)."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.consumer.outcome import ListenerAnswer
+from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumeResult
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.callbacks import DirectConsumption
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.consumer.workers import ListenerService
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+
+def consume_directly(
+    service: "ListenerService", clock: "Clock", message: "ReceivedMessage", broker_name: str | None, *, orderly: bool
+) -> "DirectConsumption":
+    """What hands the message to the listener and tells how it was taken. No offset moves, nothing is sent back."""
+
+    async def run() -> ConsumeMessageDirectlyResult:
+        message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        message.broker_name = broker_name or message.broker_name
+        began = clock.now_ms()
+        result, remark = ConsumeResult.SUCCESS, None
+        try:
+            await service.consume_directly(message)
+        except ListenerAnswer as answer:
+            result, remark = ConsumeResult.LATER, repr(answer)
+        except Exception as error:
+            logger.warning("the listener failed on message %s, which it was handed directly", message.message_id, exc_info=True)
+            result, remark = ConsumeResult.THROW_EXCEPTION, repr(error)
+        return ConsumeMessageDirectlyResult(orderly, True, result, remark, clock.now_ms() - began)
+
+    return run

@@ -1,0 +1,119 @@
+"""The plain answer to "is it consuming, and if not, why": what stands in a consumer's way, in words for the people who run it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.consumer.statistics import QueueStatistics
+from rocketmq_sdk.model.queue import MessageQueue
+
+LONGEST_REASON: Final = 300
+"""Characters of what others say (brokers, listeners) that a reason quotes at most."""
+SLOW_AFTER: Final = 60.0
+"""Seconds after which a listener that does not return is told of."""
+
+
+@attrs.frozen
+class ConsumerHealth:
+    """Whether a consumer consumes, and what stands in its way.
+
+    `consuming` is true when messages that come are delivered, at least of some queues; `reasons` name each hindrance, also those of single queues
+    while others go on. An idle consumer without hindrances is consuming. True in a condition exactly when `consuming` is.
+    """
+
+    consuming: bool
+    reasons: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.consuming
+
+    def __str__(self) -> str:
+        state = "consuming" if self.consuming else "not consuming"
+        return f"{state}: {'; '.join(self.reasons)}" if self.reasons else state
+
+
+@attrs.frozen
+class TopicView:
+    """What is known of a subscribed topic: how many queues its route has, how many are owned here, how many members there are (0: not known)."""
+
+    queues: int
+    owned: int
+    members: int
+
+
+@attrs.frozen
+class QueueView:
+    """An owned queue, and what keeps it from being pulled (empty: nothing) or consumed."""
+
+    statistics: QueueStatistics
+    complaint: str = ""
+    is_full: bool = False
+    paused: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerView:
+    """What a consumer knows of itself at one moment."""
+
+    suspended: bool
+    taker: str = "that the listener has not done"
+    topics: Mapping[str, TopicView]
+    complaint: str
+    queues: Mapping[MessageQueue, QueueView]
+    refused: Sequence[MessageQueue]
+    busy_for: float
+    is_saturated: bool
+    suspended_queues: int
+    last_failure: str | None
+    waiting_for_retry: int
+
+
+def health_of(view: ConsumerView) -> ConsumerHealth:
+    """What follows from a view."""
+    reasons: list[str] = []
+    if view.suspended:
+        reasons.append("it is suspended; resume() lets it go on")
+    if view.complaint:
+        reasons.append(f"the members of the group are not known: {told(view.complaint)}")
+    reasons += _of_topics(view.topics)
+    stopped = 0
+    for queue, seen in sorted(view.queues.items()):
+        name = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
+        if seen.complaint:
+            reasons.append(f"{name} can not be pulled: {told(seen.complaint)}")
+        elif seen.is_full:
+            reasons.append(f"{name} holds {seen.statistics.cached_messages} messages {view.taker}, so it is not pulled")
+        elif seen.paused and not view.suspended:
+            reasons.append(f"{name} is paused; resume() lets it go on")
+        if seen.statistics.locked is False:
+            reasons.append(f"{name} waits for its lock at the broker")
+        stopped += bool(seen.complaint) or seen.paused or seen.statistics.locked is False
+    if view.refused:
+        reasons.append(f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their locks expire within a minute")
+    if view.busy_for > SLOW_AFTER:
+        reasons.append(f"a listener has been running for {view.busy_for:.0f} s" + (", and no worker is free" if view.is_saturated else ""))
+    if view.suspended_queues:
+        failure = f"; the last failure: {told(view.last_failure)}" if view.last_failure else ""
+        reasons.append(f"{view.suspended_queues} ordered queues rest behind a message that failed{failure}")
+    if view.waiting_for_retry:
+        reasons.append(f"{view.waiting_for_retry} messages could be sent back to no broker and are tried again here")
+    blocked = view.is_saturated and view.busy_for > SLOW_AFTER
+    consuming = not view.suspended and not blocked and bool(view.queues) and stopped < len(view.queues)
+    if not view.queues and not reasons:
+        reasons.append("it owns no queue yet")
+    return ConsumerHealth(consuming, tuple(reasons))
+
+
+def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
+    for topic, seen in sorted(topics.items()):
+        if not seen.queues:
+            yield f"no name server knows a readable queue of topic {topic}"
+        elif not seen.owned and seen.members > 1:
+            yield f"the {seen.queues} queues of topic {topic} belong to others of the {seen.members} members"
+
+
+def told(text: str) -> str:
+    """What somebody else said, on one line, of bounded length, without characters that a terminal would obey."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text[: 4 * LONGEST_REASON]).split())
+    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."

@@ -1,0 +1,18 @@
+"""What a store of a consumer's offsets offers, wherever it keeps them."""
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.queue import MessageQueue
+
+
+class OffsetStore(Protocol):
+    """The offsets of one group, or of one member of it."""
+
+    async def read(self, queue: "MessageQueue") -> int | None:
+        """The committed offset, or None when there is none. Raises `RocketMQError` when that can not be told now."""
+        ...
+
+    async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
+        """Commit an offset; gives whether it was sent, or with `confirmed` whether it is kept. A failure is logged, not raised."""
+        ...

@@ -1,0 +1,104 @@
+"""Popped messages and the receipts that say whose they are at the moment.
+
+A receipt is good until its message is acknowledged, its invisible duration is over, or it is replaced because the duration was changed. Apache's
+broker says yes to an acknowledgement with an old handle and does nothing; here such a call is refused before it is sent, so that a program learns
+that its message is with somebody else.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.consumer.retry_machine import SIMPLE, Event, State, next_state
+from rocketmq_sdk.errors import ReceiptHandleError
+from rocketmq_sdk.model.message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+
+class Receipt:
+    """One delivery of one message to this consumer.
+
+    `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its invisible duration is over at the latest; `replaced_by` is
+    the receipt that has taken its place.
+    """
+
+    __slots__ = ("changing", "expires_at", "handle", "replaced_by", "state", "topic")
+
+    def __init__(self, topic: str, handle: "ReceiptHandle", expires_at: float) -> None:
+        self.topic = topic
+        self.handle = handle
+        self.expires_at = expires_at
+        self.state = State.INFLIGHT
+        self.replaced_by: Receipt | None = None
+        self.changing: trio.Event | None = None
+
+    @property
+    def newest(self) -> "Receipt":
+        """The receipt that counts now."""
+        receipt = self
+        while receipt.replaced_by is not None:
+            receipt = receipt.replaced_by
+        return receipt
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the message is still this consumer's."""
+        return self.state is State.INFLIGHT and self.replaced_by is None and trio.current_time() < self.expires_at
+
+    def problem(self, now: float) -> str | None:
+        """Why it is no good any more, None when it is."""
+        if self.replaced_by is not None:
+            return f"the receipt handle '{self.handle}' was replaced when the invisible duration was changed"
+        if self.state is State.COMMIT:
+            return f"the receipt handle '{self.handle}' was used: the message is acknowledged"
+        if self.state is State.INFLIGHT and now < self.expires_at:
+            return None
+        if self.state is State.INFLIGHT:
+            self.state = next_state(SIMPLE, State.INFLIGHT, Event.TIMED_OUT)
+        return f"the receipt handle '{self.handle}' is expired: the invisible duration is over, and the message goes to whoever receives it next"
+
+    def check(self) -> None:
+        """Raise `ReceiptHandleError` when it is no good any more."""
+        problem = self.problem(trio.current_time())
+        if problem is not None:
+            raise ReceiptHandleError(problem)
+
+    def acknowledged(self) -> None:
+        """The broker has confirmed that the message is done."""
+        self.state = State.COMMIT
+
+    def replace(self, handle: "ReceiptHandle", expires_at: float) -> "Receipt":
+        """The receipt that takes this one's place."""
+        self.replaced_by = new = Receipt(self.topic, handle, expires_at)
+        return new
+
+    def __repr__(self) -> str:
+        return f"Receipt(topic={self.topic!r}, handle='{self.handle}', state={self.state.value}{', replaced' if self.replaced_by else ''})"
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that a broker has handed out for a time; `receipt` says whether it still is this consumer's."""
+
+    __slots__ = ("_receipt",)
+
+    _receipt: Receipt
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt that counts now."""
+        receipt = self._receipt
+        if receipt.replaced_by is not None:
+            self._receipt = receipt = receipt.newest
+        return receipt
+
+    @property
+    def delivery_attempt(self) -> int:
+        """Which delivery to the group this is, 1 for the first."""
+        return self.reconsume_times + 1
+
+
+def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
+    """What a call means: the receipt that counts now for a message, the very receipt otherwise."""
+    return message if isinstance(message, Receipt) else message.receipt

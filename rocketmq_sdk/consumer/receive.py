@@ -1,0 +1,207 @@
+"""Receiving popped messages: which broker of which topic is asked, in turns, and how a receive waits when there is nothing.
+
+A pop asks one broker for any queue of one topic. With one place to ask, the pop itself waits there. With several, each is asked once without
+waiting, in turns; when none has any, all are asked to tell when there is something (NOTIFICATION, 200054), and then they are popped again. (Apache's
+simple consumer waits at one place for the whole time, and a message at another one waits with it.)
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import trio
+
+from rocketmq_sdk.client.api.pop import notification, pop_message
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.model.enums import PopStatus
+from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+ANY_QUEUE: Final = -1
+INIT_AT_END: Final = 1
+"""`initMode`: a group without a position in a queue begins at its newest message (`ConsumeInitMode.MAX`)."""
+INIT_AT_BEGINNING: Final = 0
+ERROR_PAUSE: Final = 1.0
+"""Seconds until places that could not be asked are tried again within one receive."""
+MAX_POP: Final = 32
+"""The most messages that a broker gives for one pop."""
+
+
+class Place(NamedTuple):
+    """Where messages of a subscription can be popped: one topic at one broker."""
+
+    topic: str
+    broker_name: str
+
+
+class Popped(NamedTuple):
+    """What one pop brought: messages with receipts, and handles of messages that only share the hash of a tag."""
+
+    messages: list[PoppedMessage]
+    unwanted: "list[ReceiptHandle]"
+
+
+class Receiver:
+    """Pops for one consumer. Any number of tasks may receive at a time."""
+
+    def __init__(
+        self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, margin: float, fifo: bool, init_mode: int
+    ) -> None:
+        self.last_pop: float | None = None
+        self.complaints: dict[Place, str] = {}
+        """What places answered last that could not be popped."""
+        self._client = client
+        self._group = group
+        self._subscriptions = subscriptions
+        self._margin = margin
+        self._fifo = fifo
+        self._init_mode = init_mode
+        self._turn = 0
+        self._attempts: dict[Place, str] = {}
+        self._changed = trio.Event()
+
+    def wake(self) -> None:
+        """Routes or subscriptions have changed: receives that wait look again."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def places(self) -> list[Place]:
+        """All places, in an order that all receives share."""
+        found: dict[Place, None] = {}
+        for topic in self._subscriptions:
+            for queue in self._client.routes.subscribe_queues(topic):
+                if self._client.broker_address(queue.broker_name) is not None:
+                    found[Place(topic, queue.broker_name)] = None
+        return list(found)
+
+    async def receive(self, most: int, invisible_ms: int, deadline: float) -> tuple[Place, Popped] | None:
+        """Messages of one place, None when none come before the deadline. Raises the last error when no place could be asked."""
+        while True:
+            changed = self._changed
+            places = self._in_turn()
+            remaining = max(deadline - trio.current_time(), 0.0)
+            if len(places) == 1:
+                popped = await self._pop(places[0], most, invisible_ms, remaining)
+                # A broker that can not hold the request answers at once.
+                return (places[0], popped) if popped.messages or popped.unwanted else None
+            if places:
+                found = await self._ask_each(places, most, invisible_ms)
+                if found is not None:
+                    return found
+            with trio.move_on_at(deadline):
+                await self._wait(places, changed, deadline)
+            if trio.current_time() >= deadline:
+                return None
+
+    def _in_turn(self) -> list[Place]:
+        places = self.places()
+        if len(places) > 1:
+            first = self._turn % len(places)
+            self._turn += 1
+            places = places[first:] + places[:first]
+        return places
+
+    async def _ask_each(self, places: list[Place], most: int, invisible_ms: int) -> tuple[Place, Popped] | None:
+        failures: list[RocketMQError] = []
+        for place in places:
+            try:
+                popped = await self._pop(place, most, invisible_ms, 0.0)
+            except RocketMQError as error:
+                failures.append(error)
+                logger.info("group %s: %s at %s could not be popped: %s", self._group, place.topic, place.broker_name, error)
+                continue
+            if popped.messages or popped.unwanted:
+                return place, popped
+        if len(failures) == len(places):
+            raise failures[-1]
+        return None
+
+    async def _pop(self, place: Place, most: int, invisible_ms: int, wait: float) -> Popped:
+        subscription = self._subscriptions[place.topic]
+        clock = self._client.clock
+        header = PopMessageRequestHeader(
+            consumer_group=self._group,
+            topic=place.topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(most, MAX_POP),
+            invisible_time=invisible_ms,
+            poll_time=round(wait * 1000),
+            born_time=clock.now_ms(),
+            init_mode=self._init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=self._fifo,
+            attempt_id=self._attempt(place),
+        )
+        tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        try:
+            result = await pop_message(self._client, place.broker_name, header, wait + self._margin, tags=tags, kind=PoppedMessage)
+        except RocketMQError as error:
+            self.complaints[place] = str(error)
+            if error.route_stale:
+                self._client.routes.request_refresh(place.topic)
+            raise
+        self.last_pop = now = trio.current_time()
+        if self.complaints:
+            self.complaints.pop(place, None)
+        if result.status is not PopStatus.FOUND:
+            return Popped([], [])
+        self._attempts.pop(place, None)
+        expires_at = now + result.invisible_time / 1000
+        topic = place.topic
+        messages = cast("list[PoppedMessage]", result.messages)
+        for message, handle in zip(messages, result.handles, strict=True):
+            message._receipt = Receipt(topic, handle, expires_at)
+        return Popped(messages, result.unwanted)
+
+    def _attempt(self, place: Place) -> str | None:
+        """Ordered pops carry the same attempt id until one is answered with messages, so that a lost answer does not block the queue."""
+        if not self._fifo:
+            return None
+        attempt = self._attempts.get(place)
+        if attempt is None:
+            attempt = self._attempts[place] = self._client.ids.next_id()
+        return attempt
+
+    async def _wait(self, places: list[Place], changed: trio.Event, deadline: float) -> None:
+        """Return when some place may have messages, or there are other places."""
+        async with trio.open_nursery() as nursery:
+
+            async def ask(place: Place) -> None:
+                await self._wait_at(place, deadline)
+                nursery.cancel_scope.cancel()
+
+            for place in places:
+                nursery.start_soon(ask, place)
+            await changed.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _wait_at(self, place: Place, deadline: float) -> None:
+        while True:
+            remaining = max(deadline - trio.current_time(), 0.0)
+            header = NotificationRequestHeader(
+                consumer_group=self._group,
+                topic=place.topic,
+                queue_id=ANY_QUEUE,
+                poll_time=round(remaining * 1000),
+                born_time=self._client.clock.now_ms(),
+                order=self._fifo,
+            )
+            began = trio.current_time()
+            try:
+                answer = await notification(self._client, place.broker_name, header, remaining + self._margin)
+            except RocketMQError as error:
+                logger.debug("group %s: %s at %s does not notify: %s", self._group, place.topic, place.broker_name, error)
+                await trio.sleep(ERROR_PAUSE)
+                return
+            if answer.has_msg:
+                return
+            if answer.polling_full or trio.current_time() - began < ERROR_PAUSE:
+                await trio.sleep(ERROR_PAUSE)
+                return

@@ -1,0 +1,248 @@
+"""A simple consumer between its start and its end: receives, acknowledgements, changes of invisible durations, dead letters."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import trio
+
+from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
+from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.consumer.health import ConsumerHealth, told
+from rocketmq_sdk.consumer.membership import Membership
+from rocketmq_sdk.consumer.outcome import DEAD_LETTER
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
+from rocketmq_sdk.consumer.receive import INIT_AT_BEGINNING, INIT_AT_END, Place, Popped, Receiver
+from rocketmq_sdk.consumer.renewal import Renewals
+from rocketmq_sdk.consumer.retry import SEND_BACK_TIMEOUT
+from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
+from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+from rocketmq_sdk.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.arguments import Expression
+    from rocketmq_sdk.consumer.config import SimpleConfig
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+RECEIVE_MARGIN: Final = 10.0
+"""Seconds that an answer to a pop may take, besides the time that the broker may hold it."""
+
+
+class SimpleMember(Membership):
+    """Use it once: `async with member.started(nursery)`."""
+
+    kind: ClassVar[str] = "simple consumer"
+
+    def __init__(self, client: "Client", group: str, config: "SimpleConfig", wanted: "Mapping[str, Expression]", *, own_client: bool) -> None:
+        now = client.clock.now_ms()
+        subscriptions = {topic: build_subscription(topic, *expression, sub_version=now) for topic, expression in wanted.items()}
+        super().__init__(client, group, subscriptions, own_client=own_client)
+        self._config = config
+        at = INIT_AT_BEGINNING if config.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_AT_END
+        self.receiver = Receiver(client, group, self._subscriptions, margin=RECEIVE_MARGIN, fifo=config.fifo, init_mode=at)
+        self.renewals = Renewals(group, self.change_invisible_duration)
+        self.running = False
+        self._receiving: set[trio.CancelScope] = set()
+        self._counters: dict[str, Counters] = {}
+        self._rates = Rates()
+        self._dead_letters = 0
+
+    # -- life
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self._read_group_forever)
+        nursery.start_soon(self.renewals.run)
+        nursery.start_soon(self._rates.sample_forever, self._counters)
+        self.running = True
+
+    async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
+        self.running = False
+        for scope in self._receiving:
+            scope.cancel()
+
+    def check_running(self) -> None:
+        """Raise `ClosedError` outside of the block."""
+        if not self.running:
+            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+
+    def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
+        self.receiver.wake()
+
+    def on_route_changed(self, topic: str) -> None:
+        """A topic has other brokers: receives that wait look again."""
+        if topic in self._subscriptions:
+            self.receiver.wake()
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's entry in the heartbeat, as a proxy writes it for its simple consumers."""
+        return ConsumerData(
+            self._group,
+            ConsumeType.CONSUME_ACTIVELY,
+            MessageModel.CLUSTERING,
+            self._config.consume_from,
+            tuple(self._subscriptions.values()),
+            self._client.config.unit_mode,
+        )
+
+    # -- what is known of it
+
+    def statistics(self) -> SimpleStatistics:
+        """Numbers of this moment."""
+        now, counters = trio.current_time(), self._counters
+        return SimpleStatistics(
+            received=sum(of_topic.pulled for of_topic in counters.values()),
+            consumed=sum(of_topic.consumed for of_topic in counters.values()),
+            dead_letters=self._dead_letters,
+            extended=self.renewals.extended,
+            receiving=len(self._receiving),
+            last_receive=self.receiver.last_pop,
+            places=len(self.receiver.places()),
+            received_per_second=self._rates.per_second(now, counters, "pulled"),
+            consumed_per_second=self._rates.per_second(now, counters, "consumed"),
+        )
+
+    def health(self) -> ConsumerHealth:
+        """Whether receives get what comes, and if not, why."""
+        places = self.receiver.places()
+        complaints = {place: text for place, text in self.receiver.complaints.items() if place in places}
+        missing = {topic for topic in self._subscriptions if not any(place.topic == topic for place in places)}
+        reasons = [f"no name server knows a readable queue of topic {topic} at a master" for topic in sorted(missing)]
+        reasons += [f"{place.topic} at {place.broker_name} can not be popped: {told(text)}" for place, text in sorted(complaints.items())]
+        return ConsumerHealth(len(complaints) < len(places), tuple(reasons))
+
+    # -- receiving
+
+    async def receive(self, most: int, invisible_ms: int, deadline: float) -> list[PoppedMessage]:
+        """Messages that may be handed out; what has used up its attempts goes to the dead letter topic instead."""
+        self.check_running()
+        with trio.CancelScope() as scope:
+            self._receiving.add(scope)
+            try:
+                while True:
+                    found = await self.receiver.receive(most, invisible_ms, deadline)
+                    if found is None:
+                        return []
+                    messages = await self._sorted_out(*found)
+                    if messages:
+                        self._counters_of(messages[0].topic).pulled += len(messages)
+                        return messages
+            finally:
+                self._receiving.discard(scope)
+        raise ClosedError("the consumer is closed")
+
+    async def _sorted_out(self, place: Place, popped: Popped) -> list[PoppedMessage]:
+        messages = popped.messages
+        if popped.unwanted:
+            await self._drop(place, popped.unwanted)
+        most = self._config.most_retries(self._retries_of_group)
+        exhausted = [message for message in messages if message.reconsume_times > most]
+        if not exhausted:
+            return messages
+        for message in exhausted:
+            await self._bury(message)
+        return [message for message in messages if message.reconsume_times <= most]
+
+    async def _drop(self, place: Place, handles: "Sequence[ReceiptHandle]") -> None:
+        try:
+            await batch_ack_messages(self._client, place.broker_name, [(place.topic, self._group, handle) for handle in handles])
+        except RocketMQError as error:
+            logger.info("group %s: %d messages with other tags come again: %s", self._group, len(handles), error)
+
+    async def _bury(self, message: PoppedMessage) -> None:
+        """Put a message into the dead letter topic; when that fails it comes again, and is tried again."""
+        try:
+            await consumer_send_back(
+                self._client,
+                message.broker_name,
+                self._group,
+                message.commit_log_offset,
+                delay_level=DEAD_LETTER,
+                origin_message_id=message.message_id,
+                origin_topic=message.topic,
+                max_reconsume_times=0,
+                timeout=SEND_BACK_TIMEOUT,
+            )
+            await self.ack(message)
+        except RocketMQError as error:
+            logger.warning(
+                "group %s: message %s of %s has used up its attempts, but could not be put into the dead letter topic; to be tried again: %s",
+                self._group, message.message_id, message.topic, error,
+            )  # fmt: skip
+            return
+        self._counters_of(message.topic).consumed -= 1
+        self._dead_letters += 1
+        logger.warning(
+            "group %s: message %s of %s has used up its attempts; it is in the dead letter topic", self._group, message.message_id, message.topic
+        )
+
+    # -- receipts
+
+    def _counters_of(self, topic: str) -> Counters:
+        found = self._counters.get(topic)
+        if found is None:
+            found = self._counters[topic] = Counters()
+        return found
+
+    async def ack(self, target: PoppedMessage | Receipt) -> None:
+        """Tell the broker that a message is done."""
+        receipt = receipt_of(target)
+        if receipt.changing is not None:
+            await receipt.changing.wait()
+            receipt = receipt_of(target)
+        receipt.check()
+        await ack_message(self._client, receipt.topic, self._group, receipt.handle)
+        receipt.acknowledged()
+        self._counters_of(receipt.topic).consumed += 1
+
+    async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
+        """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
+        for target in targets:
+            changing = receipt_of(target).changing
+            if changing is not None:
+                await changing.wait()
+        now = trio.current_time()
+        by_broker: dict[str, list[Receipt]] = {}
+        problems: list[str] = []
+        for target in targets:
+            receipt = receipt_of(target)
+            problem = receipt.problem(now)
+            if problem is None:
+                by_broker.setdefault(receipt.handle.broker_name, []).append(receipt)
+            else:
+                problems.append(problem)
+        failure: RocketMQError | None = None
+        for broker_name, receipts in by_broker.items():
+            try:
+                await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
+            except RocketMQError as error:
+                failure = failure or error
+                continue
+            for receipt in receipts:
+                receipt.acknowledged()
+                self._counters_of(receipt.topic).consumed += 1
+        if failure is not None:
+            raise failure
+        if problems:
+            raise ReceiptHandleError("; ".join(problems))
+        if not by_broker:
+            await trio.lowlevel.checkpoint()
+
+    async def change_invisible_duration(self, target: PoppedMessage | Receipt, seconds: float) -> Receipt:
+        """Let a message be seen again `seconds` from now; gives its new receipt."""
+        receipt = receipt_of(target)
+        while receipt.changing is not None:
+            await receipt.changing.wait()
+            receipt = receipt_of(target)
+        receipt.check()
+        receipt.changing = changing = trio.Event()
+        try:
+            handle = await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000))
+            return receipt.replace(handle, trio.current_time() + seconds)
+        finally:
+            receipt.changing = None
+            changing.set()

@@ -1,0 +1,161 @@
+"""Messages found by everything that names them, over an embedded broker; their trails."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.consumer.outcome import RejectMessage
+from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, NotFoundError, TopicNotFoundError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.trail import Station
+from rocketmq_sdk.producer.producer import Producer
+from support.consuming import until
+
+
+@asynccontextmanager
+async def shop() -> AsyncIterator[tuple[EmbeddedBroker, Producer, Admin]]:
+    with trio.fail_after(3600):
+        async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer, Admin(namesrv=broker) as admin:
+            await producer.create_topic("orders", queues=2)
+            yield broker, producer, admin
+
+
+async def test_by_either_id(autojump_clock: MockClock) -> None:
+    async with shop() as (_broker, producer, admin):
+        sent = await producer.send(Message("orders", b"x", keys=["42"]))
+        for found in (
+            await admin.messages.by_unique_id("orders", sent.message_id),
+            await admin.messages.by_offset_id(sent.offset_message_id),
+            await admin.messages.by_offset_id(sent.offset_message_id, topic="orders"),
+            await admin.messages.by_id("orders", sent.message_id),
+            await admin.messages.by_id("orders", sent.offset_message_id),
+            await producer.messages.by_unique_id("orders", sent.message_id),
+        ):
+            assert (found.body, found.message_id, found.offset_message_id) == (b"x", sent.message_id, sent.offset_message_id)
+
+
+async def test_ids_of_nothing(autojump_clock: MockClock) -> None:
+    async with shop() as (_broker, producer, admin):
+        sent = await producer.send(Message("orders", b"x"))
+        with pytest.raises(NotFoundError, match="no message of the topic has the unique id"):
+            await admin.messages.by_unique_id("orders", "0" * 32)
+        with pytest.raises(NotFoundError):
+            await admin.messages.by_id("orders", "no hexadecimal text")
+        beside = sent.offset_message_id[:-2] + f"{int(sent.offset_message_id[-2:], 16) + 7:02X}"
+        with pytest.raises(NotFoundError, match=beside):
+            await admin.messages.by_offset_id(beside)
+        with pytest.raises(ConfigurationError, match="hexadecimal"):
+            await admin.messages.by_offset_id("no hexadecimal text")
+        with pytest.raises(TopicNotFoundError):
+            await admin.messages.by_unique_id("nothing", sent.message_id)
+
+
+async def test_by_key_and_tag_within_a_time(autojump_clock: MockClock) -> None:
+    async with shop() as (broker, producer, admin):
+        times = []
+        for number in range(5):
+            await producer.send(Message("orders", b"%d" % number, keys=["all", str(number)], tags="paid" if number % 2 else "open"))
+            times.append(broker.context.clock.now_ms())
+            await trio.sleep(10)
+        assert [message.body for message in await admin.messages.by_key("orders", "all")] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [message.body for message in await admin.messages.by_key("orders", "3")] == [b"3"]
+        assert [message.body for message in await admin.messages.by_key("orders", "all", limit=2)] == [b"3", b"4"]
+        within = await admin.messages.by_key("orders", "all", begin=times[1] - 100, end=times[3] + 100)
+        assert [message.body for message in within] == [b"1", b"2", b"3"]
+        assert [message.body for message in await admin.messages.by_tag("orders", "paid")] == [b"1", b"3"]
+        assert await admin.messages.by_key("orders", "absent") == []
+        with pytest.raises(ConfigurationError, match="empty key"):
+            await admin.messages.by_key("orders", "")
+        with pytest.raises(ConfigurationError, match="limit is 0"):
+            await admin.messages.by_key("orders", "all", limit=0)
+
+
+async def test_neighbours_with_the_same_hash_are_left_out(autojump_clock: MockClock) -> None:
+    async with shop() as (_broker, producer, admin):
+        # "Aa" and "BB" have the same hash in Java.
+        await producer.send(Message("orders", b"one", keys=["Aa"]))
+        await producer.send(Message("orders", b"other", keys=["BB"]))
+        assert [message.body for message in await admin.messages.by_key("orders", "Aa")] == [b"one"]
+        assert [message.body for message in await admin.messages.by_key("orders", "BB")] == [b"other"]
+
+
+async def test_by_place(autojump_clock: MockClock) -> None:
+    async with shop() as (_broker, producer, admin):
+        queue = (await admin.messages.queues("orders"))[0]
+        for number in range(70):
+            await producer.send(Message("orders", b"%d" % number), queue=queue)
+        assert (await admin.messages.at(queue, 33)).body == b"33"
+        assert [message.offset for message in await admin.messages.from_offset(queue, 10, 50)] == list(range(10, 60))
+        assert [message.offset for message in await admin.messages.from_offset(queue, 60, 50)] == list(range(60, 70))
+        for offset in (70, 1000):
+            with pytest.raises(NotFoundError, match=f"no message at offset {offset}"):
+                await admin.messages.at(queue, offset)
+        with pytest.raises(NotFoundError):
+            await admin.messages.at(MessageQueue("orders", queue.broker_name, 1), 0)
+
+
+async def test_by_time_in_the_order_of_their_store_times(autojump_clock: MockClock) -> None:
+    async with shop() as (broker, producer, admin):
+        queues = await admin.messages.queues("orders")
+        times = []
+        for number in range(100):
+            await producer.send(Message("orders", b"%d" % number), queue=queues[number * 7 % 3 % 2])
+            times.append(broker.context.clock.now_ms())
+            await trio.sleep(1)
+        every = [int(message.body) async for message in admin.messages.in_time("orders", None)]
+        assert every == list(range(100))
+        some = [int(message.body) async for message in admin.messages.in_time("orders", times[20] - 100, times[80] + 100)]
+        assert some == list(range(20, 81))
+
+
+async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(autojump_clock: MockClock) -> None:
+    attempts: list[int] = []
+
+    async def listener(message: object) -> None:
+        attempts.append(message.reconsume_times)  # type: ignore[attr-defined]
+        if len(attempts) < 3:
+            raise ValueError("not now")
+        raise RejectMessage
+
+    async with shop() as (broker, producer, admin):
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener):
+            sent = await producer.send(Message("orders", b"x", keys=["42"], delay_level=2))
+            await until(lambda: len(attempts) == 3, 600)
+            await until(lambda: broker.store.max_offset("%DLQ%billing", 0) == 1)
+        trail = await admin.messages.trail("orders", sent.message_id)
+    stations = [(step.station, step.group, step.retries) for step in trail]
+    assert stations == [
+        (Station.DELAYED, None, 0),
+        (Station.TOPIC, None, 0),
+        (Station.DELAYED, "billing", 1),
+        (Station.RETRY, "billing", 1),
+        (Station.DELAYED, "billing", 2),
+        (Station.RETRY, "billing", 2),
+        (Station.DEAD, "billing", 3),
+    ]
+    assert {step.topic for step in trail} == {"orders"}
+    assert [step.delay_level for step in trail[:6]] == [2, 2, 3, 3, 4, 4]
+    assert trail[0].target == "orders"
+    assert {step.origin_message_id for step in trail[2:]} == {trail[1].offset_message_id}
+
+
+async def test_an_admin_may_share_a_client_and_is_entered_once(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        async with Admin(client=producer.client) as admin:
+            sent = await producer.send(Message("orders", b"x"))
+            assert (await admin.messages.by_unique_id("orders", sent.message_id)).body == b"x"
+        assert producer.client.running
+        with pytest.raises(ClosedError):
+            async with admin:
+                raise AssertionError("entered twice")
+    with pytest.raises(ConfigurationError, match="client="):
+        Admin(client=producer.client, namesrv=broker)
+    with pytest.raises(ConfigurationError, match="nonsense"):
+        Admin(namesrv=broker, nonsense=1)  # type: ignore[call-arg]

@@ -1,0 +1,155 @@
+"""Two brokers of ours, master and slave, over TCP: what their clients see."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus
+from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from support.broker import connect, pull_request, send_request
+from support.waiting import until
+
+pytestmark = pytest.mark.real_time
+
+SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 65536, "memory_limit": 64 << 20}
+
+
+@asynccontextmanager
+async def open_pair(path: Any = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
+    """A SYNC_MASTER and its slave, which has found it and follows."""
+    master_settings = {"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2, "slave_timeout": 30_000, **SIZES, **settings}
+    async with (
+        EmbeddedBroker(listen=0, namesrv_listen=0, slave_read_enable=True, **master_settings) as master,
+        open_slave(master, path) as slave,
+    ):
+        yield master, slave
+
+
+@asynccontextmanager
+async def open_slave(master: EmbeddedBroker, path: Any = None, **settings: Any) -> AsyncIterator[EmbeddedBroker]:
+    options = {"broker_role": "SLAVE", "broker_id": 1, "namesrv_addr": master.namesrv_address, "slave_read_enable": True, **SIZES, **settings}
+    async with EmbeddedBroker(path, listen=0, namesrv_listen=0, **options) as slave:
+        await until(lambda: state(slave) is SlaveState.FOLLOWING)
+        yield slave
+
+
+def state(slave: EmbeddedBroker) -> SlaveState:
+    assert slave.context.replication.slave is not None
+    return slave.context.replication.slave.state
+
+
+async def test_a_message_that_was_acknowledged_is_at_the_slave(tmp_path: Any) -> None:
+    async with open_pair(tmp_path) as (master, slave), Producer("writers", namesrv=master.namesrv_address) as producer:
+        for number in range(20):
+            result = await producer.send(Message("orders", b"%d" % number))
+            assert result.status is SendStatus.SEND_OK
+            assert slave.store.max_offset("orders", result.queue.queue_id) == result.queue_offset + 1
+        assert slave.context.topics.get("orders") is not None, "known at once, whatever the rhythm of the synchronisation"
+        await until(lambda: slave.context.topics.get("orders") == master.context.topics.get("orders"))
+
+
+async def test_a_slave_takes_over_topics_groups_and_offsets() -> None:
+    async with open_pair() as (master, slave), trio.open_nursery() as nursery:
+        peer = await connect(master, nursery)
+        await peer.send("orders", b"one")
+        master.context.groups.get("readers")
+        master.context.offsets.commit("readers", "orders", 0, 1)
+        sync = slave.context.replication.sync
+        assert sync is not None
+        sync.wake()
+        await until(lambda: slave.context.offsets.query("readers", "orders", 0) == 1)
+        await until(lambda: slave.context.groups.all() == master.context.groups.all())
+        await until(lambda: slave.context.topics.all() == master.context.topics.all())
+        assert slave.context.topics.data_version == master.context.topics.data_version
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_refuses_what_only_its_master_does() -> None:
+    async with open_pair() as (_master, slave), trio.open_nursery() as nursery:
+        peer = await connect(slave, nursery)
+        answer = await peer.ask(send_request("orders", b"one"))
+        assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
+        assert (await peer.ask(RequestCode.END_TRANSACTION)).code == 11
+        nursery.cancel_scope.cancel()
+
+
+async def test_reads_at_a_slave_by_its_setting_and_its_masters_life(tmp_path: Any) -> None:
+    async with EmbeddedBroker(listen=0, namesrv_listen=0, total_replicas=2, **SIZES) as master, trio.open_nursery() as nursery:
+        async with open_slave(master, tmp_path) as slave:
+            peer, reader = await connect(master, nursery), await connect(slave, nursery)
+            await peer.send("orders", b"one")
+            await until(lambda: slave.store.max_offset("orders", 0) == 1)
+            answer = await reader.ask(pull_request("orders", 0))
+            assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (0, "0")
+            answer = await reader.ask(pull_request("orders", 1, hold=60))
+            assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (20, "0"), "what is not here is asked for at the master, at once"
+            slave._live.current = slave.config.with_options({"slave_read_enable": False})
+            answer = await reader.ask(pull_request("orders", 0))
+            assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
+        nursery.cancel_scope.cancel()
+    alone = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": master.ha_address, "slave_read_enable": True, **SIZES}
+    async with EmbeddedBroker(tmp_path, **alone) as slave, trio.open_nursery() as nursery:
+        await until(lambda: state(slave) is SlaveState.AWAY)
+        reader = await connect(slave, nursery)
+        answer = await reader.ask(pull_request("orders", 0))
+        assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (0, "1"), "the master is gone: its readers stay here"
+        assert [message.body for message in decode_messages(answer.body)] == [b"one"]
+        answer = await reader.ask(pull_request("orders", 7))
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (19, "7"), "the master may have what this slave has not"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_sends_slow_readers_to_the_slave() -> None:
+    settings = {"slave_read_enable": True, "access_message_in_memory_max_ratio": 0}
+    async with EmbeddedBroker(**settings) as broker, trio.open_nursery() as nursery:
+        peer = await connect(broker, nursery)
+        for _ in range(3):
+            await peer.send("orders", b"x")
+        answer = await peer.ask(pull_request("orders", 0))
+        assert answer.ext_fields["suggestWhichBrokerId"] == "1"
+        broker._live.current = broker.config.with_options({"slave_read_enable": False})
+        answer = await peer.ask(pull_request("orders", 0))
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_vip_port_serves_sends_and_no_pulls() -> None:
+    async with EmbeddedBroker(listen=0) as broker, trio.open_nursery() as nursery:
+        peer = await connect(broker, nursery)
+        peer.channel = await broker.vip_server.local(peer.handle, nursery)
+        await peer.send("orders", b"one")
+        answer = await peer.ask(pull_request("orders", 0))
+        assert answer.code == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_vip_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with EmbeddedBroker(listen=0) as first:
+        assert first.address is not None
+        port = int(first.address.rpartition(":")[2])
+        async with EmbeddedBroker(listen=port + 2) as second:
+            assert second.address == f"127.0.0.1:{port + 2}"
+    assert any("there is no VIP port" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"broker_role": "SLAVE"}, "brokerId"),
+        ({"broker_id": 1}, "brokerRole=SLAVE"),
+        ({"in_sync_replicas": 2}, "totalReplicas"),
+        ({"enable_slave_acting_master": True}, "enable_slave_acting_master"),
+        ({"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "nowhere"}, "nowhere"),
+    ],
+)
+async def test_roles_that_contradict_themselves_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        async with EmbeddedBroker(**settings):
+            pass

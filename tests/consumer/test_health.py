@@ -1,0 +1,141 @@
+"""Is it consuming, and if not, why: the answer in plain words, and the numbers."""
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.consumer.health import LONGEST_REASON, told
+from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
+from support.consuming import Collector, Switch, open_sender, refuse, until
+
+
+def billing(broker: EmbeddedBroker | Switch, listener: object, **options: object) -> PushConsumer:
+    return PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, **options)  # type: ignore[arg-type]  # any
+
+
+async def test_a_consumer_that_is_not_running_says_so(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        consumer = billing(broker, Collector())
+        assert not consumer.health()
+        assert "enter it" in str(consumer.health())
+        async with consumer:
+            assert consumer.health()
+            assert str(consumer.health()) == "consuming"
+        assert "has ended" in str(consumer.health())
+
+
+async def test_a_topic_that_nobody_knows_is_named(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker(auto_create_topic_enable=False) as broker, billing(broker, Collector()) as consumer:
+        assert not consumer.health()
+        assert "no name server knows a readable queue of topic orders" in str(consumer.health())
+
+
+async def test_a_member_without_queues_knows_who_has_them(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        async with billing(broker, Collector()) as one, billing(broker, Collector()) as two:
+            await until(lambda: len(one.statistics().queues) + len(two.statistics().queues) == 2)
+            idle = next(each for each in (one, two) if not any(queue.topic == "orders" for queue in each.statistics().queues))
+            assert "belong to others of the 2 members" in str(idle.health())
+
+
+async def test_a_broker_that_is_away_is_the_reason_and_back_it_is_not(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        switch = Switch(broker)
+        async with billing(switch, Collector()) as consumer:
+            assert consumer.health()
+            switch.cut()
+            await trio.sleep(60)
+            health = consumer.health()
+            assert not health
+            assert any("can not be pulled" in reason and "cut the connection" in reason for reason in health.reasons)
+            switch.connect(broker)
+            await until(consumer.health, 60)
+
+
+async def test_a_listener_that_hangs_and_a_full_cache_are_told(autojump_clock: MockClock) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        await trio.sleep(600)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(50)), queue=0)
+        async with billing(broker, listener, concurrency=1, pull_threshold_for_queue=10, pull_batch_size=5) as consumer:
+            await trio.sleep(120)
+            health = consumer.health()
+            assert not health
+            assert any("running for" in reason and "no worker is free" in reason for reason in health.reasons)
+            assert any("holds" in reason for reason in health.reasons)
+            numbers = consumer.statistics()
+            assert numbers.in_flight == 1
+            assert numbers.lag == 50
+
+
+async def test_ordered_queues_tell_of_their_lock_and_of_poison(autojump_clock: MockClock) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        raise ValueError("out of\nstock \x1b[31m" + "x" * 1000)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        broker.context.locks.lock("billing", [MessageQueue("orders", "broker-a", 1)], "killed member")
+        await sender.send("orders", "poison", queue=0)
+        async with billing(broker, listener, orderly=True) as consumer:
+            await until(lambda: "rest behind" in str(consumer.health()), 10)
+            text = str(consumer.health())
+            assert "1 queues are locked by other members" in text
+            assert "1 ordered queues rest behind a message that failed" in text
+            assert "out of stock" in text.replace("\\n", " ")
+            assert "\x1b" not in text
+            assert len(text) < 1000
+
+
+async def test_messages_that_no_broker_takes_back_are_told(autojump_clock: MockClock) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        raise ValueError("as the test wants it")
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", queue=0)
+        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        async with billing(broker, listener) as consumer:
+            await until(lambda: consumer.statistics().waiting_for_retry)
+            assert "1 messages could be sent back to no broker" in str(consumer.health())
+
+
+async def test_rates_and_lag(autojump_clock: MockClock) -> None:
+    async def listener(message: ReceivedMessage) -> None:
+        await trio.sleep(0.1)
+        if message.body == b"bad":
+            raise ValueError("as the test wants it")
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        async with billing(broker, listener, concurrency=1, max_reconsume_times=0) as consumer:
+            await trio.sleep(11)
+            for number in range(600):
+                await sender.send("orders", "bad" if number % 10 == 0 else "good", queue=0)
+                await trio.sleep(0.2)
+            numbers = consumer.statistics()
+            assert numbers.consumed_per_second == pytest.approx(4.5, rel=0.2)
+            assert numbers.failed_per_second == pytest.approx(0.5, rel=0.6)
+            assert numbers.pulled_per_second == pytest.approx(5, rel=0.3)
+            (queue,) = [queue for queue in numbers.by_queue if queue.topic == "orders"]
+            assert numbers.by_queue[queue].lag in (0, 1)
+            assert numbers.by_queue[queue].last_pull is not None
+            assert numbers.by_queue[queue].locked is None
+
+
+@settings(deadline=None)
+@given(st.text(max_size=3000))
+def test_what_others_say_is_one_printable_line_of_bounded_length(text: str) -> None:
+    line = told(text)
+    assert line.isprintable()
+    assert len(line) <= LONGEST_REASON + 3

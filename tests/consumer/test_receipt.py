@@ -1,0 +1,55 @@
+"""Receipts of popped messages: when they are good, and how a bad one is named."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
+from rocketmq_sdk.consumer.retry_machine import State
+from rocketmq_sdk.errors import ReceiptHandleError
+from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+
+def handle(pop_time: int = 1000) -> ReceiptHandle:
+    return ReceiptHandle(0, pop_time, 30_000, 3, "0", "broker-a", 1, 7)
+
+
+async def test_a_receipt_is_good_until_its_time_is_over(mock_clock: MockClock) -> None:
+    receipt = Receipt("orders", handle(), trio.current_time() + 30)
+    receipt.check()
+    assert receipt.is_good
+    mock_clock.jump(29.9)
+    receipt.check()
+    mock_clock.jump(0.1)
+    assert not receipt.is_good
+    with pytest.raises(ReceiptHandleError, match=r"'0 1000 30000 3 0 broker-a 1 7' is expired"):
+        receipt.check()
+    assert receipt.state is State.READY
+    with pytest.raises(ReceiptHandleError, match="is expired"):
+        receipt.check()
+
+
+async def test_an_acknowledged_receipt_is_named_as_used(mock_clock: MockClock) -> None:
+    receipt = Receipt("orders", handle(), trio.current_time() + 30)
+    receipt.acknowledged()
+    assert receipt.state is State.COMMIT
+    with pytest.raises(ReceiptHandleError, match="was used"):
+        receipt.check()
+
+
+async def test_the_message_has_the_newest_receipt(mock_clock: MockClock) -> None:
+    message = object.__new__(PoppedMessage)
+    message.reconsume_times = 2
+    message._receipt = first = Receipt("orders", handle(), trio.current_time() + 30)
+    second = first.replace(handle(2000), trio.current_time() + 60)
+    third = second.replace(handle(3000), trio.current_time() + 60)
+    assert message.receipt is third
+    assert receipt_of(message) is third
+    assert receipt_of(first) is first
+    assert first.newest is third
+    assert message.delivery_attempt == 3
+    assert "replaced" in repr(first)
+    for old in (first, second):
+        with pytest.raises(ReceiptHandleError, match="was replaced"):
+            old.check()
+    third.check()

@@ -1,0 +1,255 @@
+"""Transactions of our producer at our broker: blocks that end in every way, lost words, checks."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.model.enums import TransactionState
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
+from support.transactions import bodies_in, halves
+
+MESSAGE = Message("orders", b"one", tags="A", keys=["42"])
+
+
+class Checker:
+    """A checker that says what it is told to say, and remembers whom it was asked about."""
+
+    def __init__(self, *answers: TransactionState | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[ReceivedMessage] = []
+
+    async def __call__(self, message: ReceivedMessage) -> TransactionState:
+        self.asked.append(message)
+        await trio.sleep(0.1)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@asynccontextmanager
+async def opened(checker: Checker, **options: Any) -> AsyncIterator[tuple[EmbeddedBroker, TransactionProducer]]:
+    async with EmbeddedBroker() as broker:
+        broker.context.topics.put(TopicConfig("orders", 1, 1))
+        async with TransactionProducer("PG", checker, namesrv=broker, **options) as producer:
+            yield broker, producer
+
+
+async def test_a_block_that_ends_well_commits(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.ROLLBACK)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            async with producer.transaction(MESSAGE) as transaction:
+                assert bodies_in(broker, "orders") == []
+                assert halves(broker)[0].message_id == transaction.message_id == transaction.transaction_id
+            assert transaction.confirmed
+            assert bodies_in(broker, "orders") == [b"one"]
+            await trio.sleep(100)
+            assert checker.asked == []
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_an_exception_rolls_back_and_goes_on(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            with pytest.raises(KeyError):
+                async with producer.transaction(MESSAGE) as transaction:
+                    raise KeyError("no such order")
+            assert (transaction.state, transaction.confirmed) == (TransactionState.ROLLBACK, True)
+            await trio.sleep(100)
+            assert bodies_in(broker, "orders") == []
+            assert checker.asked == []
+
+
+async def test_a_block_can_roll_back_itself(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.rollback()
+            await trio.sleep(100)
+            assert bodies_in(broker, "orders") == []
+            assert checker.asked == []
+
+
+async def test_an_unknown_outcome_is_left_to_the_checker(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.unknown()
+            assert not transaction.confirmed
+            await trio.sleep(29)
+            assert bodies_in(broker, "orders") == []
+            await trio.sleep(3)
+            [asked] = checker.asked
+            assert (asked.topic, asked.body, asked.message_id, asked.keys) == ("orders", b"one", transaction.message_id, ("42",))
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_a_cancelled_block_is_left_to_the_checker(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.ROLLBACK)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            with trio.move_on_after(1) as scope:
+                async with producer.transaction(MESSAGE) as transaction:
+                    await trio.sleep_forever()
+            assert scope.cancelled_caught
+            assert transaction.state is TransactionState.UNKNOWN
+            assert len(broker.context.transactions) == 1
+            await trio.sleep(40)
+            assert len(checker.asked) == 1
+            assert not broker.context.transactions
+            assert bodies_in(broker, "orders") == []
+
+
+async def test_a_checker_that_does_not_know_is_asked_again(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.UNKNOWN, ValueError("the database is away"), TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.unknown()
+            await trio.sleep(100)
+            assert len(checker.asked) == 3
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_another_producer_of_the_group_is_asked(autojump_clock: MockClock) -> None:
+    first, second = Checker(TransactionState.ROLLBACK), Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with (
+            opened(first) as (broker, producer),
+            TransactionProducer("PG", second, topics="orders", namesrv=broker, instance_name="second"),
+        ):
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.unknown()
+            await producer.client.unregister_producer("PG")
+            await trio.sleep(40)
+            assert (len(first.asked), len(second.asked)) == (0, 1)
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_a_commit_that_is_lost_is_found_by_the_check(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            handler = broker.handler.handlers[RequestCode.END_TRANSACTION]
+            lost: list[Command] = []
+
+            async def late() -> Command:
+                await trio.sleep(60)
+                return Command.response()
+
+            def lose(_channel: Channel, request: Command) -> Any:
+                lost.append(request)
+                monkeypatch.setitem(broker.handler.handlers, RequestCode.END_TRANSACTION, handler)
+                return late
+
+            monkeypatch.setitem(broker.handler.handlers, RequestCode.END_TRANSACTION, lose)
+            async with producer.transaction(MESSAGE) as transaction:
+                pass
+            assert (len(lost), transaction.confirmed) == (1, False)
+            await trio.sleep(40)
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_a_refused_commit_is_told(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (broker, producer):
+            with pytest.raises(BrokerError) as caught:
+                async with producer.transaction(MESSAGE, check_immunity=7):
+                    await trio.sleep(8)
+            assert caught.value.code == 604
+            await trio.sleep(40)
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_a_function_can_be_the_local_work(autojump_clock: MockClock) -> None:
+    async def work(transaction: Transaction) -> TransactionState | None:
+        await trio.sleep(0.1)
+        return TransactionState.ROLLBACK if transaction.message.tags == "B" else None
+
+    with trio.fail_after(300):
+        async with opened(Checker(TransactionState.UNKNOWN)) as (broker, producer):
+            result = await producer.send_in_transaction(MESSAGE, work)
+            assert (result.state, result.confirmed) == (TransactionState.COMMIT, True)
+            result = await producer.send_in_transaction(Message("orders", b"two", tags="B"), work)
+            assert (result.state, result.confirmed) == (TransactionState.ROLLBACK, True)
+            assert bodies_in(broker, "orders") == [b"one"]
+
+
+async def test_a_delay_begins_with_the_commit(autojump_clock: MockClock) -> None:
+    with trio.fail_after(300):
+        async with opened(Checker(TransactionState.UNKNOWN)) as (broker, producer):
+            async with producer.transaction(Message("orders", b"later", delay_level=2)):
+                await trio.sleep(5.5)
+            await trio.sleep(4)
+            assert bodies_in(broker, "orders") == []
+            await trio.sleep(2)
+            assert bodies_in(broker, "orders") == [b"later"]
+
+
+async def test_compressed_half_messages_come_out_whole(autojump_clock: MockClock) -> None:
+    body = b"compress me " * 1000
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker) as (_broker, producer):
+            async with producer.transaction(Message("orders", body)) as transaction:
+                transaction.unknown()
+            await trio.sleep(40)
+            assert checker.asked[0].body == body
+
+
+async def test_questions_beyond_the_limit_are_dropped_and_asked_again(autojump_clock: MockClock) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(600):
+        async with opened(checker, check_workers=1, max_checks_waiting=3) as (broker, producer):
+            for number in range(10):
+                async with producer.transaction(Message("orders", b"%d" % number)) as transaction:
+                    transaction.unknown()
+            await trio.sleep(40)
+            assert 3 <= len(checker.asked) < 10
+            await trio.sleep(200)
+            assert sorted(bodies_in(broker, "orders")) == [b"%d" % number for number in range(10)]
+
+
+async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: MockClock) -> None:
+    with trio.fail_after(600):
+        async with EmbeddedBroker() as broker:
+            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            async with (
+                TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv=broker) as producer,
+                producer.transaction(MESSAGE) as transaction,
+            ):
+                transaction.unknown()
+            await trio.sleep(100)
+            assert len(broker.context.transactions) == 1
+            checker = Checker(TransactionState.COMMIT)
+            async with TransactionProducer("PG", checker, topics=["orders"], namesrv=broker):
+                await trio.sleep(40)
+            assert bodies_in(broker, "orders") == [b"one"]
+            assert checker.asked[0].properties["TRANSACTION_CHECK_TIMES"] == "4"
+
+
+@pytest.mark.parametrize("options", [{"check_workers": 0}, {"max_checks_waiting": True}, {"topics": ["no such topic!"]}])
+def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", **options)
+
+
+def test_a_checker_must_be_callable() -> None:
+    with pytest.raises(ConfigurationError, match="checker"):
+        TransactionProducer("PG", None, namesrv="127.0.0.1:9876")  # type: ignore[arg-type]
