@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from rocketmq_sdk.admin.cluster import Cluster
+from rocketmq_sdk.admin.groups import Groups
 from rocketmq_sdk.admin.messages import Messages
+from rocketmq_sdk.admin.topics import Topics
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, refuse_unknown
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 class Admin(RunsOnce):
     """Looks at a cluster and changes it; use it as `async with Admin(namesrv=...) as admin`.
 
-    `messages` finds stored messages and tells their stories. `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
+    `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete, `messages` finds stored messages and tells their stories.
+    `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
     `client=` shares a running `Client`. The options are those of `ClientConfig`. Raises `ConfigurationError` for settings that are unknown or not
     acceptable.
     """
@@ -32,6 +36,9 @@ class Admin(RunsOnce):
             raise ConfigurationError("give either client= or the settings of a client of its own")
         self._owns_client = client is None
         self.client = client if client is not None else Client(namesrv, **options)
+        self.cluster = Cluster(self.client)
+        self.topics = Topics(self.client, self.cluster)
+        self.groups = Groups(self.client, self.cluster)
         self.messages = Messages(self.client)
 
     @asynccontextmanager

@@ -32,6 +32,11 @@ class BrokerData:
     enable_acting_master: bool = False
     zone_name: str | None = None
 
+    @property
+    def master_address(self) -> str | None:
+        """Where the master is; None while there is none."""
+        return self.broker_addrs.get(MASTER_ID)
+
 
 @attrs.frozen(slots=True)
 class TopicRoute:

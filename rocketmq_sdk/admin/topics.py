@@ -1,0 +1,85 @@
+"""Topics: made, changed, deleted, listed, measured."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.client.api.progress import topic_stats
+from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker, delete_topic_at_name_server, topic_names
+from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
+from rocketmq_sdk.names import topic_problem
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.admin.cluster import Cluster
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.bodies.topics import TopicOffset
+
+READ_WRITE = 6
+
+
+class Topics:
+    """Topics of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`."""
+
+    def __init__(self, client: "Client", cluster: "Cluster") -> None:
+        self._client = client
+        self._cluster = cluster
+
+    async def create(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        perm: int = READ_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Create a topic at every master, or change it there.
+
+        `queues` are those that are written to on each broker, `read_queues` those that are read (unset: as many); to have fewer queues without
+        losing messages, lower `queues` first and `read_queues` when the others are empty. `perm` 6 is reading and writing, 4 reading, 2 writing.
+        `attributes` are those of Apache's topics, such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that is not allowed, the
+        broker's error when it refuses; masters asked before that one keep the topic.
+        """
+        problem = topic_problem(topic)
+        if problem is not None:
+            raise ConfigurationError(problem)
+        config = TopicConfig(topic, queues if read_queues is None else read_queues, queues, perm, order=order, attributes=dict(attributes or {}))
+        for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
+            await create_topic(self._client, broker.address, config, timeout)
+
+    async def delete(self, topic: str, *, cluster: str | None = None, timeout: float | None = None) -> None:
+        """Delete a topic with its messages and offsets at every broker, then at the name server."""
+        for broker in await self._cluster.brokers(cluster=cluster, timeout=timeout):
+            await delete_topic_at_broker(self._client, broker.address, topic, timeout)
+        await delete_topic_at_name_server(self._client, topic, cluster, timeout)
+
+    async def names(self, *, timeout: float | None = None) -> list[str]:
+        """All topics that the name server knows, sorted; those of the system are among them."""
+        return sorted(await topic_names(self._client, timeout))
+
+    async def exists(self, topic: str, *, timeout: float | None = None) -> bool:
+        """Whether a name server has a route for the topic."""
+        try:
+            await topic_route(self._client, topic, timeout)
+        except TopicNotFoundError:
+            return False
+        return True
+
+    async def route(self, topic: str, *, timeout: float | None = None) -> "TopicRoute":
+        """Where the topic's queues are. Raises `TopicNotFoundError`."""
+        return await topic_route(self._client, topic, timeout)
+
+    async def offsets(self, topic: str, *, timeout: float | None = None) -> "dict[MessageQueue, TopicOffset]":
+        """First offset, offset behind the last message, and time of the last one by queue, of every master. Raises `TopicNotFoundError`."""
+        found: dict[MessageQueue, TopicOffset] = {}
+        for broker in (await self.route(topic, timeout=timeout)).broker_datas:
+            address = broker.master_address
+            if address is not None:
+                found |= (await topic_stats(self._client, address, topic, timeout)).offset_table
+        return dict(sorted(found.items()))

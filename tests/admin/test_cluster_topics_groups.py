@@ -1,0 +1,121 @@
+"""Brokers, topics and groups, through `Admin` on an embedded broker."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+import trio
+
+from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError, TopicNotFoundError
+from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+
+
+@asynccontextmanager
+async def administrated() -> AsyncIterator[tuple[EmbeddedBroker, Admin]]:
+    with trio.fail_after(600):
+        async with EmbeddedBroker() as broker, Admin(namesrv=broker) as admin:
+            yield broker, admin
+
+
+async def send(broker: EmbeddedBroker, topic: str, count: int) -> None:
+    async with Producer("p", namesrv=broker) as producer:
+        for number in range(count):
+            await producer.send(Message(topic, str(number).encode()), queue=MessageQueue(topic, "broker-a", number % 2))
+
+
+async def test_brokers_and_their_settings(autojump_clock: object) -> None:
+    async with administrated() as (broker, admin):
+        (found,) = await admin.cluster.brokers()
+        assert (found.cluster, found.name, found.is_master) == ("DefaultCluster", "broker-a", True)
+        assert await admin.cluster.brokers(cluster="elsewhere") == []
+        with pytest.raises(RouteError, match="elsewhere"):
+            await admin.cluster.masters(cluster="elsewhere")
+        await admin.cluster.change_settings(found.address, {"fileReservedTime": "24"})
+        assert (await admin.cluster.settings(found.address))["fileReservedTime"] == "24"
+        assert broker.config.store.file_reserved_time == 24
+        assert (await admin.cluster.runtime_info(found.address))["brokerActive"] == "true"
+        with pytest.raises(ConfigurationError):
+            await admin.cluster.change_settings(found.address, {"a\nb": "1"})
+
+
+async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> None:
+    async with administrated() as (broker, admin):
+        await admin.topics.create("orders", queues=2, attributes={"message.type": "NORMAL"})
+        assert await admin.topics.exists("orders")
+        assert "orders" in await admin.topics.names()
+        await send(broker, "orders", 3)
+        offsets = await admin.topics.offsets("orders")
+        assert [(queue.queue_id, ends.max_offset) for queue, ends in offsets.items()] == [(0, 2), (1, 1)]
+        await admin.topics.create("orders", queues=1, read_queues=2)
+        (data,) = (await admin.topics.route("orders")).queue_datas
+        assert (data.read_queue_nums, data.write_queue_nums) == (2, 1)
+        await admin.topics.delete("orders")
+        assert not await admin.topics.exists("orders")
+        with pytest.raises(TopicNotFoundError):
+            await admin.topics.offsets("orders")
+
+
+@pytest.mark.parametrize("name", ["", "no such!", "t" * 200])
+async def test_names_are_checked_before_they_are_sent(autojump_clock: object, name: str) -> None:
+    async with administrated() as (_broker, admin):
+        with pytest.raises(ConfigurationError):
+            await admin.topics.create(name)
+        with pytest.raises(ConfigurationError):
+            await admin.groups.create(name)
+
+
+async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: object) -> None:
+    async with administrated() as (broker, admin):
+        await admin.topics.create("orders", queues=2)
+        await admin.groups.create(SubscriptionGroupConfig("billing", retry_max_times=3))
+        assert (await admin.groups.config("billing")).retry_max_times == 3
+        await send(broker, "orders", 4)
+        seen: list[bytes] = []
+
+        async def listener(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, listener=listener):
+            while len(seen) < 4:
+                await trio.sleep(0.1)
+            assert [member.client_id for member in await admin.groups.members("billing")] != []
+        assert await admin.groups.members("billing") == []
+        await send(broker, "orders", 6)
+        assert (await admin.groups.progress("billing", "orders")).lag == 6
+        skipped = await admin.groups.reset_offsets("billing", "orders")
+        assert [offset for _queue, offset in skipped.items()] == [5, 5]
+        assert (await admin.groups.progress("billing")).lag == 0
+        one = MessageQueue("orders", "broker-a", 1)
+        assert await admin.groups.reset_offsets("billing", "orders", queue=one, offset=2) == {one: 2}
+        assert (await admin.groups.progress("billing", "orders")).lag == 3
+        assert set((await admin.groups.reset_offsets("billing", "orders", to=datetime(2000, 1, 1, tzinfo=UTC))).values()) == {0}
+        await admin.groups.create("copy")
+        await admin.groups.clone_offsets("billing", "copy", "orders", offline=True)
+        assert (await admin.groups.progress("copy", "orders")).lag == 10
+        await admin.groups.delete("copy")
+        assert (await admin.groups.progress("copy")).queues == {}
+
+
+async def test_resets_that_make_no_sense(autojump_clock: object) -> None:
+    async with administrated() as (_broker, admin):
+        await admin.topics.create("orders", queues=2)
+        queue = MessageQueue("orders", "broker-a", 0)
+        with pytest.raises(ConfigurationError, match="together"):
+            await admin.groups.reset_offsets("g", "orders", queue=queue)
+        with pytest.raises(ConfigurationError, match="zone"):
+            await admin.groups.reset_offsets("g", "orders", to=datetime(2000, 1, 1))
+        with pytest.raises(TopicNotFoundError):
+            await admin.groups.reset_offsets("g", "nope")
+        with pytest.raises(RouteError, match="broker-z"):
+            await admin.groups.reset_offsets("g", "orders", queue=MessageQueue("orders", "broker-z", 0), offset=1)
+        await admin.groups.create("g")
+        with pytest.raises(BrokerError):
+            await admin.groups.reset_offsets("g", "orders", queue=queue, offset=99)
