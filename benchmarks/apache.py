@@ -12,7 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks import filters
 from benchmarks.harness import Report
+from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -91,7 +93,23 @@ def _latency(report: Report, scale: float) -> None:
     driver.perform({"do": "stop", "id": topic})
 
 
-_WORK = {"loopback": _loopback, "consume": _consume, "latency": _latency}
+def _filters(report: Report, scale: float) -> None:
+    """A process of its own for each round: nothing of a broker is needed."""
+    given = filters.messages()
+    evaluator = java.Driver(memory="512m", program="Filters")
+    try:
+        for name, text in filters.EXPRESSIONS.items():
+            wanted = sum(map(compile_expression(text).matches, given))
+            for rounds in (2_000, max(1, int(filters.ROUNDS * scale * 10))):  # warm first
+                answer = evaluator.perform({"do": "evaluate", "expression": text, "properties": given, "rounds": rounds})
+                if answer["matched"] != wanted:
+                    raise SystemExit(f"{text!r} matches {wanted} messages here and {answer['matched']} in Java")
+            report.add(f"java, filter: {name}", "us", answer["micros"])
+    finally:
+        evaluator.close()
+
+
+_WORK = {"loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters}
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:

@@ -237,15 +237,67 @@ def _property_with_constant(sign: str, name: str, right: Node) -> Evaluate | Non
             return None if text is None else text == constant
 
         return same
-    # A constant is neither NaN nor 0.0, so one `not` keeps NaN above all numbers.
-    compare, inverted = (_PLAIN[sign], False) if sign in ("=", "<", "<=") else (_PLAIN["<=" if sign == ">" else "<"], True)
-    convert = _FROM_TEXT[kind]
+    return _ORDERED[sign](name, constant, _FROM_TEXT[kind], _QUICK_DIGITS[kind])
 
-    def ordered(properties: Properties) -> bool | None:
+
+# One function for each sign: calling another one to compare two numbers would cost as much as all the rest. A text of few ASCII digits is read at
+# once, whatever the type. A constant is neither NaN nor 0.0, so `not` in front of the opposite keeps NaN above all numbers.
+def _equal_to(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
-        return None if text is None else compare(convert(text), constant) is not inverted
+        if text is None:
+            return None
+        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) == constant
+        return result
 
-    return ordered
+    return evaluate
+
+
+def _below(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) < constant
+        return result
+
+    return evaluate
+
+
+def _up_to(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) <= constant
+        return result
+
+    return evaluate
+
+
+def _above(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        return not (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) <= constant
+
+    return evaluate
+
+
+def _from(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        return not (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) < constant
+
+    return evaluate
+
+
+_ORDERED: Final = {"=": _equal_to, "<": _below, "<=": _up_to, ">": _above, ">=": _from}
+# Texts shorter than this are in range when they are digits; truth values are never read as numbers.
+_QUICK_DIGITS: Final = {Kind.INTEGER: 10, Kind.LONG: 19, Kind.DOUBLE: 16, Kind.BOOLEAN: 0}
 
 
 def _pairing(sign: str, left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
