@@ -39,13 +39,16 @@ MODEL_FOR_TRANSPORT = {"rocketmq_sdk.model.route"}
 
 # Inside packages, left is imported by right. Modules that are not named are free within their package.
 ORDERS = {
-    "client": [["config", "callbacks", "retry", "identity"], ["api"], ["routes", "brokers", "name_servers"], ["heartbeat"], ["runtime"]],
+    "client": [
+        ["config", "callbacks", "retry", "identity", "namespace", "hooks"], ["api"], ["routes", "brokers", "name_servers"], ["heartbeat"],
+        ["runtime"],
+    ],
     "producer": [
         ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
         ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health", "hooks"],
         ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
         ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report"], ["membership"],
         ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],

@@ -12,8 +12,9 @@ import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
-from rocketmq_sdk.names import TRACE_TOPIC, topic_problem
+from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
+from rocketmq_sdk.remoting.interceptors import Interceptor
 from rocketmq_sdk.remoting.source import ChannelSource
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class ClientOptions(TypedDict, total=False):
     enable_trace: bool
     trace_topic: str
     trace_msg_batch_num: int
+    namespace: str
+    namespace_v2: str
+    use_heartbeat_v2: bool
+    interceptors: Sequence[Interceptor]
 
 
 def to_seconds(value: "float | timedelta") -> float:
@@ -96,6 +101,17 @@ def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) 
         raise ConfigurationError(f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()")
 
 
+def _check_namespace(_instance: object, field: "attrs.Attribute[str]", value: str) -> None:
+    if not isinstance(value, str) or illegal_characters(value) or "%" in value:
+        raise ConfigurationError(f"{field.name} is {value!r}; it may hold letters, digits, '-', '_' and '|'")
+
+
+def _check_interceptors(_instance: object, _field: object, value: tuple[Interceptor, ...]) -> None:
+    for each in value:
+        if not callable(getattr(each, "before", None)) or not callable(getattr(each, "after", None)):
+            raise ConfigurationError(f"the interceptor {each!r} has no methods before and after")
+
+
 @attrs.frozen(kw_only=True)
 class ClientConfig:
     """What a client needs to know before it starts.
@@ -104,7 +120,8 @@ class ClientConfig:
     with a name, clients of one host and name count as the same member. `poll_name_server_interval` is the route refresh, `api_timeout` bounds calls
     that are not messages. `header_encoding` is how requests are written; peers answer alike. `tls` switches TLS on for TCP connections.
     With `enable_trace` producers and push consumers tell of what they send and consume in `trace_topic`; `trace_msg_batch_num` of their events, at
-    most 20, go into one message.
+    most 20, go into one message. `namespace` puts the names of topics and groups into a namespace, `namespace_v2` names one in each request.
+    `use_heartbeat_v2` leaves subscriptions out of heartbeats to brokers that know them. `interceptors` see each request and each answer.
     """
 
     client_ip: str | None = attrs.field(default=None, validator=_check_ip)
@@ -120,6 +137,10 @@ class ClientConfig:
     enable_trace: bool = False
     trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=_check_topic)
     trace_msg_batch_num: int = attrs.field(default=10, validator=_check_batch)
+    namespace: str = attrs.field(default="", validator=_check_namespace)
+    namespace_v2: str = attrs.field(default="", validator=_check_namespace)
+    use_heartbeat_v2: bool = False
+    interceptors: Sequence[Interceptor] = attrs.field(default=(), converter=tuple, validator=_check_interceptors)
 
 
 CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))

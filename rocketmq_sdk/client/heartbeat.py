@@ -7,6 +7,7 @@ broker whose connection was just opened.
 import logging
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from rocketmq_sdk.client.api.membership import send_heartbeat
@@ -23,16 +24,30 @@ logger = logging.getLogger("rocketmq_sdk.client")
 FIRST_AFTER: Final = 1.0
 
 
+def _short(data: "HeartbeatData", fingerprint: int) -> "HeartbeatData":
+    """A heartbeat without subscriptions, for a broker that knows them by their fingerprint (`sendHeartbeatToBrokerV2`)."""
+    consumers = tuple(attrs.evolve(consumer, subscription_data_set=()) for consumer in data.consumer_data_set)
+    return attrs.evolve(data, consumer_data_set=consumers, heartbeat_fingerprint=fingerprint, without_sub=True)
+
+
 class Heartbeats:
     """Sends heartbeats; failures are logged, the next one tries again."""
 
-    __slots__ = ("_brokers", "_caller", "_data", "_interval")
+    __slots__ = ("_brokers", "_caller", "_data", "_interval", "_known", "_v2")
 
-    def __init__(self, caller: "Caller", brokers: "BrokerAddresses", data: "Callable[[], HeartbeatData]", interval: float) -> None:
+    def __init__(
+        self, caller: "Caller", brokers: "BrokerAddresses", data: "Callable[[], HeartbeatData]", interval: float, *, v2: bool = False
+    ) -> None:
         self._caller = caller
         self._brokers = brokers
         self._data = data
         self._interval = interval
+        self._v2 = v2
+        self._known: dict[str, int] = {}
+
+    def forget(self, address: str) -> None:
+        """A broker was connected anew: it may have forgotten what it knew."""
+        self._known.pop(address, None)
 
     async def beat_all(self) -> None:
         """One heartbeat to every broker that should have one, side by side; returns when each has answered or failed."""
@@ -48,12 +63,22 @@ class Heartbeats:
         data = data or self._data()
         if not data.producer_data_set and not data.consumer_data_set:
             return
+        fingerprint = 0
+        if self._v2:
+            fingerprint = data.fingerprint()
+            data = _short(data, fingerprint) if self._known.get(address) == fingerprint else attrs.evolve(data, heartbeat_fingerprint=fingerprint)
         try:
-            version = await send_heartbeat(self._caller, address, data)
+            answer = await send_heartbeat(self._caller, address, data)
         except RocketMQError as error:
+            self.forget(address)
             logger.warning("a heartbeat to %s failed: %s", address, error)
-        else:
-            self._brokers.remember_version(address, version)
+            return
+        self._brokers.remember_version(address, answer.version)
+        if self._v2 and answer.knows_v2 and not answer.subscriptions_changed:
+            self._known[address] = fingerprint
+        elif self._known.pop(address, None) is not None:
+            # Another member has other subscriptions, or the broker has forgotten: it must have all of it now.
+            await self.beat(address)
 
     async def run(self) -> None:
         """Beat until cancelled."""

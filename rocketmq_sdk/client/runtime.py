@@ -17,6 +17,7 @@ from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientConfig, ClientOptio
 from rocketmq_sdk.client.heartbeat import Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
+from rocketmq_sdk.client.namespace import Namespace, NamespaceFields
 from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.clock import Clock, TrioClock
@@ -66,12 +67,15 @@ class Client(RunsOnce):
         ip = self.config.client_ip or local_ip(self._addresses)
         self.client_id: str = make_client_id(ip, self.config.instance_name, self.config.unit_name)
         self.ids = UniqueIdGenerator(pack_host(ip, 0)[:-4], os.getpid(), self.clock)
+        self.namespace = Namespace(self.config.namespace)
+        own = [NamespaceFields(self.config.namespace_v2)] if self.config.namespace_v2 else []
+        self._interceptors = [*own, *self.config.interceptors]
         self.brokers = BrokerAddresses()
         self.routes = RouteCache(self._ask_route, self.brokers, interval=self.config.poll_name_server_interval, on_changed=self._route_changed)
         self._consumers: dict[str, ConsumerCallbacks] = {}
         self._producers: dict[str, ProducerCallbacks] = {}
         self._callbacks = CallbackDispatch(self._consumers, self._producers)
-        self._heartbeats = Heartbeats(self, self.brokers, self.heartbeat_data, self.config.heartbeat_broker_interval)
+        self._heartbeats = Heartbeats(self, self.brokers, self.heartbeat_data, self.config.heartbeat_broker_interval, v2=self.config.use_heartbeat_v2)
         self._remoting: RemotingClient | None = None
         self._name_servers: NameServers | None = None
         self._nursery: trio.Nursery | None = None
@@ -81,7 +85,13 @@ class Client(RunsOnce):
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         async with (
-            RemotingClient.open(self._source, self._callbacks.handler, connect_timeout=self.config.connect_timeout, tls=self.config.tls) as remoting,
+            RemotingClient.open(
+                self._source,
+                self._callbacks.handler,
+                connect_timeout=self.config.connect_timeout,
+                tls=self.config.tls,
+                interceptors=self._interceptors,
+            ) as remoting,
             open_quiet_nursery() as nursery,
         ):
             self._remoting = remoting
@@ -169,6 +179,8 @@ class Client(RunsOnce):
 
     def _connected(self, address: str | None, _channel: "Channel") -> None:
         """A connection was opened, for the first time or again: a broker must hear at once who is on it."""
+        if address is not None:
+            self._heartbeats.forget(address)
         if address is not None and self._nursery is not None and self.brokers.name_of(address) is not None:
             self._nursery.start_soon(self._introduce, address)
 
@@ -229,6 +241,7 @@ class Client(RunsOnce):
         """Hand a one-way command to the connection of a master; opening that connection may take up to `timeout`."""
         command.encoding = self.config.header_encoding
         address = self._known_address(broker_name, 0)
+        self.remoting.intercept(address, command)
         channel = self.remoting.channel_nowait(address)
         if channel is None:
             channel = await self.remoting.channel(address, self.config.api_timeout if timeout is None else timeout)

@@ -30,6 +30,8 @@ class Settings:
             raise ConfigurationError("give either client= or the settings of a client of its own")
         self.own_client = client is None
         self.client = client or Client(namesrv, **client_options)
+        self.group = self.client.namespace.wrap(group)
+        """The group as brokers know it."""
 
 
 def checked_expression(topic: str, wanted: Subscription) -> Expression:

@@ -4,13 +4,14 @@ Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from rocketmq_sdk.client.config import ClientOptions, positive, to_seconds
+from rocketmq_sdk.client.hooks import ConsumeHook, FilterHook, check_hooks
 from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.consumer.flow_control import FlowLimits
@@ -45,6 +46,7 @@ class QueueOptions(ClientOptions, total=False):
     pull_time_delay_when_exception: "float | timedelta"
     rebalance_interval: "float | timedelta"
     revoke_grace: "float | timedelta"
+    filter_hooks: Iterable[FilterHook]
 
 
 class PushOptions(QueueOptions, total=False):
@@ -60,6 +62,7 @@ class PushOptions(QueueOptions, total=False):
     persist_consumer_offset_interval: "float | timedelta"
     message_model: MessageModel
     local_offset_store_dir: "str | os.PathLike[str] | None"
+    consume_hooks: Iterable[ConsumeHook]
 
 
 class LitePullOptions(QueueOptions, total=False):
@@ -144,7 +147,7 @@ class QueueConfig:
     `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group begins that
     has no committed offset. The thresholds stop the pulling of a queue that holds too much; those for the topic (-1: off) are shared out equally over
     all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long what is being consumed may take to finish when
-    its queue goes to another member.
+    its queue goes to another member. `filter_hooks` may leave out messages that were pulled.
     """
 
     consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
@@ -163,6 +166,7 @@ class QueueConfig:
     pull_timeout: float = _duration(30.0)
     pull_time_delay_when_exception: float = _duration(1.0)
     rebalance_interval: float = _duration(20.0)
+    filter_hooks: tuple[FilterHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("filter_messages"))
     revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
 
     def __attrs_post_init__(self) -> None:
@@ -185,6 +189,7 @@ class PushConfig(QueueConfig):
     before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
     clients). `consume_timeout` bounds one call of the listener, not with `orderly`. With `message_model` BROADCASTING every member gets every message
     once: offsets are kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not delivered again.
+    `consume_hooks` see each call of the listener.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
@@ -195,6 +200,7 @@ class PushConfig(QueueConfig):
     suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
     persist_consumer_offset_interval: float = _duration(5.0)
     message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
+    consume_hooks: tuple[ConsumeHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume"))
     local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(default=None, validator=_directory)
 
     @property

@@ -65,9 +65,12 @@ class LitePullConsumer(QueueFacts, RunsOnce):
         self.group = group
         self.config = LitePullConfig(**settings.own)
         self._client = settings.client
-        wanted = None if subscriptions is None else checked_subscriptions(subscriptions)
-        chosen = {topic: checked_expression(topic, wish) for topic, wish in (expressions or {}).items()}
-        self._member = LitePullMember(settings.client, group, self.config, wanted, chosen, on_assignment_change, own_client=settings.own_client)
+        namespace = settings.client.namespace
+        wanted = None if subscriptions is None else namespace.wrap_keys(checked_subscriptions(subscriptions))
+        chosen = namespace.wrap_keys({topic: checked_expression(topic, wish) for topic, wish in (expressions or {}).items()})
+        self._member = LitePullMember(
+            settings.client, settings.group, self.config, wanted, chosen, on_assignment_change, own_client=settings.own_client
+        )
         self._offsets = self._member.offsets
         self._running = False
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
@@ -10,6 +11,7 @@ from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.consumer.all_queues import AllQueues
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
 from rocketmq_sdk.consumer.direct import consume_directly
+from rocketmq_sdk.consumer.hooks import hooked
 from rocketmq_sdk.consumer.membership import QueueMembership
 from rocketmq_sdk.consumer.offsets.local import LocalOffsets
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
@@ -63,6 +65,8 @@ class Member(QueueMembership):
         self._commit_interval = config.persist_consumer_offset_interval
         give_back = self._forget_failure if config.broadcasting else SendBack(client, group, most_retries=self._most_retries).give_back
         self._service, orderly = _make_service(listener, group, config, give_back, self._most_retries)
+        if config.consume_hooks:
+            self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
         self._trace = TraceDispatcher(client, group, "CONSUME") if client.config.enable_trace else None
         if self._trace is not None:
             self._service.wrap_listener(ConsumeTrace(self._trace, client, group).around)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.flow_control import FlowLimits
+    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -103,6 +104,7 @@ class QueuePuller:
         """Process queues from before a correction of the offset that listeners still work on."""
         self._context = context
         self._queue = queue
+        self._namespace = context.client.namespace
         self._is_retry = queue.topic == retry_topic(context.group)
         self._broker_id = MASTER_ID
         self.complaint = ""
@@ -224,10 +226,23 @@ class QueuePuller:
         if messages and self._is_retry:
             for message in messages:
                 message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        if messages and self._namespace:
+            for message in messages:
+                message.topic = self._namespace.unwrap(message.topic)
+        if messages and self._context.config.filter_hooks:
+            messages = self._filtered(messages)
         if process_queue.put(messages, result.next_begin_offset):
             self._context.service.add(process_queue)
             return True
         return process_queue.next_offset != before
+
+    def _filtered(self, messages: "list[ReceivedMessage]") -> "list[ReceivedMessage]":
+        for hook in self._context.config.filter_hooks:
+            try:
+                messages = list(hook.filter_messages(messages, self._queue))
+            except Exception:
+                logger.exception("group %s: the filter hook %r has failed; it leaves nothing out", self._context.group, hook)
+        return messages
 
     async def _correct(self, offset: int) -> None:
         """The broker has nothing at the pull offset, or an administrator moved it: go on where the broker says.

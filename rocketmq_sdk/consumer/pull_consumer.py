@@ -80,10 +80,10 @@ class PullConsumer(QueueFacts, RunsOnce):
 
     def __init__(self, group: str, *, namesrv: NamesrvSource | None = None, client: Client | None = None, **options: Unpack[ClientOptions]) -> None:
         settings = Settings("PullConsumer", group, frozenset(), options, namesrv, client)
-        self.group = group
+        self.group = settings.group
         self._client = settings.client
-        self._member = _PullMember(settings.client, group, {}, own_client=settings.own_client)
-        self._offsets = RemoteOffsets(settings.client, group)
+        self._member = _PullMember(settings.client, settings.group, {}, own_client=settings.own_client)
+        self._offsets = RemoteOffsets(settings.client, settings.group)
         self._suggested: dict[MessageQueue, int] = {}
         self._running = False
 

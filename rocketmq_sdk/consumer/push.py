@@ -63,14 +63,14 @@ class PushConsumer(RunsOnce):
         self.config = PushConfig(**settings.own)
         self._listener = listener
         self._settings = settings
-        self._wanted = checked_subscriptions(subscriptions)
+        self._wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
         self._member: Member | None = None
         self._running = False
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         self._member = member = Member(
-            self._settings.client, self.group, self.config, self._wanted, self._listener, own_client=self._settings.own_client
+            self._settings.client, self._settings.group, self.config, self._wanted, self._listener, own_client=self._settings.own_client
         )
         async with open_quiet_nursery() as nursery, member.started(nursery):
             self._running = True
@@ -110,11 +110,12 @@ class PushConsumer(RunsOnce):
         `ConfigurationError` for what is no expression, a broker's error for one that it can not serve, `ClosedError`. When it is cancelled, brokers
         may know already; the next heartbeat tells them what holds.
         """
-        await self._running_member().subscribe(topic, checked_expression(topic, expression))
+        checked = checked_expression(topic, expression)
+        await self._running_member().subscribe(self._settings.client.namespace.wrap(topic), checked)
 
     async def unsubscribe(self, topic: str) -> None:
         """Give up a topic: what listeners have got is finished and committed, the rest is left to other members. Raises `ClosedError`."""
-        await self._running_member().unsubscribe(topic)
+        await self._running_member().unsubscribe(self._settings.client.namespace.wrap(topic))
 
     def _running_member(self) -> Member:
         if self._member is None or not self._running:

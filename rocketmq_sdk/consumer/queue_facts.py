@@ -21,6 +21,7 @@ class QueueFacts:
 
     async def message_queues(self, topic: str) -> "list[MessageQueue]":
         """The queues of a topic that can be read, in order."""
+        topic = self._client.namespace.wrap(topic)
         route = await self._client.route(topic, refresh=True)
         return sorted(route.subscribe_queues(topic))
 

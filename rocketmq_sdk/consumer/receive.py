@@ -158,6 +158,9 @@ class Receiver:
         messages = cast("list[PoppedMessage]", result.messages)
         for message, handle in zip(messages, result.handles, strict=True):
             message._receipt = Receipt(topic, handle, expires_at)
+        if self._client.namespace:
+            for message in messages:
+                message.topic = self._client.namespace.unwrap(message.topic)
         return Popped(messages, result.unwanted)
 
     def _attempt(self, place: Place) -> str | None:

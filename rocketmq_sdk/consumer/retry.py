@@ -64,7 +64,7 @@ class SendBack:
             message.commit_log_offset,
             delay_level=delay_level,
             origin_message_id=message.message_id,
-            origin_topic=message.topic,
+            origin_topic=self._client.namespace.wrap(message.topic),
             max_reconsume_times=self._most_retries(),
             timeout=SEND_BACK_TIMEOUT,
         )
@@ -84,6 +84,7 @@ class SendBack:
                     queue,
                     self._group,
                     message,
+                    origin_topic=self._client.namespace.wrap(message.topic),
                     delay_level=delay_level,
                     max_reconsume_times=self._most_retries(),
                     born_timestamp=self._client.clock.now_ms(),

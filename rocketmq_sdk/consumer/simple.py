@@ -59,7 +59,8 @@ class SimpleConsumer(RunsOnce):
         settings = Settings("SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client)
         self.group = group
         self.config = SimpleConfig(**settings.own)
-        self._member = SimpleMember(settings.client, group, self.config, checked_subscriptions(subscriptions), own_client=settings.own_client)
+        wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
+        self._member = SimpleMember(settings.client, settings.group, self.config, wanted, own_client=settings.own_client)
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions, positive, refuse_unknown, to_seconds
+from rocketmq_sdk.client.hooks import ForbiddenHook, SendHook, check_hooks
 from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.names import DEFAULT_TOPIC
@@ -39,6 +40,8 @@ class ProducerOptions(ClientOptions, total=False):
     detect_interval: "float | timedelta"
     max_in_flight: int
     max_in_flight_bytes: int
+    send_hooks: Iterable[SendHook]
+    forbidden_hooks: Iterable[ForbiddenHook]
 
 
 def _optional_seconds(value: "float | timedelta | None") -> float | None:
@@ -104,6 +107,10 @@ class ProducerConfig:
     """Messages handed over and not finished."""
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
     """Their bodies together; one message is always let through."""
+    send_hooks: tuple[SendHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_send", "after_send"))
+    """Told of each message before it is sent and when it is finished."""
+    forbidden_hooks: tuple[ForbiddenHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("check_forbidden"))
+    """May refuse messages before they are sent."""
 
 
 PRODUCER_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ProducerConfig))

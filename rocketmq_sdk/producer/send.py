@@ -147,7 +147,8 @@ class SendLoop:
             return
         handle.channel = channel
         try:
-            handle.call = channel.submit(command, timeout, partial(self._answered, handle))
+            answered = partial(self._concluded, handle, command) if self._interceptors else partial(self._answered, handle)
+            handle.call = channel.submit(command, timeout, answered)
         except RocketMQError as error:
             self._failed(handle, error)
 
@@ -184,6 +185,17 @@ class SendLoop:
         self._failed(handle, error)
 
     # --- what comes back
+
+    def _concluded(self, handle: "SendHandle", command: Command, call: "PendingCall") -> None:
+        """An attempt that interceptors look at is over."""
+        if call.response is not None and handle.target is not None and not handle.done:
+            try:
+                self._client.remoting.conclude(handle.target.address, command, call.response)
+            except RocketMQError as error:
+                error.outcome_unknown = True  # the broker has answered, perhaps that it stored the message
+                self.finish(handle, handle.stored, error)
+                return
+        self._answered(handle, call)
 
     def _answered(self, handle: "SendHandle", call: "PendingCall") -> None:
         """An attempt is over. Runs in the reader of the channel."""

@@ -219,21 +219,39 @@ class RemotingClient:
         `outcome_unknown` tells whether the request may have been sent.
         """
         deadline = trio.current_time() + timeout
-        self.prepare(address, command)
+        self.intercept(address, command)
         channel = await self.channel(address, timeout)
         response = await channel.call(command, self._left(deadline, address))
         if response.code == ResponseCode.GO_AWAY:
             self.retire(address, channel)
             channel = await self.channel(address, self._left(deadline, address))
             response = await channel.call(command, self._left(deadline, address))
-        for interceptor in self.interceptors:
-            interceptor.after(command, response, address)
+        self.conclude(address, command, response)
         return response
 
     async def send_oneway(self, address: str | None, command: "Command", timeout: float) -> None:
         """Queue a one-way request; `timeout` is for connecting. Raises as `channel` does, and `TooManyRequestsError`."""
-        self.prepare(address, command)
+        self.intercept(address, command)
         (await self.channel(address, timeout)).send_oneway(command)
+
+    def intercept(self, address: str | None, command: "Command") -> None:
+        """`prepare` for calls that only know the errors of this package: another one becomes a `RocketMQError`."""
+        try:
+            self.prepare(address, command)
+        except RocketMQError:
+            raise
+        except Exception as error:
+            raise RocketMQError(f"an interceptor has failed on {command!r}: {error!r}") from error
+
+    def conclude(self, address: str | None, command: "Command", response: "Command") -> None:
+        """Run the interceptors' `after`; what one raises becomes a `RocketMQError`, which ends the call and nothing else."""
+        for interceptor in self.interceptors:
+            try:
+                interceptor.after(command, response, address)
+            except RocketMQError:
+                raise
+            except Exception as error:
+                raise RocketMQError(f"an interceptor has failed on the answer to {command!r}: {error!r}") from error
 
     def prepare(self, address: str | None, command: "Command") -> None:
         """Run the interceptors' `before`. For callers that use a channel directly."""

@@ -1,6 +1,6 @@
 """Being known to brokers: heartbeats and leaving."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_sdk.client.api.call import Caller, checked
 from rocketmq_sdk.codes import RequestCode
@@ -11,10 +11,20 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 
 
-async def send_heartbeat(client: Caller, address: str, data: "HeartbeatData", timeout: float | None = None) -> int:
-    """Tell a broker who is here (34); returns the broker's version."""
+class HeartbeatAnswer(NamedTuple):
+    """What a broker says to a heartbeat: its version, whether it understands short heartbeats, and whether it wants a full one."""
+
+    version: int
+    knows_v2: bool
+    subscriptions_changed: bool
+
+
+async def send_heartbeat(client: Caller, address: str, data: "HeartbeatData", timeout: float | None = None) -> HeartbeatAnswer:
+    """Tell a broker who is here (34)."""
     command = Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=data.encode())
-    return checked(await client.call_address(address, command, timeout), address=address).version
+    response = checked(await client.call_address(address, command, timeout), address=address)
+    fields = response.ext_fields
+    return HeartbeatAnswer(response.version, fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true", fields.get("IS_SUB_CHANGE") == "true")
 
 
 async def unregister(

@@ -67,6 +67,7 @@ async def send_retry_message(
     group: str,
     message: "ReceivedMessage",
     *,
+    origin_topic: str,
     delay_level: int = 0,
     max_reconsume_times: int,
     born_timestamp: int,
@@ -74,12 +75,14 @@ async def send_retry_message(
 ) -> None:
     """Send a copy of a message to a queue of the group's retry topic (310), for when its own broker can not be asked.
 
+    `origin_topic` is where it comes from, as brokers know it.
+
     `delay_level` as in `consumer_send_back`; where the broker would choose, the delay grows with each attempt as it would there. (Apache's client
     forgets the level here, so that a message given up would come back.) Raises the broker's error unless the copy was stored.
     """
     attempt = message.reconsume_times + 1 if delay_level >= 0 else max(max_reconsume_times, message.reconsume_times) + 1
     properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
-    properties.setdefault(names.RETRY_TOPIC, message.topic)
+    properties.setdefault(names.RETRY_TOPIC, origin_topic)
     properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_message_id)
     properties[names.RECONSUME_TIME] = str(attempt)
     properties[names.MAX_RECONSUME_TIMES] = str(max_reconsume_times)

@@ -1,0 +1,107 @@
+"""What applications put around sends and consumption: hooks, called synchronously and in the order in which they were given.
+
+They are what `SendMessageHook`, `CheckForbiddenHook`, `ConsumeMessageHook` and `FilterMessageHook` of Apache RocketMQ 5.4.0 are. A hook that raises
+never disturbs other messages: what a forbidding hook raises is the error of its send; of the other hooks it is logged, and the message goes its way.
+Requests and answers on the wire are seen by interceptors (`interceptors=`).
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import SendResult
+
+logger = logging.getLogger("rocketmq_sdk.client")
+
+
+@attrs.define
+class SendContext:
+    """One message on its way out. `result` and `error` are set when it is finished; for a hook's own use there is `notes`."""
+
+    group: str
+    topic: str
+    message: "Message"
+    message_id: str
+    result: "SendResult | None" = None
+    error: Exception | None = None
+    notes: dict[str, Any] = attrs.field(factory=dict)
+
+
+class SendHook(Protocol):
+    """Sees each message that a producer sends, once for all attempts."""
+
+    def before_send(self, context: SendContext) -> None:
+        """The message is about to be sent."""
+        ...
+
+    def after_send(self, context: SendContext) -> None:
+        """It is stored, or has failed."""
+        ...
+
+
+class ForbiddenHook(Protocol):
+    """May keep messages from being sent."""
+
+    def check_forbidden(self, context: SendContext) -> None:
+        """Raise, and the send fails with that error; nothing is sent."""
+        ...
+
+
+@attrs.define
+class ConsumeContext:
+    """One call of a listener. `success` and `error` are set when it has ended; for a hook's own use there is `notes`."""
+
+    group: str
+    messages: "Sequence[ReceivedMessage]"
+    success: bool | None = None
+    error: BaseException | None = None
+    notes: dict[str, Any] = attrs.field(factory=dict)
+
+
+class ConsumeHook(Protocol):
+    """Sees each call of a listener."""
+
+    def before_consume(self, context: ConsumeContext) -> None:
+        """The listener is about to be called."""
+        ...
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        """It has returned, raised, or was cancelled."""
+        ...
+
+
+class FilterHook(Protocol):
+    """May leave out messages that a pull has brought."""
+
+    def filter_messages(self, messages: "list[ReceivedMessage]", queue: "MessageQueue") -> "list[ReceivedMessage]":
+        """Those to consume, in their order. What is left out counts as done."""
+        ...
+
+
+def run_hooks(calls: "Sequence[Callable[[Any], None]]", context: object) -> None:
+    """Call each; what one raises is logged."""
+    for call in calls:
+        try:
+            call(context)
+        except Exception:
+            logger.exception("the hook %r has failed", call)
+
+
+def check_hooks(*methods: str) -> "Callable[[object, attrs.Attribute[tuple[object, ...]], tuple[object, ...]], None]":
+    """A validator of a setting that holds hooks with these methods."""
+
+    def check(_instance: object, field: "attrs.Attribute[tuple[object, ...]]", value: tuple[object, ...]) -> None:
+        for each in value:
+            missing = [name for name in methods if not callable(getattr(each, name, None))]
+            if missing:
+                raise ConfigurationError(f"{field.name}: {each!r} has no method {' and '.join(missing)}")
+
+    return check
