@@ -176,9 +176,10 @@ class EmbeddedBroker(RunsOnce):
             await stack.enter_async_context(store)
             caller = await self._open_caller(stack)
             self._make_parts(store, packed, caller)
-            await store.files.run(self.context.transactions.load)
-            # A power cut can leave offsets behind the ends of their queues; new half messages must not come to lie below them.
-            await self._housekeeping.persist_offsets()
+            if not self.config.is_slave:
+                await store.files.run(self.context.transactions.load)
+                # A power cut can leave offsets behind the ends of their queues; new half messages must not come to lie below them.
+                await self._housekeeping.persist_offsets()
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
                 limit, problems = ABANDON_TIMEOUT, list[Exception]()
