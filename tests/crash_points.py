@@ -1,4 +1,4 @@
-"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED]`. Exit code 0 when every point passed."""
+"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs]`. Exit code 0 when every point passed."""
 
 import argparse
 import logging
@@ -12,14 +12,16 @@ import trio.testing
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.crash import run_seed
+from support.crash_pair import run_pair_seed
 
 
-async def _run(first: int, points: int, stop_at: int) -> int:
+async def _run(first: int, points: int, stop_at: int, pairs: bool) -> int:
+    run_one = run_pair_seed if pairs else run_seed
     failed = crashes = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
         try:
-            crashes += await run_seed(seed)
+            crashes += await run_one(seed)
         except Exception as error:  # noqa: BLE001 - every point counts, whatever it ends with
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
@@ -37,10 +39,11 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
+    parser.add_argument("--pairs", action="store_true", help="crash masters and slaves instead of single stores")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_run, options.first, options.points, options.stop_at, clock=clock)
+    return trio.run(_run, options.first, options.points, options.stop_at, options.pairs, clock=clock)
 
 
 if __name__ == "__main__":

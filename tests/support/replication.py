@@ -9,10 +9,11 @@ import trio
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.ha.master import Master
-from rocketmq_sdk.broker_embedded.store.ha.replicas import InSyncRules, Replicas
+from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.ha.slave import Slave, SlaveState
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.clock import Clock, TrioClock
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.store import STORE_HOST, small_config
 
@@ -46,9 +47,9 @@ async def open_master(
     config = config or pair_config()
     store = MessageStore(config, files or MemoryFileSystem(write_through=True), clock or TrioClock(), STORE_HOST)
     async with store:
-        master = Master(store, Replicas(InSyncRules.of(config)))
+        master = Master(store, Replicas.of(config), clock or TrioClock())
         store.replicate_to(master.replicas)
-        async with trio.open_nursery() as nursery:
+        async with open_quiet_nursery() as nursery:
             await nursery.start(master.serve, [network.listen(ADDRESS)])
             try:
                 yield store, master
@@ -66,7 +67,7 @@ async def open_slave(
     async with store:
         store.become_slave()
         slave = Slave(store, clock, network.connect, ADDRESS)
-        async with trio.open_nursery() as nursery:
+        async with open_quiet_nursery() as nursery:
             nursery.start_soon(slave.run)
             try:
                 yield store, slave

@@ -8,7 +8,7 @@ import trio
 from rocketmq_sdk.broker_embedded.config import BrokerRole
 from rocketmq_sdk.broker_embedded.services.slave_sync import SlaveSync
 from rocketmq_sdk.broker_embedded.store.ha.master import Master
-from rocketmq_sdk.broker_embedded.store.ha.replicas import InSyncRules, Replicas
+from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.ha.slave import Slave, SlaveState
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import MASTER_ID, split_address
@@ -61,7 +61,7 @@ class Replication:
             store.become_slave()
             self.slave = Slave(store, clock, _connect, config.ha_master_address)
             return
-        self.master = Master(store, Replicas(InSyncRules.of(config.store)))
+        self.master = Master(store, Replicas.of(config.store), clock)
         if config.broker_role is BrokerRole.SYNC_MASTER:
             store.replicate_to(self.master.replicas)
 

@@ -291,6 +291,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._replicas = replicas
 
         def gate(message: MessageToStore) -> PutStatus | None:
+            replicas.note_append(self._log.position, self._clock.monotonic())
             if replicas.rules.enough(replicas.in_sync(self._log.position)) or property_in_text(message.properties, WAIT) == "false":
                 return None
             return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH

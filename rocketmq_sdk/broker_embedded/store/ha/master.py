@@ -15,6 +15,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.ha.replicas import Replica, Replicas
 from rocketmq_sdk.broker_embedded.store.ha.wire import ReportReader, encode_head
+from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.remoting.ends import stream_ends
 from rocketmq_sdk.watermark import Watermark
@@ -58,8 +59,9 @@ class _Refused(Exception):  # noqa: N818 - the end of a connection, not a failur
 class Master:
     """Serves slaves. Connections are streams of any kind; `replicas` knows how far each of them is."""
 
-    def __init__(self, store: ReplicatedStore, replicas: Replicas) -> None:
+    def __init__(self, store: ReplicatedStore, replicas: Replicas, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._config = store.config
         self._heartbeat = store.config.ha_send_heartbeat_interval / 1000
         self._silence = store.config.ha_housekeeping_interval / 1000
@@ -172,11 +174,12 @@ class Master:
             )
 
     def _first_position(self, position: int) -> int:
-        """Where sending begins; a slave with an empty log gets the last file only, as with Apache."""
+        """Where sending begins; a slave with an empty log gets the last file only, as with Apache, and earlier ones that somebody waits for."""
         store = self._store
         if position == 0:
             end, size = store.max_physical_offset, store.config.mapped_file_size_commit_log
-            return max(store.min_physical_offset, end - end % size)
+            needed = self.replicas.oldest_waiting(self._clock.monotonic(), end)
+            return max(store.min_physical_offset, needed - needed % size)
         if position < store.min_physical_offset:
             raise _Refused(
                 f"its log ends at {position}, this one begins at {store.min_physical_offset}, as older files are gone: empty its directory"

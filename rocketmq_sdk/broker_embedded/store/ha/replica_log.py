@@ -55,12 +55,13 @@ class ReplicaLog:
         log = self._log
         if not self._state.open or self._state.failure is not None:
             raise self._state.failure or StoreError("the store is closed")
-        if not log.queue.files and log.position != position:
+        if log.position == 0 != position:
             if position % log.file_size:
                 raise StoreCorruptError(
                     f"the master's log begins at {position}, which is no start of a file of {log.file_size} bytes: mappedFileSizeCommitLog "
                     "of a slave has to be that of its master"
                 )
+            log.queue.remove_all()  # a power cut may have left a file of zeros
             log.start_at(position)
             self._dispatcher.dispatched.advance(position)
         if position != log.position:

@@ -7,6 +7,7 @@ Apache looks at `minInSyncReplicas`, `enableAutoInSyncReplicas` and `allAckInSyn
 This broker has neither mode and applies them to every SYNC_MASTER; their defaults change nothing.
 """
 
+from collections import deque
 from typing import Final
 
 import attrs
@@ -15,6 +16,7 @@ from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.watermark import Watermark
 
 MASTER_ALONE: Final = 1
+_GRAIN: Final = 0.1
 
 
 class Replica:
@@ -75,14 +77,21 @@ class InSyncRules:
 
 
 class Replicas:
-    """The slaves of one master."""
+    """The slaves of one master. `patience` is how long, in seconds, somebody may wait for the copies of a message."""
 
-    def __init__(self, rules: InSyncRules) -> None:
+    def __init__(self, rules: InSyncRules, patience: float = 0.0) -> None:
         self.rules = rules
+        self._patience = patience
+        self._recent: deque[tuple[float, int]] = deque()
         self._connected: list[Replica] = []
         self._marks: dict[int, Watermark] = {}
         self.most_acknowledged = 0
         """The highest position that a slave ever reported (`push2SlaveMaxOffset`)."""
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> "Replicas":
+        """Nobody yet, with the rules and times that the settings give."""
+        return cls(InSyncRules.of(config), (config.slave_timeout + config.sync_flush_timeout) / 1000)
 
     @property
     def connected(self) -> tuple[Replica, ...]:
@@ -106,6 +115,22 @@ class Replicas:
             for count, mark in self._marks.items():
                 if count <= len(positions):
                     mark.advance(positions[count - 1])
+
+    def note_append(self, position: int, now: float) -> None:
+        """Somebody may wait from now on for the message that is appended at a position."""
+        recent = self._recent
+        if recent and now - recent[-1][0] < _GRAIN:
+            return
+        while recent and now - recent[0][0] > self._patience + _GRAIN:
+            recent.popleft()
+        recent.append((now, position))
+
+    def oldest_waiting(self, now: float, end: int) -> int:
+        """A position in front of every message that somebody may still be waiting for; `end`, that of the log, when there is none.
+
+        A new slave that is not sent the log from there on would acknowledge messages that it does not have.
+        """
+        return min((position for time, position in self._recent if now - time <= self._patience + _GRAIN), default=end)
 
     def in_sync(self, position: int) -> int:
         """How many copies of the log are not too far behind a position, the master's among them (`inSyncReplicasNums`)."""

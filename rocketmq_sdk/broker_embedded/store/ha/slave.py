@@ -46,6 +46,8 @@ class SlaveState(Enum):
     """Its log is that of its master as far as it goes, and grows."""
     DIVERGED = "DIVERGED"
     """Its log is not that of its master. Nothing is taken and nobody served."""
+    REFUSED = "REFUSED"
+    """The master ends each connection before it has sent anything. It could not be asked, so nobody is served."""
     STOPPED = "STOPPED"
     """Nothing more can be appended until the broker starts again. What is there is that of the master and is served."""
 
@@ -172,6 +174,13 @@ class Slave:
                 return True
             except (StoreError, RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 problem = str(error) or problem
+        if self.state in (SlaveState.STARTING, SlaveState.COMPARING) and self._next == self._compare_start < self._compare_until:
+            # Where our end is that of a file too, the master may have deleted the one in front of it: then the next try does without comparing.
+            self._no_overlap = True
+            self.may_serve = False
+            end = self._compare_until
+            self._note(SlaveState.REFUSED, f"{problem} without having sent anything: its log may end in front of the end of this one, {end}")
+            return True
         self._lost(problem)
         return True
 
@@ -182,9 +191,6 @@ class Slave:
 
     def _lost(self, problem: str) -> None:
         """The connection has ended or never was. A log that was found different stays so."""
-        if self.state in (SlaveState.STARTING, SlaveState.COMPARING) and self._next == self._compare_start < self._compare_until:
-            # The master has nothing in front of our end: its file may have been deleted, where ours ends with a file.
-            self._no_overlap = True
         if self._differs:
             self.state = SlaveState.DIVERGED
         else:
@@ -305,7 +311,7 @@ class Slave:
             await self._tell(self._stream, end)  # so that the master's log says it too
         if position == self._compare_start:
             if end % self._store.config.mapped_file_size_commit_log == 0:
-                raise StoreError(f"the master has nothing at {position}; its log may begin at {end}, the end of this one")
+                raise StoreError(f"the connection was ended as the master has nothing at {position},")
             raise _Diverged(
                 f"the master has nothing at {position}, {end - position} bytes in front of the end of this log: it is behind this slave, or has "
                 "deleted what comes next here. Empty this directory, or make this broker the master"

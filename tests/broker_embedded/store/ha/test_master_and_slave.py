@@ -71,6 +71,7 @@ async def test_an_empty_slave_gets_the_last_file_only_as_with_apache(autojump_cl
     network = MemoryNetwork()
     async with open_master(network) as (master, _service):
         _put(master, 60)
+        await trio.sleep(20)
         async with open_slave(network) as (slave, _following):
             await caught_up(slave, master)
             assert slave.min_physical_offset == master.max_physical_offset - master.max_physical_offset % 4096 > 0
@@ -310,3 +311,22 @@ async def test_a_hostile_slave_disturbs_nobody(garbage: bytes, autojump_clock: t
         _put(master, 5)
         await caught_up(slave, master)
         assert service.replicas.most_acknowledged <= master.max_physical_offset
+
+
+async def test_a_new_slave_gets_the_files_of_all_messages_that_somebody_waits_for(autojump_clock: trio.testing.MockClock) -> None:
+    """Else it would acknowledge, by the position of later ones, messages that it does not have."""
+    network = MemoryNetwork()
+    statuses: list[PutStatus] = []
+    async with open_master(network) as (master, _service), trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            statuses.append(await master.wait_durable(master.put(message("TopicA", 1, b"waited for"))))
+
+        nursery.start_soon(send)
+        await trio.sleep(0.5)
+        _put(master, 60)
+        async with open_slave(network) as (slave, _following):
+            await caught_up(slave, master)
+            await trio.sleep(1)
+            assert statuses == [PutStatus.PUT_OK]
+            assert bodies(slave, "TopicA", 1)[0] == b"waited for"
