@@ -237,3 +237,9 @@ async def test_commands_print_the_same(sides: list[Side], json_driver: java.Driv
         if found:
             problems[step.line] = found[:12]
     assert not problems, json.dumps(problems, indent=1)
+
+
+def test_every_difference_is_on_its_page() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "mqadmin.md").read_text("utf-8")
+    named = {step.name for steps in (TOPICS, GROUPS, MESSAGES, BROKER) for step in steps if step.reason is not None or step.ours is not None}
+    assert {name for name in named if f"`{name}" not in page} == set()
