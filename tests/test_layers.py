@@ -53,7 +53,7 @@ ORDERS = {
         ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report"], ["membership"],
         ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
-    "admin": [["story"], ["messages"], ["client"]],
+    "admin": [["story", "track"], ["messages"], ["client"]],
     "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
 }  # fmt: skip
 WITHOUT_TRIO = {"0a", "1", "2"}

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from rocketmq_sdk.admin.story import MessageStory, tell
+from rocketmq_sdk.admin.track import Track, track
 from rocketmq_sdk.client.api.groups import consuming_groups
-from rocketmq_sdk.client.queries import MessageQueries, Moment
+from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.trail import MessageTrail
@@ -60,6 +61,11 @@ class Messages(MessageQueries):
         if told == MessageStory(message_id=message_id) and not trail:
             raise NotFoundError(ResponseCode.QUERY_NOT_FOUND, f"nobody tells anything of the message {message_id}", topic=topic)
         return attrs.evolve(told, topic=known, trail=trail)
+
+    async def track(self, message: "ReceivedMessage", *, timeout: float | None = None) -> dict[str, Track]:
+        """Whether each group that consumes the message's topic has had it, as far as the broker that stores it knows."""
+        route = await self._client.route(message.topic)
+        return await track(self._client, address_of(message.broker_name, route), message, timeout)
 
     async def stories(
         self, key: str, *, trace_topic: str | None = None, begin: Moment = None, end: Moment = None, timeout: float | None = None

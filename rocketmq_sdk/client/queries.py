@@ -135,7 +135,7 @@ class MessageQueries:
 
         async def try_to_ask(name: str) -> None:
             try:
-                await ask(_address(name, route), name)
+                await ask(address_of(name, route), name)
             except RocketMQError as error:
                 errors.append(error)
 
@@ -218,7 +218,7 @@ class MessageQueries:
         self, queue: MessageQueue, offset: int, count: int, route: "TopicRoute", timeout: float | None
     ) -> "list[ReceivedMessage]":
         """One pull that is not held; goes on where the broker says when nothing is at the offset any more."""
-        address = _address(queue.broker_name, route)
+        address = address_of(queue.broker_name, route)
         while True:
             header = PullMessageRequestHeader(
                 consumer_group=TOOLS_GROUP,
@@ -254,10 +254,11 @@ class _AtRoute:
     async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
         """Ask the broker of a name, its master if there is one; other ids are not asked for here."""
         del broker_id
-        return await self._client.call_address(_address(broker_name, self._route), command, timeout)
+        return await self._client.call_address(address_of(broker_name, self._route), command, timeout)
 
 
-def _address(broker_name: str, route: "TopicRoute") -> str:
+def address_of(broker_name: str, route: "TopicRoute") -> str:
+    """The address of a broker in a route, its master's if there is one. Raises `RouteError`."""
     for data in route.broker_datas:
         if data.broker_name == broker_name and data.broker_addrs:
             return data.broker_addrs[min(data.broker_addrs)]

@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push import PushConsumer
@@ -144,6 +145,30 @@ async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(auto
     assert [step.delay_level for step in trail[:6]] == [2, 2, 3, 3, 4, 4]
     assert trail[0].target == "orders"
     assert {step.origin_message_id for step in trail[2:]} == {trail[1].offset_message_id}
+
+
+async def test_the_track_of_a_message_through_groups(autojump_clock: MockClock) -> None:
+    async def listener(message: object) -> None:
+        if message.body == b"hangs":  # type: ignore[attr-defined]
+            await trio.sleep(1000)
+
+    async with shop() as (broker, producer, admin):
+        queue = (await admin.messages.queues("orders"))[0]
+        async with (
+            PushConsumer("takes", namesrv=broker, subscriptions={"orders": "*"}, listener=print),
+            PushConsumer("filters", namesrv=broker, subscriptions={"orders": "other"}, listener=print),
+            PushConsumer("hangs", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, pull_batch_size=1),
+        ):
+            first = await producer.send(Message("orders", b"hangs", tags="paid"), queue=queue)
+            async with PushConsumer("leaves", namesrv=broker, subscriptions={"orders": "*"}, listener=print):
+                await trio.sleep(30)
+            message = await admin.messages.by_unique_id("orders", first.message_id)
+            assert await admin.messages.track(message) == {
+                "takes": Track.CONSUMED,
+                "filters": Track.CONSUMED_BUT_FILTERED,
+                "hangs": Track.NOT_CONSUMED_YET,
+                "leaves": Track.NOT_ONLINE,
+            }
 
 
 async def test_an_admin_may_share_a_client_and_is_entered_once(autojump_clock: MockClock) -> None:

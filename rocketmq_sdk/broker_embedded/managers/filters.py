@@ -1,7 +1,7 @@
 """The SQL92 expressions of consumer groups (`ConsumerFilterManager`, `ConsumerFilterData`), kept in `consumerFilter.json`.
 
-Heartbeats bring them. What a group had stays for `filterDataCleanTimeSpan` after its last member has left, dead: its bits go on to be computed for
-bit maps by nobody, and a member that comes back with the same expression finds it as it was. An expression that can not be compiled is logged and not
+Heartbeats bring them. What a group had stays for `filterDataCleanTimeSpan` after its last member has left, dead: its bits in bit maps go on to be
+computed, so a member that comes back with the same expression finds everything as it was. An expression that can not be compiled is logged and not
 kept; pulls of such a group are refused.
 """
 
@@ -119,6 +119,26 @@ class ConsumerFilterManager:
         )
         data.compiled = compiled
         return data
+
+    def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
+        """The bit map of a message: the bits of each group whose expression is TRUE for it (`CommitLogDispatcherCalcBitMap`).
+
+        None when no group has an expression for the topic.
+        """
+        groups = self._table.get(topic)
+        if groups is None:
+            return None
+        bits = self.bloom.new_map()
+        for data in groups.values():
+            if data.compiled is not None and data.compiled.matches(properties):
+                self.bloom.add(data.positions, bits)
+        return bytes(bits)
+
+    def may_match(self, data: ConsumerFilterData, bit_map: bytes | None, store_time: int) -> bool:
+        """Whether a message may match as far as its bit map says; without a map of the right size, and for one from before the group, it may."""
+        if not bit_map or len(bit_map) * 8 != data.bits or store_time <= data.born_time:
+            return True
+        return self.bloom.has(data.positions, bit_map)
 
     def complain(self, group: str, topic: str, error: FilterSyntaxError) -> None:
         """Tell once of an expression that came with a pull and can not be compiled."""

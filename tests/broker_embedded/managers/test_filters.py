@@ -131,6 +131,34 @@ def test_the_dead_are_kept_for_the_span_and_no_longer() -> None:
     assert filters.get("orders", "living") is not None
 
 
+def test_bit_maps_say_which_groups_a_message_may_match() -> None:
+    clock = SetClock()
+    filters = manager(clock)
+    assert filters.bit_map("orders", {"a": "5"}) is None
+    filters.register("high", [sql("orders", "a > 3")])
+    filters.register("low", [sql("orders", "a < 3")])
+    high, low = filters.get("orders", "high"), filters.get("orders", "low")
+    assert high is not None
+    assert low is not None
+    bits = filters.bit_map("orders", {"a": "5"})
+    assert bits is not None
+    assert len(bits) == 14
+    later = clock.now + 1
+    assert filters.may_match(high, bits, later)
+    assert not filters.may_match(low, bits, later)
+    assert filters.bit_map("orders", {"a": "no number"}) == bytes(14)
+
+
+@pytest.mark.parametrize(("bits", "seconds"), [(None, 1), (b"", 1), (bytes(15), 1), (bytes(14), 0), (bytes(14), -1)])
+def test_without_a_map_of_its_time_and_size_a_message_may_match(bits: bytes | None, seconds: int) -> None:
+    clock = SetClock()
+    filters = manager(clock)
+    filters.register("high", [sql("orders", "a > 3")])
+    data = filters.get("orders", "high")
+    assert data is not None
+    assert filters.may_match(data, bits, clock.now + seconds)
+
+
 def test_deleted_topics_and_groups_are_forgotten() -> None:
     filters = manager()
     filters.register("a", [sql("orders", "a > 3"), sql("bills", "a > 3")])

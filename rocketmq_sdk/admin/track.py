@@ -1,0 +1,55 @@
+"""Whether consumer groups have had a message (`DefaultMQAdminExtImpl.messageTrackDetail` of Apache RocketMQ 5.4.0)."""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.client.api.groups import consuming_groups
+from rocketmq_sdk.client.api.progress import consume_stats, consumer_connections
+from rocketmq_sdk.errors import GroupNotFoundError
+from rocketmq_sdk.model.enums import ConsumeType, MessageModel
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.bodies.groups import ConsumerConnection
+
+
+class Track(Enum):
+    """What became of a message in a group (`TrackType`)."""
+
+    CONSUMED = "CONSUMED"
+    CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"
+    PULL = "PULL"
+    """The members ask for offsets of their own choice, so nobody knows."""
+    NOT_CONSUMED_YET = "NOT_CONSUME_YET"
+    NOT_ONLINE = "NOT_ONLINE"
+    BROADCASTING = "CONSUME_BROADCASTING"
+    """Each member has offsets of its own, so brokers do not know."""
+
+
+async def track(client: "Caller", address: str, message: "ReceivedMessage", timeout: float | None = None) -> dict[str, Track]:
+    """What became of a message in each group that consumes its topic or has offsets in it; `address` is the broker that stores it."""
+    groups = await consuming_groups(client, address, message.topic, timeout)
+    return {group: await _track(client, address, message, group, timeout) for group in sorted(groups)}
+
+
+async def _track(client: "Caller", address: str, message: "ReceivedMessage", group: str, timeout: float | None) -> Track:
+    try:
+        members = await consumer_connections(client, address, group, timeout)
+    except GroupNotFoundError:
+        return Track.NOT_ONLINE
+    if members.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        return Track.PULL
+    if members.message_model is MessageModel.BROADCASTING:
+        return Track.BROADCASTING
+    progress = await consume_stats(client, address, group, message.topic, timeout)
+    for queue, offsets in progress.offset_table.items():
+        if (queue.topic, queue.queue_id) == (message.topic, message.queue_id) and offsets.consumer_offset > message.offset:
+            return Track.CONSUMED if _wants(members, message) else Track.CONSUMED_BUT_FILTERED
+    return Track.NOT_CONSUMED_YET
+
+
+def _wants(members: "ConsumerConnection", message: "ReceivedMessage") -> bool:
+    """Whether the tags that the group subscribes to let the message through; of an expression nobody can tell here."""
+    subscription = members.subscription_table.get(message.topic)
+    return subscription is None or not subscription.tags_set or message.tags in subscription.tags_set
