@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatch
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
+from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
 from rocketmq_sdk.broker_embedded.services.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
 from rocketmq_sdk.broker_embedded.services.replication import open_ha_listeners, wants_port
@@ -276,7 +277,10 @@ class EmbeddedBroker(RunsOnce):
             assert caller is not None
             store.arrivals += [self.context.replication.follow(self.context, caller).on_arrival, self.context.held_pulls.on_arrival]
         else:
+            pop = self.context.pop
             store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival, self.context.timers.on_arrival]
+            store.arrivals += [pop.waiting.on_arrival, pop.notifications.on_arrival, pop.revive.on_arrival]
+        self.context.topic_queues = TopicQueues(self._live, self._clock, self.namesrv.table.route, caller)
 
     def _identity(self) -> BrokerIdentity:
         config = self.config
@@ -297,6 +301,10 @@ class EmbeddedBroker(RunsOnce):
             ("schedule service", context.schedule.run),
             ("timer service", context.timers.run),
             ("check of transactions", context.transaction_checks.run),
+            ("pop polling", context.pop.waiting.run),
+            ("notifications of pop", context.pop.notifications.run),
+            ("pop buffer", context.pop.buffer.run),
+            ("revival of popped messages", context.pop.revive.run),
         ]
         of_role = [("replication", context.replication.run)] if self.config.is_slave else of_masters
         services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
@@ -334,9 +342,10 @@ class EmbeddedBroker(RunsOnce):
         context = self.context
         persist = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist)
         if not self.config.is_slave:
-            persist = (*persist, context.timers.persist)
+            persist = (*persist, context.timers.persist, context.pop.order.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
             self._release_held,
+            context.pop.close,
             self.context.timers.close,
             *persist,
             self._registration.unregister,
@@ -355,6 +364,7 @@ class EmbeddedBroker(RunsOnce):
 
     async def _release_held(self) -> None:
         self.context.held_pulls.release_all()
+        self.context.pop.release()
 
     async def _stop_accepting(self) -> None:
         for scope, _ended in self._accepting:
@@ -364,7 +374,8 @@ class EmbeddedBroker(RunsOnce):
 
     def _channel_closed(self, channel: "Channel") -> None:
         """Each table forgets the channel, whatever happens in the others."""
-        for table in (self.context.held_pulls, self.context.consumers, self.context.producers):
+        pop = self.context.pop
+        for table in (self.context.held_pulls, pop.waiting, pop.notifications, self.context.consumers, self.context.producers):
             try:
                 table.channel_closed(channel)
             except Exception:

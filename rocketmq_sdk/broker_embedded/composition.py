@@ -20,10 +20,15 @@ from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
 from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
 from rocketmq_sdk.broker_embedded.processors import (
     BrokerContext,
+    ack,
     admin,
+    assignment,
+    change_invisible,
     client,
     lock,
+    notification,
     offsets,
+    pop,
     pull,
     query,
     recall,
@@ -36,6 +41,8 @@ from rocketmq_sdk.broker_embedded.put import PutPipeline
 from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
 from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
 from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
+from rocketmq_sdk.broker_embedded.services.pop_polling import PopHolder
+from rocketmq_sdk.broker_embedded.services.pop_service import PopService
 from rocketmq_sdk.broker_embedded.services.replication import Replication
 from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
 from rocketmq_sdk.broker_embedded.services.timers import TimerService
@@ -131,6 +138,8 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.schedule.load()
     context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic, context.timers.timers.metrics.forget]
     context.group_deleted = [context.stats.remove_group, context.filters.remove_group]
+    context.pop = PopService(context)
+    context.pop.load()
     return context
 
 
@@ -154,10 +163,15 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     """The table of all handlers; completes the context by what holds pulls."""
     puller = pull.PullProcessor(context)
     context.held_pulls = PullHolder(context.clock, puller.rerun)
+    popper, notifier = pop.PopProcessor(context), notification.NotificationProcessor(context)
+    context.pop.waiting = PopHolder(context.clock, popper.rerun)
+    context.pop.notifications = PopHolder(context.clock, notifier.rerun, last_first=True)
     dispatcher = Dispatcher(refused=admin.REFUSED)
     dispatcher.handlers.update(admin.handlers(context))
     dispatcher.handlers.update(pull.handlers(puller))
-    for module in (send, query, offsets, client, lock, send_back, transaction, recall):
+    dispatcher.handlers.update(pop.handlers(popper))
+    dispatcher.handlers.update(notification.handlers(notifier))
+    for module in (send, query, offsets, client, lock, send_back, transaction, recall, ack, change_invisible, assignment):
         dispatcher.handlers.update(module.handlers(context))
     if context.config.current.is_slave:
         dispatcher.handlers.update(roles.slave_handlers())

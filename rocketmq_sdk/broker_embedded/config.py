@@ -20,6 +20,7 @@ from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,29 @@ class BrokerConfig:
     transaction_check_max: int = _integer(15, 0)
     """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
     reject_transaction_message: bool = False
+
+    # Pop
+    enable_pop_buffer_merge: bool = False
+    """Keep checkpoints of pops in memory for some seconds: much less is written, and after a kill the last pops come again."""
+    pop_ck_stay_buffer_time: int = _integer(10_000, 1)
+    pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
+    pop_ck_max_buffer_size: int = _integer(200_000)
+    pop_ck_offset_max_queue_size: int = _integer(20_000)
+    pop_polling_size: int = _integer(1024)
+    max_pop_polling_size: int = _integer(100_000)
+    pop_from_retry_probability: int = _integer(20, 0, 100)
+    pop_from_retry_probability_for_priority: int = _integer(0, 0, 100)
+    priority_order_asc: bool = True
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    pop_response_return_actual_retry_topic: bool = False
+    enable_retry_topic_v2: bool = attrs.field(default=False, metadata={SETTING: "enableRetryTopicV2"})
+    retrieve_message_from_pop_retry_topic_v1: bool = attrs.field(default=True, metadata={SETTING: "retrieveMessageFromPopRetryTopicV1"})
+    use_separate_retry_queue: bool = False
+    skip_when_ck_re_put_reach_max_times: bool = attrs.field(default=False, metadata={SETTING: "skipWhenCKRePutReachMaxTimes"})
+    server_load_balancer_enable: bool = True
+    default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
+    default_pop_share_queue_num: int = _integer(-1, -1)
+    load_balance_poll_name_server_interval: int = _integer(30_000, 1)
 
     # Registration
     register_name_server_period: int = _integer(30_000, 1)

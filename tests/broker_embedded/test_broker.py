@@ -216,10 +216,10 @@ async def test_unknown_and_unserved_codes(autojump_clock: MockClock) -> None:
         async with open_broker() as (_broker, peer):
             unknown = await peer.ask(12345)
             assert (unknown.code, unknown.remark) == (3, " request type 12345 not supported")
-            unserved = await peer.ask(RequestCode.POP_MESSAGE)
+            unserved = await peer.ask(RequestCode.CONTROLLER_ELECT_MASTER)
             assert unserved.code == 3
             assert unserved.remark is not None
-            assert "POP_MESSAGE" in unserved.remark
+            assert "CONTROLLER_ELECT_MASTER" in unserved.remark
 
 
 async def test_records_survive_in_order(autojump_clock: MockClock) -> None:

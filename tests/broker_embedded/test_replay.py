@@ -48,10 +48,7 @@ from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
 
 WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_sql": 2, "W_hb": 2}
-LATER = {
-    RequestCode.QUERY_ASSIGNMENT,
-    RequestCode.POP_MESSAGE,
-}
+LATER: set[RequestCode] = set()
 ADMINISTRATION = {
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -154,8 +151,11 @@ def recorded_positions(lines: list[Line]) -> dict[int, str]:
 
 
 def relocated(line: Line, positions: dict[str, int], recorded: dict[int, str]) -> bytes:
-    """The frame of a line; the position of a message that is sent back or looked at is that in our log."""
+    """The frame of a line; the position of a message that is sent back or looked at is that in our log, a pop is of now."""
     command = line.command
+    if "bornTime" in command.ext_fields:
+        command.ext_fields["bornTime"] = "0"
+        return encode_frame(command)
     if command.code == RequestCode.VIEW_MESSAGE_BY_ID:
         unique = recorded.get(int(command.ext_fields["offset"]))
     else:

@@ -6,7 +6,10 @@ once: the next pull of the queue is told to start there (`useServerSideResetOffs
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
+
+import trio
 
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
@@ -25,7 +28,7 @@ _AT: Final = "@"
 class ConsumerOffsetManager:
     """Offsets by group, topic and queue, kept in `consumerOffset.json`."""
 
-    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "data_version", "dirty")
+    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "_writing", "around_write", "data_version", "dirty")
 
     def __init__(self, config_file: "ConfigFile", clock: "Clock", *, version_step: int = 500) -> None:
         self._file = config_file
@@ -37,6 +40,9 @@ class ConsumerOffsetManager:
         self._pulled: dict[str, dict[int, int]] = {}
         self.data_version = DataVersion()
         self.dirty = False
+        self._writing = trio.Lock()
+        self.around_write: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        """Made when the offsets are taken, entered around their way into the file."""
 
     def load(self) -> None:
         """Read the file. Raises `FieldError` when it holds something else than a table of offsets."""
@@ -63,13 +69,16 @@ class ConsumerOffsetManager:
 
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
-        if self.dirty:
-            self.dirty = False
-            try:
-                await self._file.save(self.wrapper().to_json())
-            except BaseException:
-                self.dirty = True
-                raise
+        async with self._writing:
+            if self.dirty:
+                self.dirty = False
+                try:
+                    content, around = self.wrapper().to_json(), self.around_write()
+                    async with around:
+                        await self._file.save(content)
+                except BaseException:
+                    self.dirty = True
+                    raise
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """All offsets, as the file and GET_ALL_CONSUMER_OFFSET hold them."""

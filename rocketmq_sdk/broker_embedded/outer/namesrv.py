@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.protocol.bodies.route import decode_route
 from rocketmq_sdk.protocol.bodies.topics import KVTable, RegisterBrokerBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import namesrv as headers
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
 
 
@@ -86,6 +88,16 @@ async def topics_changed(caller: Caller, namesrv: str, identity: BrokerIdentity,
     answer = await caller.call(namesrv, Command.request(RequestCode.QUERY_DATA_VERSION, header, body=version.encode()), timeout)
     _check(answer, namesrv)
     return headers.QueryDataVersionResponseHeader.from_ext(answer.ext_fields).changed
+
+
+async def topic_route(caller: Caller, namesrv: str, topic: str, *, timeout: float) -> "TopicRoute | None":
+    """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker holds it. Raises as `register_broker` does."""
+    header = headers.GetRouteInfoRequestHeader(topic=topic)
+    answer = await caller.call(namesrv, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout)
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    _check(answer, namesrv)
+    return decode_route(answer.body)
 
 
 def _check(answer: Command, namesrv: str) -> None:

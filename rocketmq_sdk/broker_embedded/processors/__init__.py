@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
     from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
     from rocketmq_sdk.broker_embedded.put import PutPipeline
+    from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
     from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
+    from rocketmq_sdk.broker_embedded.services.pop_service import PopService
     from rocketmq_sdk.broker_embedded.services.replication import Replication
     from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
     from rocketmq_sdk.broker_embedded.services.timers import TimerService
@@ -47,6 +49,7 @@ class BrokerContext:
         "held_pulls",
         "locks",
         "offsets",
+        "pop",
         "producers",
         "put",
         "registered",
@@ -57,6 +60,7 @@ class BrokerContext:
         "store_host",
         "timers",
         "topic_deleted",
+        "topic_queues",
         "topics",
         "transaction_checks",
         "transactions",
@@ -79,6 +83,8 @@ class BrokerContext:
     put: "PutPipeline"
     held_pulls: "PullHolder"
     schedule: "ScheduleService"
+    pop: "PopService"
+    topic_queues: "TopicQueues"
     timers: "TimerService"
     transactions: "TransactionTable"
     transaction_checks: "TransactionCheckService"

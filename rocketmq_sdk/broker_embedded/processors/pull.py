@@ -97,7 +97,7 @@ class PullProcessor:
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            subscription = _parse(header.topic, header.subscription, header.expression_type)
+            subscription = parse_subscription(header.topic, header.subscription, header.expression_type)
             if subscription is None:
                 raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
             message_filter = header_filter(context, header.consumer_group, subscription)
@@ -243,7 +243,7 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
         self.forbidden = forbidden
 
 
-def _parse(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
+def parse_subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
     """The subscription in a pull's own header; None when it can not be parsed. Long ones, of any length a peer likes, are not kept."""
     length = len(expression or "") + len(expression_type or "")
     if length > _LONGEST:

@@ -22,6 +22,7 @@ _WRITES: Final = (
     RequestCode.ACK_MESSAGE,
     RequestCode.BATCH_ACK_MESSAGE,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.NOTIFICATION,
 )
 _ENDINGS: Final = (RequestCode.END_TRANSACTION, RequestCode.RECALL_MESSAGE)
 _OUT_OF_RANGE: Final = frozenset(

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 FILTERS_INTERVAL_MS = 10_000
 """How often the expressions of groups are written when one has changed."""
+ORDER_INTERVAL_MS = 10_000
+"""How often what ordered pops hold is written when it has changed."""
 SCAN_INTERVAL = float(TICK_SECONDS)
 """Seconds between two looks for silent clients, which are the steps of the statistics too."""
 
@@ -38,6 +40,7 @@ class Housekeeping:
             nursery.start_soon(self._persist, lambda: context.config.current.flush_consumer_offset_interval, self.persist_offsets)
             nursery.start_soon(self._persist, lambda: context.config.current.flush_delay_offset_interval, context.schedule.persist)
             nursery.start_soon(self._persist, lambda: FILTERS_INTERVAL_MS, self._persist_filters)
+            nursery.start_soon(self._persist, lambda: ORDER_INTERVAL_MS, context.pop.order.persist)
             nursery.start_soon(self._expire)
 
     async def persist_offsets(self) -> None:

@@ -40,7 +40,7 @@ _SLACK: Final = 64
 class HeldPull:
     """One pull that waits. `message_filter` is None when every message matches; `deadline` is monotonic seconds."""
 
-    __slots__ = ("channel", "deadline", "message_filter", "offset", "over", "queue_id", "request", "topic")
+    __slots__ = ("channel", "deadline", "key", "message_filter", "offset", "over", "queue_id", "request", "topic")
 
     def __init__(
         self, channel: "Channel", request: Command, topic: str, queue_id: int, offset: int, message_filter: "MessageFilter | None", deadline: float
@@ -52,6 +52,7 @@ class HeldPull:
         self.offset = offset
         self.message_filter = message_filter
         self.deadline = deadline
+        self.key: tuple[str | int, ...] = (topic, queue_id)
         self.over = False
 
     def matches(self, arrival: "Arrival") -> bool:
@@ -90,7 +91,7 @@ class PullHolder:
         self._rerun = rerun
         self._limit = limit
         # The inner tables are ordered sets: a connection that ends takes thousands of its pulls out of a long one.
-        self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._queues: dict[tuple[str | int, ...], dict[HeldPull, None]] = {}
         self._channels: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._order = count()
@@ -114,7 +115,7 @@ class PullHolder:
     def hold(self, pull: HeldPull) -> None:
         """Keep a pull until it is woken; the caller has seen that the holder is not `full`."""
         self._held += 1
-        self._queues.setdefault((pull.topic, pull.queue_id), {})[pull] = None
+        self._queues.setdefault(pull.key, {})[pull] = None
         pulls = self._channels.get(pull.channel)
         if pulls is None:
             pulls = self._channels[pull.channel] = set()
@@ -161,7 +162,7 @@ class PullHolder:
             return
         pull.over = True
         self._held -= 1
-        key = (pull.topic, pull.queue_id)
+        key = pull.key
         pulls = self._queues[key]
         del pulls[pull]
         if not pulls:

@@ -252,7 +252,7 @@ def test_dumps_of_offsets() -> None:
 
 def test_what_is_known_and_not_served_says_why() -> None:
     scene = Scene()
-    for code in (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.AUTH_CREATE_USER, RequestCode.POP_MESSAGE):
+    for code in (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.AUTH_CREATE_USER, RequestCode.POP_ROLLBACK):
         answer = ask(scene, code)
         assert answer.code == 3
         assert code.name in (answer.remark or "")

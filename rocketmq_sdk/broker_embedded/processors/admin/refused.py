@@ -16,16 +16,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
     ),
     _CONTROLLER: (
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,

@@ -1,0 +1,138 @@
+"""What a pop looks at, in which order, and what it says of what it found. Pure: randomness comes as an argument."""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.errors import LocalProtocolError
+from rocketmq_sdk.model.properties import POP_CK, without_property
+from rocketmq_sdk.names import pop_retry_topic_v1, pop_retry_topic_v2
+from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, POSITION_QUEUE_OFFSET, decode_messages, encode_record
+from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle, message_offsets_part, start_offset_part
+
+HUNDRED: Final = 100
+_SIZE: Final = Struct(">i")
+_QUEUE_OFFSET: Final = Struct(">q")
+
+
+@attrs.frozen
+class PopPolicy:
+    """What the settings say about retry topics and the order of queues."""
+
+    retry_probability: int = 20
+    retry_v2: bool = False
+    read_retry_v1: bool = True
+    descending: bool = True
+
+    def retry_topics(self, topic: str, group: str, draw: int) -> tuple[str, ...]:
+        """The retry topics of a group, the one to look at first in front. `draw` is a number below 100."""
+        first, second = pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)
+        if not self.retry_v2:
+            return (first,)
+        if not self.read_retry_v1:
+            return (second,)
+        return (first, second) if draw % 2 == 0 else (second, first)
+
+    def retry_first(self, draw: int) -> bool:
+        """Whether this pop looks at retries before the topic."""
+        return draw < self.retry_probability
+
+    def retry_topic_to_write(self, topic: str, group: str) -> str:
+        """Where a message goes that was not acknowledged in time."""
+        return pop_retry_topic_v2(topic, group) if self.retry_v2 else pop_retry_topic_v1(topic, group)
+
+
+def queue_order(queues: int, draw: int, *, descending: bool) -> Iterator[int]:
+    """All queues of a topic, beginning with one that `draw` chooses."""
+    for index in range(queues):
+        yield (queues - 1 - index + draw) % queues if descending else (index + draw) % queues
+
+
+def record_offsets(body: bytes) -> list[int]:
+    """The queue offsets of joined records."""
+    offsets: list[int] = []
+    position, end = 0, len(body)
+    while position < end:
+        offsets.append(_QUEUE_OFFSET.unpack_from(body, position + POSITION_QUEUE_OFFSET)[0])
+        position += _SIZE.unpack_from(body, position)[0]
+    return offsets
+
+
+class PopAnswer:
+    """What a pop has found so far. `rest` counts messages that it left behind, `free_at` is when a blocked queue may be popped (0: none is)."""
+
+    __slots__ = ("bodies", "count", "free_at", "locked", "offset_parts", "order_parts", "rest", "start_parts", "wait_for")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.count = 0
+        self.rest = 0
+        self.free_at = 0
+        self.locked = False
+        self.start_parts: list[str] = []
+        self.offset_parts: list[str] = []
+        self.order_parts: list[str] = []
+        self.wait_for: object | None = None
+
+    def add(self, kind: str, queue_id: int, body: bytes, offsets: list[int]) -> None:
+        """Messages of one queue."""
+        self.bodies.append(body)
+        self.count += len(offsets)
+        self.start_parts.append(start_offset_part(kind, queue_id, offsets[0]))
+        self.offset_parts.append(message_offsets_part(kind, queue_id, offsets))
+
+    def note_blocked(self, free_at: int) -> None:
+        """A queue is blocked until a time."""
+        self.free_at = free_at if not self.free_at else min(self.free_at, free_at)
+
+    def infos(self) -> tuple[str, str, str]:
+        """The three texts from which clients make receipt handles."""
+        return ";".join(self.start_parts), ";".join(self.offset_parts), ";".join(self.order_parts)
+
+
+def as_of_topic(body: bytes, topic: str, handle: ReceiptHandle) -> bytes:
+    """Records of a retry topic as records of the topic that the consumer knows, each with its receipt handle as a property.
+
+    `handle` is that of the pop; a record whose properties have no room for a handle stays as it is, which clients understand too.
+    """
+    return b"".join(_rewritten(body, topic, handle))
+
+
+def _rewritten(body: bytes, topic: str, handle: ReceiptHandle) -> Iterable[bytes]:
+    name = topic.encode()
+    position = 0
+    while position < len(body):
+        end = position + _SIZE.unpack_from(body, position)[0]
+        record = body[position:end]
+        position = end
+        message = decode_messages(record, inflate=False, unwrap=False)[0]
+        text = without_property(message.properties_bytes.decode("utf-8", "surrogateescape"), POP_CK)
+        if text and not text.endswith("\x02"):
+            text += "\x02"
+        text += f"{POP_CK}\x01{attrs.evolve(handle, offset=message.offset)}\x02"
+        properties = text.encode("utf-8", "surrogateescape")
+        if len(properties) > MAX_PROPERTIES:
+            yield record
+            continue
+        try:
+            yield encode_record(
+                name,
+                message.body,
+                properties,
+                queue_id=message.queue_id,
+                flag=message.flag,
+                queue_offset=message.offset,
+                physical_offset=message.commit_log_offset,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=message.store_timestamp,
+                store_host=message.store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=message.prepared_transaction_offset,
+                body_crc=message.body_crc,
+            )
+        except LocalProtocolError:
+            yield record

@@ -1,0 +1,159 @@
+"""What a crash must not undo: how far groups have popped.
+
+Offsets are written every few seconds, checkpoints are in the log at once. So at each start the positions of groups are raised above what the
+checkpoints say was handed out since the offsets were written; what is due comes back through revival, not by being read again. Two things make that
+sound. Offsets are written only behind the part of the log that they rest on, so that after a power cut no offset has passed messages whose
+checkpoint is gone. And a small file of its own remembers where the log ended when the offsets were taken, so that a start reads only what came after.
+(Apache's broker does neither: it pops those messages again.)
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.services.pop_records import AHEAD
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.model.properties import ORIGIN_GROUP, REAL_TOPIC, property_in_text
+from rocketmq_sdk.names import RETRY_PREFIX, TIMER_TOPIC
+from rocketmq_sdk.protocol.bodies.pop import CHECKPOINT_TAG, PopCheckPoint
+from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.protocol.subscription import tags_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
+    from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
+    from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+FILE_NAME: Final = "popProgress.json"
+_POSITION: Final = "physicalOffset"
+_BEFORE: Final = "physicalOffsetBefore"
+_CHECKPOINT_CODE: Final = tags_code(CHECKPOINT_TAG)
+
+Identity = tuple[str, int, int, int, str]
+"""What a copy in a retry topic has in common with what would be made of its message again."""
+
+
+class PopProgress:
+    """Stands around the writing of offsets. `activity` counts what pop has put into the log.
+
+    `position` and `before` are where the log ended when the offsets were written the last time and the time before that; 0 when it is not known.
+    """
+
+    __slots__ = ("_activity", "_file", "_store", "_written", "before", "position")
+
+    def __init__(self, store: "MessageStore", activity: "Callable[[], int]") -> None:
+        self._store = store
+        self._activity = activity
+        self._written = 0
+        self._file = ConfigFile(store.files, FILE_NAME)
+        self.position = 0
+        self.before = 0
+
+    def load(self) -> None:
+        """Read the file."""
+        found = self._file.load()
+        values = [found.get(name) for name in (_POSITION, _BEFORE)] if isinstance(found, dict) else [0, 0]
+        end = self._store.max_physical_offset
+        self.position, self.before = (value if isinstance(value, int) and 0 <= value <= end else 0 for value in values)
+
+    @asynccontextmanager
+    async def _around(self, position: int, activity: int) -> AsyncIterator[None]:
+        if activity == self._written:
+            yield
+            return
+        await self._store.flush_log(position)
+        yield
+        before = self.position
+        await self._file.save({_POSITION: position, _BEFORE: before})
+        self._written, self.position, self.before = activity, position, before
+
+    def writing(self) -> AbstractAsyncContextManager[None]:
+        """To be entered around the writing of the offsets as they are now. Raises `StoreError` when the log can not be made durable."""
+        return self._around(self._store.max_physical_offset, self._activity())
+
+
+def _since(store: "MessageStore", topic: str, queue_id: int, position: int) -> Iterator[tuple[int, int, int]]:
+    """The units of a queue whose records lie behind a position of the log, oldest first."""
+    low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    end = high
+    while low < high:
+        middle = (low + high) // 2
+        unit = store.queue_unit(topic, queue_id, middle)
+        if unit is not None and unit[0] < position:
+            low = middle + 1
+        else:
+            high = middle
+    for offset in range(low, end):
+        unit = store.queue_unit(topic, queue_id, offset)
+        if unit is not None and unit[0] >= position:
+            yield unit
+
+
+def _messages(store: "MessageStore", units: Iterator[tuple[int, int, int]]) -> "Iterator[tuple[int, ReceivedMessage]]":
+    for position, size, _code in units:
+        record = store.record_at(position, size)
+        if record is None:
+            continue
+        try:
+            yield position, decode_message(record, inflate=False)
+        except ProtocolError:
+            continue
+
+
+def raise_positions(
+    store: "MessageStore", topics: "TopicManager", groups: "GroupManager", offsets: "ConsumerOffsetManager", revive_topic: str, since: int
+) -> None:
+    """Raise the offsets of groups above the messages that checkpoints behind a position of the log cover.
+
+    A checkpoint of a topic or group that is gone, or of a topic's earlier life, raises nothing; nor does one that was stored while pops in front of
+    it were in memory only, for those may be gone.
+    """
+    queues = [(TIMER_TOPIC, 0), *((revive_topic, queue_id) for queue_id in store.queue_ids(revive_topic))]
+    for name, queue_id in queues:
+        units = (unit for unit in _since(store, name, queue_id, since) if unit[2] == _CHECKPOINT_CODE)
+        for position, message in _messages(store, units):
+            text = message.properties_bytes.decode("utf-8", "replace")
+            if name == TIMER_TOPIC and property_in_text(text, REAL_TOPIC) != revive_topic:
+                continue
+            if property_in_text(text, AHEAD) is not None:
+                continue
+            try:
+                checkpoint = PopCheckPoint.decode(message.body)
+            except ProtocolError:
+                continue
+            if checkpoint.count and topics.get(checkpoint.topic) is not None and groups.find_existing(checkpoint.group) is not None:
+                _raise(store, offsets, checkpoint, position)
+
+
+def _raise(store: "MessageStore", offsets: "ConsumerOffsetManager", checkpoint: PopCheckPoint, position: int) -> None:
+    topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
+    last = checkpoint.offset_at(checkpoint.count - 1)
+    unit = store.queue_unit(topic, queue_id, last)
+    if unit is None or unit[0] >= position:
+        return
+    if offsets.query(group, topic, queue_id) <= last:
+        offsets.commit(group, topic, queue_id, last + 1)
+
+
+def revived_copies(store: "MessageStore", since: int) -> "Counter[Identity]":
+    """The copies that revival has put into retry topics behind a position of the log."""
+    found: Counter[Identity] = Counter()
+    for topic in store.topics():
+        if topic.startswith(RETRY_PREFIX):
+            for queue_id in store.queue_ids(topic):
+                for _position, message in _messages(store, _since(store, topic, queue_id, since)):
+                    text = message.properties_bytes.decode("utf-8", "replace")
+                    if property_in_text(text, ORIGIN_GROUP) is not None:
+                        found[identity_of(topic, message, message.reconsume_times, message.properties_bytes)] += 1
+    return found
+
+
+def identity_of(topic: str, message: "ReceivedMessage", reconsume_times: int, properties: bytes) -> Identity:
+    """What tells a copy from others."""
+    return topic, message.born_timestamp, message.body_crc, reconsume_times, properties.decode("utf-8", "replace")
