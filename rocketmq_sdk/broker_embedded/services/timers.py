@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
+    Found = tuple[ReceivedMessage, str]
+
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
@@ -122,7 +124,7 @@ class TimerService:
             return
         timers = self.timers
         if self._enqueues and arrival.queue_offset == timers.next_offset:
-            entry = timers.enter(arrival.queue_offset, arrival.physical_offset, arrival.size, arrival.properties)
+            entry = timers.enter(arrival.queue_offset, arrival.physical_offset, arrival.size, arrival.properties, arrival.store_timestamp)
             if entry is Entry.ENTERED or entry is Entry.SKIPPED:
                 timers.next_offset += 1
                 self._entered(entry)
@@ -143,29 +145,46 @@ class TimerService:
         turn = 0
         while self._enqueues:
             offset = timers.next_offset
-            unit = store.queue_unit(TIMER_TOPIC, 0, offset)
-            if unit is None:
+            if store.queue_unit(TIMER_TOPIC, 0, offset) is None:
                 least = store.min_offset(TIMER_TOPIC, 0)
                 if offset >= least:
-                    return
+                    break
                 timers.next_offset = least
                 continue
-            found = self._read(unit[0], unit[1])
-            entry = Entry.SKIPPED if found is None else timers.enter(offset, unit[0], unit[1], found[1])
-            if entry is Entry.BLOCKED:
+            if not await self._enter(offset):
                 return
-            if entry is Entry.DUE and found is not None:
-                await self._put(found[0], found[1], NEVER_ENQUEUED)
             timers.next_offset = offset + 1
-            self._entered(entry)
-            self._changed.set()
             turn += 1
             if turn % _TURN == 0:
                 await trio.lowlevel.checkpoint()
+        for offset in timers.take_put_off():
+            await self._enter(offset)
 
-    def _read(self, physical_offset: int, size: int) -> "tuple[ReceivedMessage, str] | None":
+    async def _enter(self, offset: int) -> bool:
+        """Put a message of the timer topic into its slot, or where it belongs when that is over; False when its slot is not free yet."""
+        unit = self._store.queue_unit(TIMER_TOPIC, 0, offset)
+        found = None if unit is None else self._read(unit[0], unit[1])
+        if unit is None or found is None:
+            return True
+        message, text = found
+        entry = self.timers.enter(offset, unit[0], unit[1], text, message.store_timestamp)
+        if entry is Entry.BLOCKED:
+            return False
+        if entry is Entry.DUE:
+            while True:
+                if self._deliver(message, text, NEVER_ENQUEUED):
+                    break
+                await trio.sleep(RETRY_SECONDS)
+        self._entered(entry)
+        self._changed.set()
+        return True
+
+    def _read(self, physical_offset: int, size: int) -> "Found | None":
+        return self._decoded(physical_offset, self._store.record_at(physical_offset, size))
+
+    @staticmethod
+    def _decoded(physical_offset: int, record: bytes | None) -> "Found | None":
         """A message of the timer topic and the text of its properties; None (and a line in the log) when there is none."""
-        record = self._store.record_at(physical_offset, size)
         if record is None:
             logger.error("the timer message at %d can not be read; it is skipped", physical_offset)
             return None
@@ -190,11 +209,11 @@ class TimerService:
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep)
-                    await self._deliver()
+                    await self._serve()
         finally:
             self._ended.set()
 
-    async def _deliver(self) -> None:
+    async def _serve(self) -> None:
         timers = self.timers
         while True:
             self._wake = trio.Event()
@@ -229,19 +248,57 @@ class TimerService:
         self.timers.finish(time)
         self._changed.set()
 
-    async def _deliver_some(self, time: int, positions: "array[int]", recalls: "Recalls") -> None:
-        for position in reversed(positions):
-            record = self.timers.log.record(position)
-            found = None if record is None else self._read(record.physical_offset, record.message_size)
-            if record is None or found is None:
-                continue
-            message, text = found
-            if recalls.take(text):
-                continue
-            if record.rolls or self._is_early(text, time):
-                await self._put_again(message, text, record)
-            else:
-                await self._put(message, text, record.write_time)
+    async def _deliver_some(self, time: int, positions: "array[int]", recalls: Recalls) -> None:
+        """Deliver the messages of some records; one that can not be stored now is tried again before the others go on."""
+        records = [record for position in reversed(positions) if (record := self.timers.log.record(position)) is not None]
+        found = await self._read_all(records)
+        done = 0
+        while True:
+            done = self._deliver_turn(time, records, found, recalls, done)
+            if done == len(records):
+                return
+            await trio.sleep(RETRY_SECONDS)
+
+    def _deliver_turn(self, time: int, records: "list[TimerRecord]", found: "list[Found | None]", recalls: Recalls, start: int) -> int:
+        """Deliver from an index on until a put fails; gives the index to go on with. What is put here is written as one."""
+        store = self._store
+        store.begin()
+        try:
+            for index in range(start, len(records)):
+                waiting = found[index]
+                if waiting is not None and not self._deliver_one(time, records[index], waiting, recalls):
+                    return index
+            return len(records)
+        finally:
+            try:
+                store.end()
+            except StoreError as error:
+                logger.error("timers that were due could not be written: %s", error)
+
+    def _deliver_one(self, time: int, record: "TimerRecord", waiting: "Found", recalls: Recalls) -> bool:
+        """Deliver one message; False when it has to be tried again."""
+        message, text = waiting
+        if recalls.take(text):
+            return True
+        if not (record.rolls or self._is_early(text, time)):
+            return self._deliver(message, text, record.write_time)
+        if not self._offer(rolled(message, text, record.write_time, self._clock.now_ms()), text):
+            return False
+        self._count_out(text, -1 if is_deletion(text) else 1)
+        return True
+
+    async def _read_all(self, records: "list[TimerRecord]") -> "list[Found | None]":
+        """The messages of records; what is not in memory is read in a thread."""
+        store = self._store
+        data = [store.record_nowait(record.physical_offset, record.message_size) for record in records]
+        cold = [index for index, record in enumerate(data) if record is None]
+        if cold:
+            places = [(records[index].physical_offset, records[index].message_size) for index in cold]
+            with store.reading(min(places)[0]):
+                read = await store.files.run(lambda: [store.record_at(*place) for place in places])
+            for index, record in zip(cold, read, strict=True):
+                data[index] = record
+        return [self._decoded(record.physical_offset, found) for record, found in zip(records, data, strict=True)]
 
     def _is_early(self, text: str, time: int) -> bool:
         """Whether a message is in a slot before its own, which only damage can bring about; it gets another turn."""
@@ -250,42 +307,39 @@ class TimerService:
         except ValueError:
             return False
 
-    async def _put_again(self, message: "ReceivedMessage", text: str, record: "TimerRecord") -> None:
-        await self._until_stored(rolled(message, text, record.write_time, self._clock.now_ms()), text)
-        self._count_out(text, -1 if is_deletion(text) else 1)
-
-    async def _put(self, message: "ReceivedMessage", text: str, enqueued_ms: int) -> None:
-        """Store a message in its real topic. One that can not be is told in the log and skipped."""
+    def _deliver(self, message: "ReceivedMessage", text: str, enqueued_ms: int) -> bool:
+        """Store a message in its real topic; False when that has to be tried again. One that can not be stored is told in the log and skipped."""
         if is_deletion(text):
             logger.warning("the timer message at %d came too late to take another one back", message.commit_log_offset)
-            return
+            return True
         try:
             out = delivered(message, text, enqueued_ms, self._clock.now_ms())
         except ValueError as error:
             logger.error("the timer message at %d can not be delivered and is skipped: %s", message.commit_log_offset, error)
-            return
-        if await self._until_stored(out, text):
-            self.dequeued += 1
+            return True
+        if not self._offer(out, text):
+            return False
+        self.dequeued += 1
         if enqueued_ms != NEVER_ENQUEUED:
             self._count_out(text, 1)
+        return True
 
     def _count_out(self, text: str, count: int) -> None:
         self.timers.metrics.add(property_in_text(text, REAL_TOPIC) or "", -count, self._clock.now_ms())
 
-    async def _until_stored(self, message: MessageToStore, bare: str) -> bool:
-        """Put a message until that succeeds; False when it never will. `bare` is the text that was stored before."""
-        while True:
+    def _offer(self, message: MessageToStore, bare: str) -> bool:
+        """Put a message; False when that has to be tried again. `bare` is the text that was stored before, for one that has become too long."""
+        result = self._store.put(message)
+        if result.status in _FOREVER and message.properties != bare:
+            message.properties = bare
             result = self._store.put(message)
-            if result.ok:
-                return True
-            if result.status in _FOREVER:
-                if message.properties == bare:
-                    logger.error("a timer message can not be put into %s (%s); it is skipped", message.topic, result.status.name)
-                    return False
-                message.properties = bare
-                continue
-            logger.warning("a timer message could not be put into %s (%s); it is tried again", message.topic, result.status.name)
-            await trio.sleep(RETRY_SECONDS)
+        if result.ok:
+            return True
+        if result.status in _FOREVER:
+            logger.error("a timer message can not be put into %s (%s); it is skipped", message.topic, result.status.name)
+            return True
+        logger.warning("a timer message could not be put into %s (%s); it is tried again", message.topic, result.status.name)
+        return False
 
     # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
 

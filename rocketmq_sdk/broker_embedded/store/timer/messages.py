@@ -97,6 +97,12 @@ def is_deletion(text: str) -> bool:
     return TIMER_DEL_UNIQKEY in text and property_in_text(text, TIMER_DEL_UNIQKEY) is not None
 
 
+def turns_of(text: str) -> int:
+    """How often a message went through the wheel."""
+    times = property_in_text(text, TIMER_ROLL_TIMES) or ""
+    return int(times) if times.isascii() and times.isdecimal() and len(times) < 10 else 0
+
+
 def delete_keys(topic: str, unique_key: str) -> tuple[str, str]:
     """What a taking back may name a message by: its unique key (5.4), or topic and key (5.3.2 to 5.3.4)."""
     return unique_key, f"{topic}+{unique_key}"
@@ -147,7 +153,5 @@ def delivered(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int
 
 def rolled(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int) -> MessageToStore:
     """The message for another turn through the timer topic."""
-    times = property_in_text(text, TIMER_ROLL_TIMES) or ""
-    turns = int(times) if times.isascii() and times.isdecimal() and len(times) < 10 else 0
-    additions = {TIMER_ENQUEUE_MS: str(enqueued_ms), TIMER_ROLL_TIMES: str(turns + 1), TIMER_DEQUEUE_MS: str(now_ms)}
+    additions = {TIMER_ENQUEUE_MS: str(enqueued_ms), TIMER_ROLL_TIMES: str(turns_of(text) + 1), TIMER_DEQUEUE_MS: str(now_ms)}
     return _returned(waiting, _with_times(text, additions), TIMER_TOPIC, 0)

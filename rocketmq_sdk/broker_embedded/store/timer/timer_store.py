@@ -14,7 +14,7 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.store.timer.checkpoint import TimerCheckpoint, read_checkpoint, write_checkpoint
 from rocketmq_sdk.broker_embedded.store.timer.log import TimerLog
-from rocketmq_sdk.broker_embedded.store.timer.messages import is_deletion, out_time
+from rocketmq_sdk.broker_embedded.store.timer.messages import is_deletion, out_time, turns_of
 from rocketmq_sdk.broker_embedded.store.timer.metrics import TimerMetrics
 from rocketmq_sdk.broker_embedded.store.timer.record import (
     MAGIC_DEFAULT,
@@ -27,7 +27,7 @@ from rocketmq_sdk.broker_embedded.store.timer.record import (
 )
 from rocketmq_sdk.broker_embedded.store.timer.wheel import SLOTS, TimerWheel
 from rocketmq_sdk.errors import ProtocolError
-from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
+from rocketmq_sdk.model.properties import REAL_TOPIC, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC, java_hash
 from rocketmq_sdk.protocol.message_codec import decode_message
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _SPARE_SLOTS: Final = 60
+_ROLL_MARGIN: Final = 3
 _LONGEST_WINDOW: Final = SLOTS // 2 - _SPARE_SLOTS
 
 
@@ -84,6 +85,8 @@ class TimerStore:
         self._waiting: set[int] = set()
         self._replay_below = 0
         self._replayed_until = 0
+        self._put_off: dict[tuple[str, int], int] = {}
+        self._decided: set[tuple[str, int]] = set()
         self._finished = 0
         self._saved = (0, 0, 0)
 
@@ -120,14 +123,14 @@ class TimerStore:
         slot = self.wheel.get(time)
         return slot.count if slot is not None and slot.time in self._waiting else 0
 
-    def enter(self, queue_offset: int, physical_offset: int, size: int, text: str) -> Entry:
+    def enter(self, queue_offset: int, physical_offset: int, size: int, text: str, stored_ms: int) -> Entry:
         """Put a message of the timer topic into its slot; the caller counts `next_offset` on. `text` is its properties."""
         try:
             out_ms = out_time(text)
         except ValueError as error:
             _log.error("the message at %d in %s can not be delivered and is skipped: %s", physical_offset, TIMER_TOPIC, error)
             return Entry.SKIPPED
-        if queue_offset < self._replay_below and out_ms < self._replayed_until:
+        if queue_offset < self._replay_below and self._is_done(queue_offset, out_ms, text, stored_ms):
             return Entry.SKIPPED
         now = self.write_time
         precision = self.precision_ms
@@ -157,6 +160,31 @@ class TimerStore:
             self._waiting.add(time)
             heapq.heappush(self._slots, time)
         return Entry.ENTERED
+
+    def _is_done(self, queue_offset: int, out_ms: int, text: str, stored_ms: int) -> bool:
+        """Whether a message that is looked at again was delivered, or waits to be decided by `take_put_off`.
+
+        One that was too far ahead for the wheel is in the topic a second time when its first turn is over, and must not come twice.
+        """
+        if out_ms < self._replayed_until:
+            return True
+        key = property_in_text(text, UNIQ_KEY) or str(queue_offset)
+        turns = turns_of(text)
+        self._put_off.pop((key, turns - 1), None)
+        if out_ms - stored_ms < (self._window - _ROLL_MARGIN) * self.precision_ms:
+            return False
+        if (key, turns) in self._decided:
+            return False
+        self._put_off[key, turns] = queue_offset
+        return True
+
+    def take_put_off(self) -> list[int]:
+        """The numbers of the messages whose second turn was not found, when the replay is over; they are to be entered now."""
+        if self.replaying or not self._put_off:
+            return []
+        self._decided = set(self._put_off)
+        taken, self._put_off = sorted(self._put_off.values()), {}
+        return taken
 
     def _turn(self, ahead_ms: int) -> int:
         """How many slots ahead a message goes that is more than a window away: half of one when that leaves enough for the next turn."""
@@ -202,7 +230,7 @@ class TimerStore:
     def begin_flush(self) -> Flush | None:
         """What to make durable now; None when nothing happened since the last time."""
         state = (self.next_offset, self.log.end, self._finished)
-        if self.replaying or (state == self._saved and not self.wheel.dirty):
+        if self.replaying or self._put_off or (state == self._saved and not self.wheel.dirty):
             return None
         old = self.checkpoint
         checkpoint = attrs.evolve(
@@ -254,7 +282,7 @@ class TimerStore:
             _log.warning("timers were served until %d, which is to come: the clock was set back", read_time)
             self._forget_delivered(now, read_time)
         self._replay_below, self._replayed_until = min(checkpoint.queue_offset, most), read_time
-        self.next_offset = min(max(self._next_by_log(end), least), most)
+        self.next_offset = min(max(self._next_by_log(fresh, end), least), most)
         self._collect(min(read_time, now))
         self._saved = (self.next_offset, self.log.end, 0)
         self._make_durable(min(start, end), min(read_time, now))
@@ -286,9 +314,17 @@ class TimerStore:
             return None
         return message.offset if message.topic == TIMER_TOPIC else None
 
-    def _next_by_log(self, end: int) -> int:
-        record = self.log.record(self.log.last_position(end))
-        offset = None if record is None else self._queue_offset(record)
+    def _next_by_log(self, fresh: list[tuple[int, TimerRecord]], end: int) -> int:
+        """The number behind the last message that the log holds.
+
+        Without records behind the checkpoint that is the checkpoint's. Messages come into the log in their order, except some of a replay.
+        """
+        checkpoint = self.checkpoint
+        if not fresh and 0 < checkpoint.log_flushed <= end:
+            return checkpoint.queue_offset
+        records = fresh if checkpoint.log_flushed <= end else self.log.scan(self.log.min_position)
+        last = max((record for _position, record in records), key=lambda record: record.physical_offset, default=None)
+        offset = None if last is None else self._queue_offset(last)
         return 0 if offset is None else offset + 1
 
     def _catch_up(self, fresh: list[tuple[int, TimerRecord]], read_time: int) -> bool:
