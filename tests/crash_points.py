@@ -1,9 +1,10 @@
-"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs]`. Exit code 0 when every point passed."""
+"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit code 0 when every point passed."""
 
 import argparse
 import logging
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -13,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed
+from support.timer_crash import run_timer_seed
 
 
-async def _run(first: int, points: int, stop_at: int, pairs: bool) -> int:
-    run_one = run_pair_seed if pairs else run_seed
+async def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]) -> int:
     failed = crashes = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
@@ -40,10 +41,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
     parser.add_argument("--pairs", action="store_true", help="crash masters and slaves instead of single stores")
+    parser.add_argument("--timers", action="store_true", help="crash timers instead of messages")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(_run, options.first, options.points, options.stop_at, options.pairs, clock=clock)
+    run_one = run_pair_seed if options.pairs else run_timer_seed if options.timers else run_seed
+    return trio.run(_run, options.first, options.points, options.stop_at, run_one, clock=clock)
 
 
 if __name__ == "__main__":

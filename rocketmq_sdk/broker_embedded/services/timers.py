@@ -386,6 +386,7 @@ class TimerService:
             await files.run(sync)
         except BaseException:
             timers.wheel.give_back(pages)
+            timers.log.doubtful = True
             raise
         timers.log.synced = target
         timers.checkpoint = flush.checkpoint

@@ -24,7 +24,7 @@ _SPILL: Final = 1024 * 1024
 class TimerLog:
     """Positions are byte positions in the chain of files. A new file is made by the first record that goes there."""
 
-    __slots__ = ("_block", "_block_start", "_spill_at", "_tail", "_tail_start", "end", "queue", "synced")
+    __slots__ = ("_block", "_block_start", "_spill_at", "_tail", "_tail_start", "doubtful", "end", "queue", "synced")
 
     def __init__(self, files: FileSystem, file_size: int) -> None:
         self.queue = MappedFileQueue(files, DIRECTORY, file_size, SIZE_SETTING)
@@ -32,6 +32,8 @@ class TimerLog:
         """Where the next record goes."""
         self.synced = 0
         """Up to where it is durable."""
+        self.doubtful = False
+        """Whether a sync failed: what it covered may be lost although it can be read, and has to be written again."""
         self._tail = bytearray()
         self._tail_start = 0
         self._spill_at = _SPILL
@@ -99,6 +101,9 @@ class TimerLog:
 
     def write_out(self) -> None:
         """Hand what is only in memory to the file system. Raises `StoreError`; a later call tries again."""
+        if self.doubtful:
+            self._write_again(self.synced)
+            self.doubtful = False
         while self._tail:
             position = self._tail_start
             file = self.queue.obtain(position)
@@ -127,13 +132,17 @@ class TimerLog:
 
         A sync that failed in a process that is gone may have left pages that look written and are not on the disk.
         """
+        self._write_again(start)
+        for file in self.queue.overlapping(start, self._tail_start):
+            file.file.sync()
+        self.queue.sync_directories()
+        self.synced = self._tail_start
+
+    def _write_again(self, start: int) -> None:
         for file in self.queue.overlapping(start, self._tail_start):
             low, high = max(start, file.start), min(self._tail_start, file.end)
             for position in range(low, high, _SPILL):
                 file.write(position, file.read(position, min(_SPILL, high - position)))
-            file.file.sync()
-        self.queue.sync_directories()
-        self.synced = self._tail_start
 
     # --- reading ---------------------------------------------------------------------------------------------------------------------------------
 
