@@ -1,49 +1,19 @@
 """Timers: never early, at most a slot late, in order, through refusals, failures and turns of the wheel."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.names import TIMER_TOPIC
-from support.broker import Peer, connect, send_request
+from support.broker import send_request
+from support.timers import open_watched
 
 DAY = 86_400
-
-
-class Deliveries:
-    """What arrived in a topic and when, in milliseconds of the broker's clock."""
-
-    def __init__(self, broker: EmbeddedBroker, topic: str = "orders") -> None:
-        self.broker = broker
-        self.times: list[int] = []
-        broker.store.arrivals.append(lambda arrival: self.times.append(broker.context.clock.now_ms()) if arrival.topic == topic else None)
-
-
-class KeptBroker(EmbeddedBroker):
-    """A broker on files that outlive it, in memory: virtual time knows no threads."""
-
-    files: FileSystem
-
-    def _files(self) -> FileSystem:
-        return self.files
-
-
-@asynccontextmanager
-async def open_watched(files: FileSystem | None = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer, Deliveries]]:
-    broker = KeptBroker(**settings)
-    broker.files = files or MemoryFileSystem()
-    async with broker, trio.open_nursery() as nursery:
-        yield broker, await connect(broker, nursery), Deliveries(broker)
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("wait_ms", [1, 999, 1000, 1001, 3_600_000, 10_000_000])

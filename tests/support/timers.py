@@ -1,0 +1,39 @@
+"""A broker with timers whose files outlive it, in virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
+from support.broker import Peer, connect
+
+
+class Deliveries:
+    """What arrived in a topic and when, in milliseconds of the broker's clock."""
+
+    def __init__(self, broker: EmbeddedBroker, topic: str = "orders") -> None:
+        self.broker = broker
+        self.times: list[int] = []
+        broker.store.arrivals.append(lambda arrival: self.times.append(broker.context.clock.now_ms()) if arrival.topic == topic else None)
+
+
+class KeptBroker(EmbeddedBroker):
+    """A broker on files that outlive it, in memory: virtual time knows no threads."""
+
+    files: FileSystem
+
+    def _files(self) -> FileSystem:
+        return self.files
+
+
+@asynccontextmanager
+async def open_watched(files: FileSystem | None = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer, Deliveries]]:
+    """The broker, a connection to it, and what comes in the topic `orders`."""
+    broker = KeptBroker(**settings)
+    broker.files = files or MemoryFileSystem()
+    async with broker, trio.open_nursery() as nursery:
+        yield broker, await connect(broker, nursery), Deliveries(broker)
+        nursery.cancel_scope.cancel()
