@@ -269,14 +269,18 @@ class TimerStore:
         now = self.write_time
         if not (found_wheel or self.log.queue.files or checkpoint.last_read_time or most):
             return
+        if checkpoint.log_flushed < self.log.queue.min_position:
+            _log.warning("the beginning of the timer log is lost; it is made again from %s", TIMER_TOPIC)
+            self.log.queue.remove_all()
         start = self.log.boundary(checkpoint.log_flushed)
         fresh = list(self.log.scan(start))
         end = self._sound_end(fresh[-1][0] + RECORD_SIZE if fresh else start)
         fresh = [(position, record) for position, record in fresh if position < end]
         read_time = checkpoint.last_read_time
         self.log.start_at(end)
-        if not self._catch_up(fresh, read_time) or not self._agrees(read_time):
-            _log.warning("the timer wheel does not agree with its log; it is made again")
+        if not found_wheel or not self._catch_up(fresh, read_time) or not self._agrees(read_time):
+            if end:
+                _log.warning("the timer wheel is missing or does not agree with its log; it is made again")
             self._rebuild(read_time)
         if read_time > now:
             _log.warning("timers were served until %d, which is to come: the clock was set back", read_time)
