@@ -1,4 +1,4 @@
-"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit code 0 when every point passed."""
+"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit code 0 when all passed."""
 
 import argparse
 import logging
