@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
+from rocketmq_sdk.broker_embedded.store import property_crc
 from rocketmq_sdk.broker_embedded.store.batch import Prepared, batch_records, joined_records
 from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
@@ -59,6 +60,7 @@ class Appender:
         self._clock = clock
         self._state = state
         self._store_host = store_host
+        self._append_crc = config.enabled_append_prop_crc
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
         self._indexing = index.enabled
@@ -87,6 +89,8 @@ class Appender:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
         properties = text.encode("utf-8", "replace")
+        if self._append_crc:
+            properties = property_crc.reserve(properties)
         if len(properties) > MAX_PROPERTIES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
         now = self._clock.now_ms()
@@ -164,6 +168,8 @@ class Appender:
                 reconsume_times=message.reconsume_times,
                 prepared_offset=message.prepared_offset,
             )
+            if self._append_crc:
+                record = property_crc.seal(record)
             size = len(record)
             end = position + size
             if end + BLANK_SIZE <= log.limit:
@@ -243,6 +249,8 @@ class Appender:
             return self._refuse(error)
         if queue is None or not items or queue.is_schedule:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        if self._append_crc:
+            items = [(flag, body, property_crc.reserve(properties, in_batch=True)) for flag, body, properties in items]
         hosts = len(message.born_host) + len(message.store_host or self._store_host)
         total = sum(record_size(len(queue.topic_bytes), len(body), len(properties), host_bytes=hosts) for _flag, body, properties in items)
         log = self._log
@@ -253,6 +261,8 @@ class Appender:
         try:
             start = log.make_room(total)
             records = batch_records(queue, message, items, start, now, message.store_host or self._store_host)
+            if self._append_crc:
+                records = [property_crc.seal(record) for record in records]
             log.append(b"".join(records), start + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)

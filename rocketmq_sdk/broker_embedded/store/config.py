@@ -57,6 +57,14 @@ class StoreConfig:
     max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=validators.ge(1))
     """Largest body; a record may take 65,536 bytes more."""
     check_crc_on_recover: bool = True
+    enabled_append_prop_crc: bool = False
+    """Whether each record ends in a property with a CRC of all that is in front of it."""
+    force_verify_prop_crc: bool = False
+    """Whether recovery checks that CRC instead of the body's, so that the log ends at a record without it."""
+    message_index_safe: bool = False
+    """Whether recovery goes back far enough to build the whole index again. Here it always does; the setting is Apache's."""
+    warm_maped_file_enable: bool = False
+    """Whether a new log file is written full of zeros before it is needed, instead of being given space in steps."""
     max_transfer_bytes_on_message_in_memory: int = attrs.field(default=262_144, validator=validators.ge(1))
     max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=validators.ge(1))
     max_transfer_bytes_on_message_in_disk: int = attrs.field(default=65_536, validator=validators.ge(1))

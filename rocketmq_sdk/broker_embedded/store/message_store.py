@@ -115,8 +115,16 @@ class MessageStore(ReadableStore, RunsOnce):
         self._index.load(clean=clean)
         index = self._index if self._index.enabled else None
         now = self._loading_at
-        check_crc = self.config.check_crc_on_recover
-        recovery = Recovery(self._log, self._dispatcher, self._checkpoint, index, check_crc=check_crc, now_ms=now, progress=self.on_recovery)
+        recovery = Recovery(
+            self._log,
+            self._dispatcher,
+            self._checkpoint,
+            index,
+            check_crc=self.config.check_crc_on_recover,
+            force_property_crc=self.config.force_verify_prop_crc,
+            now_ms=now,
+            progress=self.on_recovery,
+        )
         end = recovery.run(clean=clean)
         self._deleted.clamp(end)
         last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))

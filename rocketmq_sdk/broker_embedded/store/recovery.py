@@ -11,6 +11,7 @@ its queue has not reached, and what lies behind the end is overwritten with zero
 import logging
 from collections.abc import Callable, Iterator
 
+from rocketmq_sdk.broker_embedded.store import property_crc
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint, latest_believable
 from rocketmq_sdk.broker_embedded.store.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
@@ -33,11 +34,12 @@ RecoveryProgress = Callable[[int, int], None]
 class LogScanner:
     """Reads records in order; `end` is the position behind the last whole one."""
 
-    __slots__ = ("_check_crc", "_queue", "_topics", "end")
+    __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
 
-    def __init__(self, queue: MappedFileQueue, *, check_crc: bool) -> None:
+    def __init__(self, queue: MappedFileQueue, *, check_crc: bool, force_property_crc: bool = False) -> None:
         self._queue = queue
-        self._check_crc = check_crc
+        self._check_crc = check_crc and not force_property_crc
+        self._property_crc = force_property_crc
         self._topics: dict[bytes, str | None] = {}
         self.end = 0
 
@@ -72,7 +74,7 @@ class LogScanner:
                 data = file.read(position, max(_CHUNK, size))
                 base, at = position, 0
             head = check_record(data, at, position, topics, check_crc=self._check_crc)
-            if head is None:
+            if head is None or (self._property_crc and not property_crc.matches(data[at : at + size])):
                 return
             position += size
             self.end = position
@@ -98,6 +100,7 @@ class Recovery:
         index: IndexService | None = None,
         *,
         check_crc: bool,
+        force_property_crc: bool = False,
         now_ms: int = MAX_TIME,
         progress: RecoveryProgress | None = None,
     ) -> None:
@@ -107,7 +110,7 @@ class Recovery:
         self._dispatcher = dispatcher
         self._table = dispatcher.table
         self._checkpoint = checkpoint
-        self._scanner = LogScanner(log.queue, check_crc=check_crc)
+        self._scanner = LogScanner(log.queue, check_crc=check_crc, force_property_crc=force_property_crc)
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False

@@ -1,0 +1,113 @@
+"""Forms of records that not every store writes: the CRC of the whole record, long topics, IPv6 hosts."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.store import property_crc
+from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.types import PutStatus
+from rocketmq_sdk.broker_embedded.store.verify import verify
+from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
+from rocketmq_sdk.errors import LocalProtocolError
+from rocketmq_sdk.protocol.batch_codec import encode_batch
+from rocketmq_sdk.protocol.message_codec import decode_message
+from support.records import encode_entry
+from support.store import bodies, message, open_store, small_config
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "codec"
+ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "message_records.json.gz").read_bytes()))
+# Topics beyond ASCII can not be made; Apache counts their characters, and writes a length that it can not read again.
+SEALED = [entry for entry in ENTRIES if entry["append_prop_crc"] and "254 bytes" not in entry["name"]]
+V6 = bytes.fromhex("20010db8000000000000000000000001") + (4567).to_bytes(4)
+
+
+@pytest.mark.parametrize("entry", SEALED, ids=[entry["name"] for entry in SEALED])
+def test_records_with_a_crc_are_those_of_apache(entry: dict[str, Any]) -> None:
+    properties = property_crc.reserve(bytes.fromhex(entry["properties_string"] or ""))
+    if "record" not in entry:
+        with pytest.raises(LocalProtocolError):
+            encode_entry(entry, properties)
+        return
+    record = property_crc.seal(encode_entry(entry, properties))
+    assert record.hex() == entry["record"]
+    assert property_crc.matches(record)
+    assert not property_crc.matches(record[:50] + bytes([record[50] ^ 1]) + record[51:])
+
+
+@pytest.mark.parametrize("text", [b"a\x01b\x02__CRC32#\x010000000000\x02", b"__CRC32#\x01x\x02a\x01b", b"a\x01b"])
+def test_a_crc_that_a_sender_made_up_is_taken_out(text: bytes) -> None:
+    reserved = property_crc.reserve(text)
+    assert reserved.count(property_crc.NAME) == 1
+    assert reserved.startswith(b"a\x01b\x02__CRC32#\x01")
+
+
+async def test_a_store_seals_what_it_appends(autojump_clock: MockClock) -> None:
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(enabled_append_prop_crc=True)) as store:
+        for number in range(30):
+            put = store.put(message(body=b"single %d" % number))
+            record = store.record_at(put.physical_offset)
+            assert record is not None
+            assert property_crc.matches(record)
+        batch = store.put_batch(message(body=encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b"")])))
+        for position in batch.physical_offsets or []:
+            record = store.record_at(position)
+            assert record is not None
+            assert property_crc.matches(record)
+        wanted = bodies(store)
+    assert verify(FileSystemReader(files)).findings == []
+    files.write("abort", b"")
+    async with open_store(files, small_config(force_verify_prop_crc=True)) as store:
+        assert bodies(store) == wanted
+
+
+async def test_the_log_ends_at_a_record_without_its_crc_where_that_is_asked_for(autojump_clock: MockClock) -> None:
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(enabled_append_prop_crc=True)) as store:
+        store.put(message(body=b"sealed"))
+        damaged = store.put(message(body=b"damaged", properties={"color": "red"})).physical_offset
+        store.put(message(body=b"behind"))
+    file = files.open(f"commitlog/{0:020d}")
+    at = file.pread(4096, 0).index(b"red")
+    file.pwrite(b"bed", at)
+    findings = verify(FileSystemReader(files)).findings
+    assert [(finding.kind, damaged < finding.offset) for finding in findings] == [("crc", True)]
+    files.write("abort", b"")
+    async with open_store(files, small_config()) as store:
+        assert bodies(store) == [b"sealed", b"damaged", b"behind"]
+    files.write("abort", b"")
+    async with open_store(files, small_config(force_verify_prop_crc=True)) as store:
+        assert bodies(store) == [b"sealed"]
+
+
+async def test_the_room_for_the_crc_counts_as_properties(autojump_clock: MockClock) -> None:
+    config = small_config(mapped_file_size_commit_log=1 << 20, enabled_append_prop_crc=True)
+    async with open_store(MemoryFileSystem(write_through=True), config) as store:
+        room = 32767 - len("UNIQ_KEY\x01U1\x02") - len("k\x01\x02")
+        assert store.put(message(properties={"k": "v" * (room - 20)})).ok
+        assert store.put(message(properties={"k": "v" * (room - 19)})).status is PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%" + "t" * 120, "%RETRY%" + "t" * 121, "%RETRY%" + "t" * 248])
+@pytest.mark.parametrize("born", [message().born_host, V6], ids=["born-v4", "born-v6"])
+@pytest.mark.parametrize("stored", [None, V6], ids=["stored-v4", "stored-v6"])
+async def test_long_topics_and_both_families_of_addresses(topic: str, born: bytes, stored: bytes | None, autojump_clock: MockClock) -> None:
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files) as store:
+        puts = [store.put(message(topic, 0, b"body %d" % number, born_host=born, store_host=stored)) for number in range(20)]
+    files.write("abort", b"")
+    files.remove_tree("consumequeue")
+    async with open_store(files) as store:
+        assert bodies(store, topic) == [b"body %d" % number for number in range(20)]
+        record = store.record_at(puts[0].physical_offset)
+        assert record is not None
+        decoded = decode_message(record)
+        assert record[4:8].hex() == ("daa320ab" if len(topic) > 127 else "daa320a7")
+        assert decoded.born_host == born
+        assert store.store_time_at(topic, 0, 0) == puts[0].store_timestamp
+    assert verify(FileSystemReader(files)).findings == []
