@@ -41,6 +41,7 @@ class CommitLog:
         "_segment_limit",
         "_step",
         "limit",
+        "on_enter",
         "position",
         "queue",
         "write_through",
@@ -65,6 +66,8 @@ class CommitLog:
         self._hot_size = 0
         self._file: MappedFile | None = None
         self._pwrite: Callable[[Bytes, int], None] | None = None
+        self.on_enter: Callable[[], None] | None = None
+        """Called when appends go to another file."""
 
     @property
     def file_size(self) -> int:
@@ -98,6 +101,8 @@ class CommitLog:
         self._pwrite = file.file.pwrite
         self.limit = min(file.end, file.allocated)
         self._new_segment()
+        if self.on_enter is not None:
+            self.on_enter()
 
     def make_room(self, size: int) -> int:
         """Where a record of this size will go: here, or at the start of a new file. Raises `StoreError`, leaving the log as it was.

@@ -215,6 +215,7 @@ class FaultyFileSystem:
     description = "the faulty store"
     blocking = False
     write_through = True
+    makes_ahead = True
     allocation_limit = 1 << 20
 
     def __init__(self, seed: int = 0, *, page_size: int = 4096, limit_bytes: int = 1 << 40, now_ms: Callable[[], int] = lambda: 0) -> None:

@@ -71,6 +71,8 @@ class FileSystem(Protocol):
     """Whether calls may wait for a device, so that syncs and big reads belong into a thread."""
     write_through: bool
     """Whether bytes handed over outlive the process, so that each append is written before it is answered."""
+    makes_ahead: bool
+    """Whether to make a log file takes so long that it is done before the file is needed."""
     allocation_limit: int
     """The most bytes that it makes sense to allocate ahead."""
 

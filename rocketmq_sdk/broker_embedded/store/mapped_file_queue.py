@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile, file_name
-from rocketmq_sdk.errors import StoreCorruptError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError
 
 _start_of = attrgetter("start")
 
@@ -17,7 +17,7 @@ _start_of = attrgetter("start")
 class MappedFileQueue:
     """The files of a directory in order of their positions."""
 
-    __slots__ = ("_changes", "_starts", "_synced_changes", "directory", "file_size", "files", "size_setting", "store_files")
+    __slots__ = ("_changes", "_starts", "_synced_changes", "directory", "file_size", "files", "prepared", "size_setting", "store_files")
 
     def __init__(self, store_files: FileSystem, directory: str, file_size: int, size_setting: str) -> None:
         self.store_files = store_files
@@ -25,6 +25,8 @@ class MappedFileQueue:
         self.file_size = file_size
         self.size_setting = size_setting
         self.files: list[MappedFile] = []
+        self.prepared: tuple[str, int] | None = None
+        """A file of the right size that waits for its name: its path, and for how many bytes it surely has space."""
         self._starts: list[int] = []
         self._changes = self._synced_changes = 0
 
@@ -83,9 +85,23 @@ class MappedFileQueue:
         if file is None:
             start = position - position % self.file_size
             path = f"{self.directory}/{file_name(start)}"
-            file = MappedFile(self.store_files.create(path, self.file_size), start, self.file_size)
+            file = self._take_prepared(path, start) or MappedFile(self.store_files.create(path, self.file_size), start, self.file_size)
             self._add(file)
             self._changes += 1
+        return file
+
+    def _take_prepared(self, path: str, start: int) -> MappedFile | None:
+        if self.prepared is None:
+            return None
+        (waiting, allocated), self.prepared = self.prepared, None
+        if not self.files:
+            return None  # the directory may be missing
+        try:
+            self.store_files.rename(waiting, path)
+        except StoreError:
+            return None
+        file = MappedFile(self.store_files.open(path), start, self.file_size)
+        file.allocated = start + allocated
         return file
 
     def overlapping(self, low: int, high: int) -> list[MappedFile]:

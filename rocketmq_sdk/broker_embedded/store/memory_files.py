@@ -142,6 +142,7 @@ class MemoryFileSystem:
 
     description = "the memory store"
     blocking = False
+    makes_ahead = False
 
     def __init__(self, limit_bytes: int = 256 * 1024 * 1024, *, write_through: bool = False) -> None:
         self.limit_bytes = limit_bytes

@@ -22,6 +22,7 @@ from rocketmq_sdk.broker_embedded.store.files import FileSystem
 from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
 from rocketmq_sdk.broker_embedded.store.ha.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
+from rocketmq_sdk.broker_embedded.store.next_file import NextFileMaker, remove_leftover
 from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery import Recovery, RecoveryProgress
@@ -56,6 +57,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._retention = RetentionService(files, self._log, self._table, self._index, config, clock, state, self._readers)
         flushers = (self._flusher, self._queue_flusher)
         self._appender = Appender(self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host)
+        self._next_file = NextFileMaker(files, self._log, config)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replica_log = ReplicaLog(self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush)
         self._replicas: Replicas | None = None
@@ -85,6 +87,8 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._flusher.run)
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
+                    if self.files.makes_ahead:
+                        nursery.start_soon(self._next_file.run)
                     try:
                         yield
                     finally:
@@ -94,6 +98,10 @@ class MessageStore(ReadableStore, RunsOnce):
                 with trio.CancelScope(shield=True):
                     await self._close()
         finally:
+            self._log.on_enter = None
+            if self._log.queue.prepared is not None:
+                self._log.queue.prepared = None
+                remove_leftover(self.files)
             self._log.close()
             self._table.close()
             self._index.close()
@@ -102,6 +110,7 @@ class MessageStore(ReadableStore, RunsOnce):
     def _load(self) -> None:
         """Load and recover; what Apache does in `load` and `recover`."""
         clean = not self.files.exists(ABORT_PATH)
+        remove_leftover(self.files)
         self._log.queue.load(mend=not clean)
         self._table.batch_topics.update(batch_topics(self.files.read))
         self._table.load(mend=not clean)

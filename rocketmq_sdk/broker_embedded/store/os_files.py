@@ -211,6 +211,7 @@ class OsFileSystem:
 
     blocking = True
     write_through = True
+    makes_ahead = True
     allocation_limit = 1 << 62
 
     def __init__(self, root: str | os.PathLike[str], *, max_descriptors: int = 256) -> None:
