@@ -144,6 +144,8 @@ async def test_old_files_on_a_disk(tmp_path: Path) -> None:
         with trio.fail_after(30):
             while len(list((root / "commitlog").iterdir())) > len(logs) - 12 or len(list((root / "index").iterdir())) > index_count - 20:
                 await trio.sleep(0.01)
+            while (store.queue_unit("TopicA", 0, store.min_offset("TopicA", 0)) or (0,))[0] < store.min_physical_offset:
+                await trio.sleep(0.01)  # the queues follow the log
         assert sorted((root / "commitlog").iterdir()) == logs[12:]
         await check_consistent(store)
     async with open_store(OsFileSystem(root), config) as store:
@@ -203,6 +205,7 @@ async def test_asked_for(autojump_clock: trio.testing.MockClock) -> None:
 async def test_space_in_a_file_and_for_the_next_one(autojump_clock: trio.testing.MockClock) -> None:
     """No space for the next file and no space in this one have statuses of their own."""
     files = FaultyFileSystem()
+    files.makes_ahead = False  # a file made ahead has its space
     async with open_store(files, small_config(mapped_file_size_commit_log=16384, allocation_step=4096, **INDEX)) as store:
         assert store.put(message()).ok
         await store.flush()
