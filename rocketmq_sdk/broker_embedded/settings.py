@@ -16,7 +16,11 @@ from rocketmq_sdk.errors import ConfigurationError
 SETTING: Final = "setting"
 """Metadata: Apache's name of the setting, None for an attribute that is no setting."""
 
-_IRREGULAR: Final = {"check_crc_on_recover": "checkCRCOnRecover", "enabled_append_prop_crc": "enabledAppendPropCRC"}
+_IRREGULAR: Final = {
+    "check_crc_on_recover": "checkCRCOnRecover",
+    "enabled_append_prop_crc": "enabledAppendPropCRC",
+    "force_verify_prop_crc": "forceVerifyPropCRC",
+}
 
 _Settings = TypeVar("_Settings")
 

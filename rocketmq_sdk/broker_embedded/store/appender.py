@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
-from rocketmq_sdk.broker_embedded.store import property_crc
 from rocketmq_sdk.broker_embedded.store.batch import Prepared, batch_records, joined_records
 from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
@@ -26,6 +25,7 @@ from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, TAGS, property_
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, record_size
+from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
 from rocketmq_sdk.protocol.subscription import tags_code
 
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Appender:
         text = message.properties
         properties = text.encode("utf-8", "replace")
         if self._append_crc:
-            properties = property_crc.reserve(properties)
+            properties = reserve_property_crc(properties)
         if len(properties) > MAX_PROPERTIES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
         now = self._clock.now_ms()
@@ -169,7 +169,7 @@ class Appender:
                 prepared_offset=message.prepared_offset,
             )
             if self._append_crc:
-                record = property_crc.seal(record)
+                record = fill_property_crc(record)
             size = len(record)
             end = position + size
             if end + BLANK_SIZE <= log.limit:
@@ -250,7 +250,7 @@ class Appender:
         if queue is None or not items or queue.is_schedule:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if self._append_crc:
-            items = [(flag, body, property_crc.reserve(properties, in_batch=True)) for flag, body, properties in items]
+            items = [(flag, body, reserve_property_crc(properties, from_batch=True)) for flag, body, properties in items]
         hosts = len(message.born_host) + len(message.store_host or self._store_host)
         total = sum(record_size(len(queue.topic_bytes), len(body), len(properties), host_bytes=hosts) for _flag, body, properties in items)
         log = self._log
@@ -262,7 +262,7 @@ class Appender:
             start = log.make_room(total)
             records = batch_records(queue, message, items, start, now, message.store_host or self._store_host)
             if self._append_crc:
-                records = [property_crc.seal(record) for record in records]
+                records = [fill_property_crc(record) for record in records]
             log.append(b"".join(records), start + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)

@@ -11,7 +11,6 @@ its queue has not reached, and what lies behind the end is overwritten with zero
 import logging
 from collections.abc import Callable, Iterator
 
-from rocketmq_sdk.broker_embedded.store import property_crc
 from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint, latest_believable
 from rocketmq_sdk.broker_embedded.store.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
@@ -23,6 +22,7 @@ from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, ch
 from rocketmq_sdk.broker_embedded.store.set_aside import look_behind, set_aside
 from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
+from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
 _log = logging.getLogger(__name__)
 _CHUNK = 4 * 1024 * 1024
@@ -74,7 +74,7 @@ class LogScanner:
                 data = file.read(position, max(_CHUNK, size))
                 base, at = position, 0
             head = check_record(data, at, position, topics, check_crc=self._check_crc)
-            if head is None or (self._property_crc and not property_crc.matches(data[at : at + size])):
+            if head is None or (self._property_crc and not verify_property_crc(data[at : at + size])):
                 return
             position += size
             self.end = position

@@ -1,49 +1,19 @@
 """Forms of records that not every store writes: the CRC of the whole record, long topics, IPv6 hosts."""
 
-import gzip
-import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store import property_crc
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.types import PutStatus
 from rocketmq_sdk.broker_embedded.store.verify import verify
 from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
-from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
-from support.records import encode_entry
+from rocketmq_sdk.protocol.property_crc import verify_property_crc
 from support.store import bodies, message, open_store, small_config
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "message_records.json.gz").read_bytes()))
-# Topics beyond ASCII can not be made; Apache counts their characters, and writes a length that it can not read again.
-SEALED = [entry for entry in ENTRIES if entry["append_prop_crc"] and "254 bytes" not in entry["name"]]
 V6 = bytes.fromhex("20010db8000000000000000000000001") + (4567).to_bytes(4)
-
-
-@pytest.mark.parametrize("entry", SEALED, ids=[entry["name"] for entry in SEALED])
-def test_records_with_a_crc_are_those_of_apache(entry: dict[str, Any]) -> None:
-    properties = property_crc.reserve(bytes.fromhex(entry["properties_string"] or ""))
-    if "record" not in entry:
-        with pytest.raises(LocalProtocolError):
-            encode_entry(entry, properties)
-        return
-    record = property_crc.seal(encode_entry(entry, properties))
-    assert record.hex() == entry["record"]
-    assert property_crc.matches(record)
-    assert not property_crc.matches(record[:50] + bytes([record[50] ^ 1]) + record[51:])
-
-
-@pytest.mark.parametrize("text", [b"a\x01b\x02__CRC32#\x010000000000\x02", b"__CRC32#\x01x\x02a\x01b", b"a\x01b"])
-def test_a_crc_that_a_sender_made_up_is_taken_out(text: bytes) -> None:
-    reserved = property_crc.reserve(text)
-    assert reserved.count(property_crc.NAME) == 1
-    assert reserved.startswith(b"a\x01b\x02__CRC32#\x01")
 
 
 async def test_a_store_seals_what_it_appends(autojump_clock: MockClock) -> None:
@@ -53,12 +23,12 @@ async def test_a_store_seals_what_it_appends(autojump_clock: MockClock) -> None:
             put = store.put(message(body=b"single %d" % number))
             record = store.record_at(put.physical_offset)
             assert record is not None
-            assert property_crc.matches(record)
+            assert verify_property_crc(record)
         batch = store.put_batch(message(body=encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b"")])))
         for position in batch.physical_offsets or []:
             record = store.record_at(position)
             assert record is not None
-            assert property_crc.matches(record)
+            assert verify_property_crc(record)
         wanted = bodies(store)
     assert verify(FileSystemReader(files)).findings == []
     files.write("abort", b"")
