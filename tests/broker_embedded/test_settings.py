@@ -47,7 +47,7 @@ def test_a_usual_broker_conf() -> None:
         brokerName = broker-b
         brokerId = 0
         deleteWhen = 04;16
-        warmMapedFileEnable = true
+        mappedFileSwapEnable = true
         brokerRole = ASYNC_MASTER
         flushDiskType = SYNC_FLUSH
         storeType=default
@@ -61,7 +61,7 @@ def test_a_usual_broker_conf() -> None:
     assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert config.store.delete_when == "04;16"
     assert (config.store.mapped_file_size_commit_log, config.store.check_crc_on_recover) == (65536, False)
-    assert warnings == ["the setting warmMapedFileEnable has no effect in this broker"]
+    assert warnings == ["the setting mappedFileSwapEnable has no effect in this broker"]
     again, _ = BrokerConfig.from_properties(config.to_properties())
     assert again == config
 
