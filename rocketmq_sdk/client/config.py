@@ -5,7 +5,7 @@ The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as
 
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import attrs
@@ -46,7 +46,7 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     namespace_v2: str
     use_heartbeat_v2: bool
-    interceptors: Sequence[Interceptor]
+    interceptors: Iterable[Interceptor]
 
 
 def to_seconds(value: "float | timedelta") -> float:
@@ -106,6 +106,10 @@ def _check_namespace(_instance: object, field: "attrs.Attribute[str]", value: st
         raise ConfigurationError(f"{field.name} is {value!r}; it may hold letters, digits, '-', '_' and '|'")
 
 
+def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
+    return tuple(value)
+
+
 def _check_interceptors(_instance: object, _field: object, value: tuple[Interceptor, ...]) -> None:
     for each in value:
         if not callable(getattr(each, "before", None)) or not callable(getattr(each, "after", None)):
@@ -140,7 +144,7 @@ class ClientConfig:
     namespace: str = attrs.field(default="", validator=_check_namespace)
     namespace_v2: str = attrs.field(default="", validator=_check_namespace)
     use_heartbeat_v2: bool = False
-    interceptors: Sequence[Interceptor] = attrs.field(default=(), converter=tuple, validator=_check_interceptors)
+    interceptors: tuple[Interceptor, ...] = attrs.field(default=(), converter=_interceptors, validator=_check_interceptors)
 
 
 CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))

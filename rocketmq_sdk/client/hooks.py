@@ -95,10 +95,10 @@ def run_hooks(calls: "Sequence[Callable[[Any], None]]", context: object) -> None
             logger.exception("the hook %r has failed", call)
 
 
-def check_hooks(*methods: str) -> "Callable[[object, attrs.Attribute[tuple[object, ...]], tuple[object, ...]], None]":
+def check_hooks(*methods: str) -> "Callable[[Any, attrs.Attribute[Any], Any], None]":
     """A validator of a setting that holds hooks with these methods."""
 
-    def check(_instance: object, field: "attrs.Attribute[tuple[object, ...]]", value: tuple[object, ...]) -> None:
+    def check(_instance: object, field: "attrs.Attribute[Any]", value: tuple[object, ...]) -> None:
         for each in value:
             missing = [name for name in methods if not callable(getattr(each, name, None))]
             if missing:

@@ -112,7 +112,7 @@ def _model(_instance: object, field: "attrs.Attribute[MessageModel]", value: Mes
         raise ConfigurationError(f"{field.name} is {value!r}; give a member of MessageModel")
 
 
-def _directory(_instance: object, field: "attrs.Attribute[object]", value: object) -> None:
+def _directory(_instance: object, field: "attrs.Attribute[Any]", value: object) -> None:
     if value is not None and not isinstance(value, str | os.PathLike):
         raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
 

@@ -131,4 +131,4 @@ class Rates:
     def per_second(self, now: float, counters: Mapping[str, Counters], name: str) -> float:
         """The rate of one counter over all topics; 0 before there are samples."""
         changes: Iterable[tuple[float, Counters]] = (self.change(now, topic, of_topic) for topic, of_topic in counters.items())
-        return sum(getattr(grown, name) / seconds for seconds, grown in changes if seconds > 0)
+        return sum(float(getattr(grown, name)) / seconds for seconds, grown in changes if seconds > 0)
