@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
+    from rocketmq_sdk.producer.request_reply import reply_message
     from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer, TransactionResult
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
@@ -133,6 +134,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
     "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
+    "producer.request_reply": ("reply_message",),
     "producer.transaction": ("Transaction", "TransactionProducer", "TransactionResult"),
     "protocol.flags": ("HeaderEncoding",),
 }
@@ -218,6 +220,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "reply_message",
     "select_by_hash",
     "select_by_key",
     "select_by_random",

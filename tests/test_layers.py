@@ -44,8 +44,8 @@ ORDERS = {
         ["runtime"],
     ],
     "producer": [
-        ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["waiting_room"], ["send"], ["producer"],
-        ["transaction"],
+        ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["request_reply"],
+        ["waiting_room"], ["send"], ["producer"], ["transaction"],
     ],
     "consumer": [
         ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health", "hooks"],

@@ -32,6 +32,7 @@ from rocketmq_sdk.broker_embedded.processors import (
     pull,
     query,
     recall,
+    reply,
     roles,
     send,
     send_back,
@@ -171,7 +172,7 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     dispatcher.handlers.update(pull.handlers(puller))
     dispatcher.handlers.update(pop.handlers(popper))
     dispatcher.handlers.update(notification.handlers(notifier))
-    for module in (send, query, offsets, client, lock, send_back, transaction, recall, ack, change_invisible, assignment):
+    for module in (send, reply, query, offsets, client, lock, send_back, transaction, recall, ack, change_invisible, assignment):
         dispatcher.handlers.update(module.handlers(context))
     if context.config.current.is_slave:
         dispatcher.handlers.update(roles.slave_handlers())

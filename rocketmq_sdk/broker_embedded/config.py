@@ -172,6 +172,8 @@ class BrokerConfig:
     transaction_check_max: int = _integer(15, 0)
     """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
     reject_transaction_message: bool = False
+    store_reply_message_enable: bool = True
+    """Whether replies to requests are stored as well as handed on."""
 
     # Pop
     enable_pop_buffer_merge: bool = False

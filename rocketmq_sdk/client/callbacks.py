@@ -71,8 +71,9 @@ class ProducerCallbacks:
     def on_check_transaction(self, command: Command, channel: "Channel") -> None:
         """A broker asks for the outcome of a transaction of the group (39)."""
 
-    def on_reply(self, command: Command) -> None:
-        """The reply to a request has come (326)."""
+    def on_reply(self, command: Command) -> bool:  # noqa: ARG002 - for those who override it
+        """A reply has come (326); True when it answers a request of this producer."""
+        return False
 
 
 def _answered(run: "DirectConsumption") -> "Continuation":
@@ -148,8 +149,8 @@ class CallbackDispatch:
             producer.on_check_transaction(command, channel)
 
     def _reply(self, _channel: "Channel", command: Command) -> Command:
-        # Answered with success even when nobody waits, as Apache's client does.
-        producer = self._producers.get(command.ext_fields.get("producerGroup", ""))
-        if producer is not None:
-            producer.on_reply(command)
+        # The group in the header is that of the replier: requests are found by their correlation id. Answered with success even when nobody
+        # waits, as Apache's client does.
+        if not any(producer.on_reply(command) for producer in list(self._producers.values())):
+            logger.debug("a reply is dropped: nobody waits for it")
         return Command.response()

@@ -72,8 +72,9 @@ class Message:
 
     `body` is not empty. `tags` is one tag (the broker filters by the whole text); `keys` are looked up by queries; `properties` are the user's own.
     `sharding_key` keeps messages of equal key in order on one queue when a selector by key is used. `delay_level` (1-18 by default at the broker) or
-    `deliver_at` (aware datetime or epoch milliseconds) delays delivery; only one of them may be set. `flag` is an integer that the SDK does not look
-    at. With `wait_store_ok` false the broker answers before a synchronous flush or replication is done.
+    `deliver_at` (aware datetime or epoch milliseconds) delays delivery; only one of them may be set. A message with a `priority` (0 or more) goes to
+    the queue of that number, the last one at most, unless it is delayed, transactional or has a sharding key. `flag` is an integer that the SDK does
+    not look at. With `wait_store_ok` false the broker answers before a synchronous flush or replication is done.
 
     Raises `ConfigurationError` naming the argument that is not acceptable.
     """
@@ -85,12 +86,16 @@ class Message:
         "deliver_at_ms",
         "flag",
         "keys",
+        "priority",
         "properties",
         "sharding_key",
         "tags",
         "topic",
         "wait_store_ok",
     )
+
+    send_code = 310
+    """The request that carries it: SEND_MESSAGE_V2."""
 
     topic: str
     body: bytes
@@ -100,6 +105,7 @@ class Message:
     sharding_key: str | None
     delay_level: int | None
     deliver_at_ms: int | None
+    priority: int | None
     flag: int
     wait_store_ok: bool
     _text: str | None
@@ -115,6 +121,7 @@ class Message:
         sharding_key: str | None = None,
         delay_level: int | None = None,
         deliver_at: datetime | int | None = None,
+        priority: int | None = None,
         flag: int = 0,
         wait_store_ok: bool = True,
     ) -> None:
@@ -129,6 +136,7 @@ class Message:
         _set_sharding_key(self, sharding_key)
         _set_delay_level(self, delay_level)
         _set_deliver_at_ms(self, None if deliver_at is None else epoch_milliseconds(deliver_at))
+        _set_priority(self, priority)
         _set_flag(self, flag)
         _set_wait_store_ok(self, wait_store_ok)
         _set_text(self, None)
@@ -145,6 +153,8 @@ class Message:
                 raise ConfigurationError(f"delay_level is {delay_level!r}, which is no whole number")
             if delay_level < 0:
                 raise ConfigurationError(f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay")
+        if priority is not None and (type(priority) is not int or not 0 <= priority <= _MAX_FLAG):
+            raise ConfigurationError(f"priority is {priority!r}; give a whole number of at least 0")
         if flag and not -_MAX_FLAG - 1 <= flag <= _MAX_FLAG:
             raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
         if properties:
@@ -183,6 +193,8 @@ class Message:
             text += f"DELAY\x01{self.delay_level}\x02"
         if self.deliver_at_ms is not None:
             text += f"TIMER_DELIVER_MS\x01{self.deliver_at_ms}\x02"
+        if self.priority is not None:
+            text += f"_SYS_MSG_PRIORITY_\x01{self.priority}\x02"
         return text
 
 
@@ -200,6 +212,7 @@ _set_properties: Final = _setter("properties")
 _set_sharding_key: Final = _setter("sharding_key")
 _set_delay_level: Final = _setter("delay_level")
 _set_deliver_at_ms: Final = _setter("deliver_at_ms")
+_set_priority: Final = _setter("priority")
 _set_flag: Final = _setter("flag")
 _set_wait_store_ok: Final = _setter("wait_store_ok")
 _set_text: Final = _setter("_text")
@@ -281,6 +294,12 @@ class ReceivedMessage:
     def sharding_key(self) -> str | None:
         """The sharding key of an ordered message, or None."""
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority that the producer gave, or None."""
+        text = self.properties.get(names.PRIORITY, "")
+        return int(text) if text.isdecimal() and len(text) < 20 else None
 
     @property
     def message_id(self) -> str:

@@ -76,6 +76,8 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "
             raise ConfigurationError(f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}")
         if message.delay_level or message.deliver_at_ms is not None:
             raise ConfigurationError(f"{message!r} is delayed; delayed messages can not be sent in a batch")
+        if message.priority is not None:
+            raise ConfigurationError(f"{message!r} has a priority, which brokers do not heed in a batch; send it alone")
         check_size(len(message.body), config.max_message_size)
         message_id = next_id()
         ids.append(message_id)

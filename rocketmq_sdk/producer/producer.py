@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import trio
 
@@ -18,7 +18,7 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RemoteProtocolError, RouteError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, check_group, check_send_topic
@@ -28,6 +28,7 @@ from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, properties_of
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
+from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
 from rocketmq_sdk.producer.trace import note_sent
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.protocol.command import Command
 
 __all__ = ["Producer", "SendHandle"]
 
@@ -52,6 +54,14 @@ COMPRESS_IN_THREAD: Final = 256 * 1024
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 REMEMBERED_FAILURES: Final = 1000
 _UNENDING: Final = float("inf")
+
+
+class Aim(TypedDict, total=False):
+    """How a caller chooses the queue."""
+
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    key: object
 
 
 class Producer(ProducerCallbacks, RunsOnce):
@@ -89,6 +99,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._next_id = self.client.ids.next_id
         self._hooked = bool(self.config.send_hooks or self.config.forbidden_hooks)
         self._contexts: dict[SendHandle, SendContext] = {}
+        self._requests = RequestTable()
+        self._requested: set[str] = set()
         self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
 
     # --- life
@@ -280,6 +292,36 @@ class Producer(ProducerCallbacks, RunsOnce):
             broker = next((queue.broker_name for queue in await self.publish_queues(parts.topic)), broker)
         return await recall_message(self.client, parts, self.group, seconds, broker_name=broker)
 
+    async def request(self, message: Message, *, timeout: "float | timedelta | None" = None, **aim: Unpack[Aim]) -> ReceivedMessage:
+        """Send a request and wait for the reply of whoever consumes it (`reply_message` makes one), in all for `timeout` seconds (default
+        `send_timeout`).
+
+        The rules of sending are those of `send`, its errors too. Raises `RequestTimeoutError` when the request was sent and no reply came; a reply
+        that comes later is dropped.
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        deadline = trio.current_time() + seconds
+        if message.topic not in self._requested:
+            # A reply may reach any broker of the cluster, and each hands it only to clients that it knows.
+            self._topic(message.topic)
+            with trio.move_on_at(deadline):
+                await self._running_loop().find_route(message.topic)
+                await self.client.heartbeat_now()
+            self._requested.add(message.topic)
+        correlation = self._requests.open()
+        try:
+            more = request_properties(correlation, self.client.client_id, seconds)
+            left = max(0.0, deadline - trio.current_time())
+            handle = self._start(message, aim.get("queue"), aim.get("selector"), aim.get("key"), left, more=more)
+            await handle.wait_or_abandon()
+            return await self._requests.reply(correlation, deadline, f"the request {handle.message_id} to {message.topic!r}")
+        finally:
+            self._requests.close(correlation)
+
+    def on_reply(self, command: "Command") -> bool:
+        """A reply has come (326); True when it answers a request of this producer."""
+        return self._requests.take(command, self.client.clock.now_ms())
+
     async def flush(self) -> None:
         """Wait until all messages submitted so far are finished.
 
@@ -381,6 +423,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         key: object,
         seconds: float,
         packed: tuple[bytes, int] | None = None,
+        more: str = "",
     ) -> SendHandle:
         topic = self._topics.get(message.topic) or self._topic(message.topic)
         config = self.config
@@ -394,9 +437,11 @@ class Producer(ProducerCallbacks, RunsOnce):
         elif size >= config.compress_over:
             body, sys_flag = compressed(body, config)
         message_id = self._next_id()
-        properties = properties_of(message, message_id, self._more)
+        properties = properties_of(message, message_id, self._more + more)
         now = trio.current_time()
-        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, now, now + seconds, self._attempts, self._abandoned)
+        handle = SendHandle(
+            topic, message.send_code, message, message_id, properties, body, sys_flag, now, now + seconds, self._attempts, self._abandoned
+        )
         return self._go(handle, queue, selector, key)
 
     @trio.lowlevel.enable_ki_protection

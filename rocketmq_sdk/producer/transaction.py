@@ -214,7 +214,7 @@ class TransactionProducer(Producer):
         topic = self._topic(message.topic)
         body, sys_flag = (message.body, 0) if size < self.config.compress_over else compressed(message.body, self.config)
         message_id = self._next_id()
-        more = f"TRAN_MSG\x01true\x02PGROUP\x01{self.group}\x02"
+        more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self.group}\x02"
         if immunity is not None:
             more += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(immunity))}\x02"
         properties = properties_of(message, message_id, more)

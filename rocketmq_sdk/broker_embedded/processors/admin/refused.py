@@ -14,8 +14,6 @@ _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _LATER: (
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
     ),
     _CONTROLLER: (
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
