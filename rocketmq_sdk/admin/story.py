@@ -60,7 +60,7 @@ def tell(message_id: str, records: Iterable[TraceRecord]) -> MessageStory:
     published = sorted((record for record in mine if isinstance(record, Published)), key=lambda record: record.time)
     transactions = sorted((record for record in mine if isinstance(record, TransactionEnded)), key=lambda record: record.time)
     recalls = sorted((record for record in mine if isinstance(record, Recalled)), key=lambda record: record.time)
-    topics = [record.topic for record in (*published, *transactions, *recalls)]
+    topics = [record.topic for part in (published, transactions, recalls) for record in part]
     return MessageStory(
         message_id=message_id,
         topic=topics[0] if topics else None,

@@ -340,7 +340,7 @@ class EmbeddedBroker(RunsOnce):
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
         context = self.context
-        persist = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist)
+        persist: tuple[Callable[[], Awaitable[None]], ...] = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist)
         if not self.config.is_slave:
             persist = (*persist, context.timers.persist, context.pop.order.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (

@@ -160,6 +160,8 @@ class BrokerConfig:
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
+    filter_support_retry: bool = False
+    """Whether retries are filtered by the expression of their original topic."""
     filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
     max_error_rate_of_bloom_filter: int = _integer(20, 1, 99)
     expect_consumer_num_use_filter: int = _integer(32, 1)

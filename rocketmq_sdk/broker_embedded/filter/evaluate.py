@@ -118,7 +118,7 @@ def _logic(node: Logic) -> Evaluate:
     chain.reverse()
     decides = node.operator == "OR"
     if len(chain) == 2:  # the usual length, for which a loop would be dear
-        return _pair(*chain, decides)
+        return _pair(chain[0], chain[1], decides)
     parts = tuple(chain)
 
     def evaluate(properties: Properties) -> bool | None:
@@ -162,12 +162,19 @@ def _in(node: In) -> Evaluate:
     return evaluate
 
 
+_FINDERS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
 def _search(node: Search) -> Evaluate:
     """FALSE, negated or not, when there is no text to search in and when there is nothing to search for."""
     value, wanted, negated = _value(node.operand), node.text, node.negated
     if not wanted or kind_of(node.operand) is not Kind.STRING:
         return _after(value, False)
-    find: Callable[[str, str], bool] = {"CONTAINS": operator.contains, "STARTSWITH": str.startswith, "ENDSWITH": str.endswith}[node.operator]
+    find = _FINDERS[node.operator]
 
     def evaluate(properties: Properties) -> bool | None:
         text = value(properties)

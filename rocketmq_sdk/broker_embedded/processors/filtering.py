@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, FilterSyntaxError
+from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.names import retry_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression
-    from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterData
+    from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterData, ConsumerFilterManager
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
     from rocketmq_sdk.broker_embedded.store.types import MessageFilter
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -56,6 +58,26 @@ class SqlFilter:
         return self._expression.matches(properties)
 
 
+class RetryFilter:
+    """Lets retries through that the expression of their group for their original topic lets through (`ExpressionForRetryMessageFilter`)."""
+
+    __slots__ = ("_filters", "_group")
+    needs_properties = True
+
+    def __init__(self, filters: "ConsumerFilterManager", group: str) -> None:
+        self._filters = filters
+        self._group = group
+
+    def matches_tags_code(self, _tags_code: int | None) -> bool:
+        """Retry topics are subscribed to as a whole."""
+        return True
+
+    def matches_record(self, properties: "Mapping[str, str]") -> bool:
+        """Whether the original topic has no expression, or one that is TRUE."""
+        data = self._filters.get(properties.get(RETRY_TOPIC, ""), self._group)
+        return data is None or data.compiled is None or data.compiled.matches(properties)
+
+
 def check_supported(context: "BrokerContext", subscription: "SubscriptionData") -> None:
     """Raises `BrokerError` (1) for a language that the broker is not set to serve."""
     if not subscription.is_tag_type and not context.config.current.enable_property_filter:
@@ -71,7 +93,7 @@ def registered_filter(
     Raises `BrokerError`: 27 when its expression could not be compiled, 28 when the pull is of a newer one, 1 when the language is not served.
     """
     if subscription.is_tag_type:
-        return tag_filter(subscription)
+        return _tag_or_retry_filter(context, group, subscription)
     data = context.filters.get(subscription.topic, group)
     if data is None:
         remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
@@ -88,7 +110,7 @@ def header_filter(context: "BrokerContext", group: str, subscription: "Subscript
     An expression that can not be compiled lets all messages through, as with Apache; that is told once. Raises `BrokerError` (1).
     """
     if subscription.is_tag_type:
-        return tag_filter(subscription)
+        return _tag_or_retry_filter(context, group, subscription)
     check_supported(context, subscription)
     topic = subscription.topic
     try:
@@ -97,6 +119,12 @@ def header_filter(context: "BrokerContext", group: str, subscription: "Subscript
         context.filters.complain(group, topic, error)
         return None
     return sql_filter(data)
+
+
+def _tag_or_retry_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
+    if context.config.current.filter_support_retry and subscription.topic == retry_topic(group):
+        return RetryFilter(context.filters, group)
+    return tag_filter(subscription)
 
 
 def tag_filter(subscription: "SubscriptionData") -> TagFilter | None:

@@ -18,7 +18,6 @@ import trio
 
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.model.properties import decode_properties
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.dispatch import error_response
 
@@ -64,7 +63,7 @@ class HeldPull:
             return True
         if not wanted.matches_tags_code(arrival.tags_code):
             return False
-        return not wanted.needs_properties or wanted.matches_record(decode_properties(arrival.properties))
+        return not wanted.needs_properties or wanted.matches_record(arrival.decoded_properties)
 
 
 class PullHolder:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
+from rocketmq_sdk.model.properties import decode_properties
+
 
 class PutStatus(Enum):
     """How an append ended (`PutMessageStatus` of Apache RocketMQ 5.4.0); with the first four the message is stored."""
@@ -179,7 +181,7 @@ class QueryResult:
 class Arrival:
     """A message that consumers can read from now on."""
 
-    __slots__ = ("physical_offset", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "tags_code", "topic")
+    __slots__ = ("_decoded", "physical_offset", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "tags_code", "topic")
 
     def __init__(
         self,
@@ -200,6 +202,15 @@ class Arrival:
         self.physical_offset = physical_offset
         self.size = size
         self.properties = properties
+        self._decoded: dict[str, str] | None = None
+
+    @property
+    def decoded_properties(self) -> Mapping[str, str]:
+        """The properties one by one, decoded when somebody asks and once for all who do."""
+        found = self._decoded
+        if found is None:
+            found = self._decoded = decode_properties(self.properties)
+        return found
 
 
 class MessageFilter(Protocol):

@@ -105,3 +105,13 @@ async def test_filtered_reads_go_on_behind_what_does_not_match(autojump_clock: M
             offset = int(first.ext_fields["nextBeginOffset"])
             assert offset == 800
             assert bodies(await peer.ask(pull_request("orders", offset, expression="a = 999", expression_type="SQL92"))) == [b"999"]
+
+
+@pytest.mark.parametrize(("switched_on", "expected"), [(False, [b"0", b"5"]), (True, [b"5"])])
+async def test_retries_are_filtered_on_request(autojump_clock: MockClock, switched_on: bool, expected: list[bytes]) -> None:
+    async with open_broker(filter_support_retry=switched_on) as (_broker, peer):
+        await peer.ask(heartbeat("c1", "CG", sql("orders", "a > 3"), SubscriptionData("%RETRY%CG")))
+        for value in (0, 5):
+            await peer.send("%RETRY%CG", b"%d" % value, properties=f"RETRY_TOPIC\x01orders\x02a\x01{value}\x02")
+        assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression=None))) == expected
+        assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression="*"))) == expected
