@@ -109,7 +109,27 @@ def _filters(report: Report, scale: float) -> None:
         evaluator.close()
 
 
-_WORK = {"loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters}
+def _simple(report: Report, scale: float) -> None:
+    """Apache's only client that pops: its push consumer in POP mode, which acknowledges each message; and its lite pull consumer."""
+    cluster, driver = _peers()
+    count = int(25_000 * scale) // 100 * 100
+    consumers = java.Driver(memory="512m", program="Consumers")
+    try:
+        for do, name, factor in (("pop", "java, pop consumer, single acks, not merged", 1), ("lite", "java, lite pull consumer, backlog", 4)):
+            topic = f"java_{do}_{time.time_ns()}"
+            _send(driver, topic, "batch", factor * count, batch=100)
+            names = {"id": topic, "group": topic, "topic": topic, "namesrv": cluster.namesrv, "broker": cluster.broker}
+            consumers.perform({"do": do, **names, "batch": 32, "count_only": True})
+            already = _wait_count(consumers, topic, 1)
+            begin = time.perf_counter()
+            _wait_count(consumers, topic, factor * count)
+            report.add(name, "/s", (factor * count - already) / (time.perf_counter() - begin))
+            consumers.perform({"do": "stop", "id": topic})
+    finally:
+        consumers.close()
+
+
+_WORK = {"simple": _simple, "loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters}
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:

@@ -41,6 +41,8 @@ AIMS = (
     Aim("consume a backlog, batch listener of 32", "java, consume a backlog, batch listener of 32", 0.7),
     Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 1.0, at_most=True),
     Aim("in-process send, 64 in flight", "bare in-process call", 0.5),
+    Aim("simple consumer, single acks, not merged", "java, pop consumer, single acks, not merged", 0.5),
+    Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
     Aim("import rocketmq_sdk", "import trio", 2.0, at_most=True),
 )
 

@@ -9,8 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class Broker(str):
+    """The address of a broker's name server, with the id of its process."""
+
+    __slots__ = ("process",)
+
+    process: int
+
+
 @contextmanager
-def broker_process(*arguments: str) -> Iterator[str]:
+def broker_process(*arguments: str) -> Iterator[Broker]:
     """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one; gives the address of its name server, kills it at the end."""
     command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", *arguments]
     directory = tempfile.mkdtemp(prefix="rocketmq-bench-")
@@ -21,7 +29,9 @@ def broker_process(*arguments: str) -> Iterator[str]:
         ready = re.match(r"ready: name server (\S+), broker", line)
         if ready is None:
             raise RuntimeError(f"the broker did not start: {line!r}")
-        yield ready.group(1)
+        broker = Broker(ready.group(1))
+        broker.process = process.pid
+        yield broker
     finally:
         process.kill()
         process.wait()

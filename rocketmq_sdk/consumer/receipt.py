@@ -12,6 +12,7 @@ import trio
 from rocketmq_sdk.consumer.retry_machine import SIMPLE, Event, State, next_state
 from rocketmq_sdk.errors import ReceiptHandleError
 from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
@@ -92,6 +93,17 @@ class PoppedMessage(ReceivedMessage):
         if receipt.replaced_by is not None:
             self._receipt = receipt = receipt.newest
         return receipt
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, system ones included; POP_CK is the handle of the delivery and 1ST_POP_TIME the time of the first one."""
+        found = self._properties
+        if found is None:
+            found = super().properties
+            handle = self._receipt.handle
+            found.setdefault(POP_CK, str(handle))
+            found.setdefault(FIRST_POP_TIME, str(handle.pop_time))
+        return found
 
     @property
     def delivery_attempt(self) -> int:

@@ -17,6 +17,9 @@ from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.client.api.pop import Undecodable
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -41,10 +44,16 @@ class Place(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """What one pop brought: messages with receipts, and handles of messages that only share the hash of a tag."""
+    """What one pop brought: messages with receipts, handles of messages that only share the hash of a tag, messages that can not be decoded."""
 
     messages: list[PoppedMessage]
-    unwanted: "list[ReceiptHandle]"
+    unwanted: "Sequence[ReceiptHandle]" = ()
+    undecodable: "Sequence[PoppedMessage]" = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pop brought nothing at all."""
+        return not (self.messages or self.unwanted or self.undecodable)
 
 
 class Receiver:
@@ -89,7 +98,7 @@ class Receiver:
             if len(places) == 1:
                 popped = await self._pop(places[0], most, invisible_ms, remaining)
                 # A broker that can not hold the request answers at once.
-                return (places[0], popped) if popped.messages or popped.unwanted else None
+                return None if popped.is_empty else (places[0], popped)
             if places:
                 found = await self._ask_each(places, most, invisible_ms)
                 if found is not None:
@@ -116,7 +125,7 @@ class Receiver:
                 failures.append(error)
                 logger.info("group %s: %s at %s could not be popped: %s", self._group, place.topic, place.broker_name, error)
                 continue
-            if popped.messages or popped.unwanted:
+            if not popped.is_empty:
                 return place, popped
         if len(failures) == len(places):
             raise failures[-1]
@@ -151,7 +160,7 @@ class Receiver:
         if self.complaints:
             self.complaints.pop(place, None)
         if result.status is not PopStatus.FOUND:
-            return Popped([], [])
+            return Popped([])
         self._attempts.pop(place, None)
         expires_at = now + result.invisible_time / 1000
         topic = place.topic
@@ -161,7 +170,20 @@ class Receiver:
         if self._client.namespace:
             for message in messages:
                 message.topic = self._client.namespace.unwrap(message.topic)
-        return Popped(messages, result.unwanted)
+        return Popped(messages, result.unwanted, self._undecodable(place, result.undecodable, expires_at) if result.undecodable else ())
+
+    def _undecodable(self, place: Place, found: "Sequence[Undecodable]", expires_at: float) -> list[PoppedMessage]:
+        messages = []
+        for message, handle, reason in found:
+            assert isinstance(message, PoppedMessage)
+            message._receipt = Receipt(place.topic, handle, expires_at)
+            messages.append(message)
+            logger.warning(
+                "group %s: the message of topic %s at broker %s, queue %d, offset %d can not be decoded: %s. It comes again when its time is over, "
+                "until its attempts are used up; install what is missing.",
+                self._group, place.topic, place.broker_name, message.queue_id, message.offset, reason,
+            )  # fmt: skip
+        return messages
 
     def _attempt(self, place: Place) -> str | None:
         """Ordered pops carry the same attempt id until one is answered with messages, so that a lost answer does not block the queue."""

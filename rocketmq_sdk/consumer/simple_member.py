@@ -140,7 +140,7 @@ class SimpleMember(Membership):
         if popped.unwanted:
             await self._drop(place, popped.unwanted)
         most = self._config.most_retries(self._retries_of_group)
-        exhausted = [message for message in messages if message.reconsume_times > most]
+        exhausted = [message for message in (*messages, *popped.undecodable) if message.reconsume_times > most]
         if not exhausted:
             return messages
         for message in exhausted:

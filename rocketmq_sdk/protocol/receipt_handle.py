@@ -43,7 +43,7 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-@attrs.frozen(slots=True)
+@attrs.define(unsafe_hash=True)  # nobody changes one; frozen ones cost three times as much to make, and each popped message has one
 class ReceiptHandle:
     """Which delivery of which message is meant. Times are milliseconds; `offset` is the message's own queue offset.
 

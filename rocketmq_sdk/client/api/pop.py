@@ -4,7 +4,7 @@ All calls go to masters: a slave keeps no record of what was popped.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -52,13 +52,22 @@ _BATCH_BITS: Final = 1 << 20
 """How far an offset may lie behind the first one of its pop: no pop looks at more messages."""
 
 
+class Undecodable(NamedTuple):
+    """A popped message whose body can not be inflated or taken apart here, and why; its body is as it came."""
+
+    message: ReceivedMessage
+    handle: ReceiptHandle
+    reason: str
+
+
 @attrs.frozen(slots=True)
 class PopResult:
     """What one pop brought.
 
     `handles[n]` is the receipt handle of `messages[n]`, which carries its text in the property POP_CK too. `unwanted` are the handles of messages
-    that the broker gave because of the hash of their tag, but whose tag is another one: acknowledge them. `pop_time` (epoch milliseconds of the
-    broker's clock) and `invisible_time` (milliseconds) hold for all; `rest_count` is the broker's guess of how many more there are.
+    that the broker gave because of the hash of their tag, but whose tag is another one: acknowledge them. `undecodable` messages come again like any
+    that is not acknowledged. `pop_time` (epoch milliseconds of the broker's clock) and `invisible_time` (milliseconds) hold for all; `rest_count` is
+    the broker's guess of how many more there are.
     """
 
     status: PopStatus
@@ -68,6 +77,7 @@ class PopResult:
     pop_time: int = 0
     invisible_time: int = 0
     rest_count: int = 0
+    undecodable: list[Undecodable] = attrs.field(factory=list)
 
 
 async def pop_message(
@@ -82,8 +92,8 @@ async def pop_message(
     """One pop (200050) from a broker's master.
 
     `timeout` in seconds must be longer than the time that the header lets the broker hold the request. With `tags` messages with another tag come as
-    `unwanted`. Raises the error of any code that is no outcome of a pop, and `UndecodableError`. When the caller is cancelled, or the answer is lost,
-    what was popped comes again when its invisible time is over.
+    `unwanted`. Raises the error of any code that is no outcome of a pop, and `UndecodableError` for an answer that is no row of records. When the
+    caller is cancelled, or the answer is lost, what was popped comes again when its invisible time is over.
     """
     header.bname = broker_name
     response = await client.call_broker(broker_name, Command.request(RequestCode.POP_MESSAGE, header), timeout)
@@ -98,80 +108,122 @@ def pop_result(
     tags: frozenset[str] = frozenset(),
     kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> PopResult:
-    """What an answer to a pop says, messages (of class `kind`) decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`)."""
+    """What an answer to a pop says, messages (of class `kind`) decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`).
+
+    Messages of another class than `ReceivedMessage` do not get the handle as a property.
+    """
     status = _STATUS.get(response.code)
     if status is None:
         raise broker_error(response.code, response.remark, topic=header.topic, group=header.consumer_group)
     found = PopMessageResponseHeader.from_ext(response.ext_fields)
-    messages: list[ReceivedMessage] = []
-    handles: list[ReceiptHandle] = []
+    result = PopResult(status, [], [], [], found.pop_time, found.invisible_time, found.rest_num)
     if status is PopStatus.FOUND:
         try:
-            messages = decode_messages(response.body, broker_name=broker_name, kind=kind)
-            handles = _Handles(found, header, broker_name).of_all(messages)
-        except (CodecMissingError, RemoteProtocolError) as error:
+            messages, bad = _decoded(response.body, broker_name, kind)
+            handles = _Handles(found, header, broker_name, marked=kind is ReceivedMessage).of_all(messages)
+        except RemoteProtocolError as error:
             raise UndecodableError(str(error), queue_offset=None) from error
-    unwanted: list[ReceiptHandle] = []
-    if tags:
-        pairs = list(zip(messages, handles, strict=True))
-        unwanted = [handle for message, handle in pairs if message.tags not in tags]
-        kept = [pair for pair in pairs if pair[0].tags in tags]
-        messages, handles = [message for message, _handle in kept], [handle for _message, handle in kept]
-    return PopResult(status, messages, handles, unwanted, found.pop_time, found.invisible_time, found.rest_num)
+        if tags or bad:
+            _sort(result, messages, handles, tags, bad)
+        else:
+            return attrs.evolve(result, messages=messages, handles=handles)
+    return result
+
+
+def _sort(
+    result: PopResult, messages: list[ReceivedMessage], handles: list[ReceiptHandle], tags: frozenset[str], bad: dict[int, str]
+) -> None:
+    """Put the messages of an answer where they belong."""
+    for number, (message, handle) in enumerate(zip(messages, handles, strict=True)):
+        if tags and message.tags not in tags:
+            result.unwanted.append(handle)
+        elif number in bad:
+            result.undecodable.append(Undecodable(message, handle, bad[number]))
+        else:
+            result.messages.append(message)
+            result.handles.append(handle)
+
+
+def _decoded(body: bytes, broker_name: str, kind: type[ReceivedMessage]) -> tuple[list[ReceivedMessage], dict[int, str]]:
+    """All messages, and why those with these numbers could not be inflated or taken apart. Raises `RemoteProtocolError` when a record is broken."""
+    try:
+        return decode_messages(body, broker_name=broker_name, kind=kind), {}
+    except (CodecMissingError, RemoteProtocolError):
+        messages: list[ReceivedMessage] = []
+        bad: dict[int, str] = {}
+    position = 0
+    while position < len(body):
+        total = int.from_bytes(body[position : position + 4], "big")
+        record = body[position : position + total]
+        try:
+            messages += decode_messages(record, broker_name=broker_name, kind=kind)
+        except (CodecMissingError, RemoteProtocolError) as error:
+            whole = decode_messages(record, broker_name=broker_name, kind=kind, inflate=False, unwrap=False)
+            if len(whole) != 1:
+                raise RemoteProtocolError(f"no record at {position} of the answer to a pop") from error
+            bad[len(messages)] = str(error)
+            messages += whole
+        position += total
+    return messages, bad
 
 
 class _Handles:
     """Makes the handles of one answer."""
 
-    def __init__(self, found: PopMessageResponseHeader, header: PopMessageRequestHeader, broker_name: str) -> None:
+    def __init__(self, found: PopMessageResponseHeader, header: PopMessageRequestHeader, broker_name: str, *, marked: bool) -> None:
         self._found = found
         self._topic = header.topic
         self._order = header.order
         self._broker_name = broker_name
+        self._marked = marked
         self._starts = parse_start_offsets(found.start_offset_info)
         self._offsets = parse_message_offsets(found.msg_offset_info)
+        self._known = {key: frozenset(offsets) for key, offsets in self._offsets.items()}
         self._counts = parse_order_counts(found.order_count_info)
         self._firsts: dict[InfoKey, int] = {}
         self._ranks: dict[InfoKey, int] = {}
 
     def of_all(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle]:
-        """A handle for each message; the messages get it as a property, the subscribed topic and their count of deliveries."""
-        return [self._of(message) for message in messages]
+        """A handle for each message; the messages get it as a property if wanted, the subscribed topic and their count of deliveries."""
+        handles = []
+        for message in messages:
+            raw = message._properties_raw
+            text = message.properties.get(POP_CK) if _CK_MARK in raw else None
+            handle = self._make(message) if text is None else ReceiptHandle.parse(text)
+            if self._marked:
+                self._mark(message, raw, handle if text is None else None)
+            message.topic = self._topic
+            if self._counts and self._order:
+                kind, queue_id = handle.kind, handle.queue_id
+                count = self._counts.get((kind, order_offset_key(queue_id, handle.offset)))
+                message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
+            handles.append(handle)
+        return handles
 
-    def _of(self, message: ReceivedMessage) -> ReceiptHandle:
-        raw = message.properties_bytes
-        text = message.properties.get(POP_CK) if _CK_MARK in raw else None
-        if text is not None:
-            handle = ReceiptHandle.parse(text)
-            added = b""
-        else:
-            handle = self._make(message)
-            added = b"%s%s\x02" % (_CK_MARK, str(handle).encode())
+    def _mark(self, message: ReceivedMessage, raw: bytes, handle: ReceiptHandle | None) -> None:
+        added = b"" if handle is None else b"%s%s\x02" % (_CK_MARK, str(handle).encode())
         if _FIRST_MARK not in raw:
             added += b"%s%d\x02" % (_FIRST_MARK, self._found.pop_time)
         if added:
             message._properties_raw = raw + added if raw[-1:] == _END or not raw else raw + _END + added
             message._properties = None
-        message.topic = self._topic
-        if self._order and self._counts:
-            kind, queue_id = handle.kind, handle.queue_id
-            count = self._counts.get((kind, order_offset_key(queue_id, handle.offset)))
-            message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
-        return handle
 
     def _make(self, message: ReceivedMessage) -> ReceiptHandle:
         kind = topic_kind(message.topic) if message.topic != self._topic else "0"
-        key = (kind, message.queue_id)
+        queue_id = message.queue_id
+        key = (kind, queue_id)
         rank = self._ranks[key] = self._ranks.get(key, -1) + 1
-        offsets = self._offsets.get(key)
         offset = message.offset
-        if offsets is not None and offset not in offsets and rank < len(offsets):
-            offset = offsets[rank]
+        known = self._known.get(key)
+        if known is not None and offset not in known:
+            offsets = self._offsets[key]
+            if rank < len(offsets):
+                offset = offsets[rank]
         start = self._starts.get(key)
         if start is None:
             start = self._firsts.setdefault(key, offset)
         found = self._found
-        return ReceiptHandle(start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, message.queue_id, offset)
+        return ReceiptHandle(start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, queue_id, offset)
 
 
 async def ack_message(client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0) -> None:

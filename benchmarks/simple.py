@@ -1,0 +1,81 @@
+"""How fast simple consumers take a backlog over TCP, and lite pull consumers another.
+
+"merged" is a broker that keeps pops and acknowledgements in memory as long as it may (`enablePopBufferMerge`), which is its way of being quick; "not
+merged" writes each of them, as Apache's does by default.
+"""
+
+import time
+
+import trio
+
+from benchmarks.harness import Report
+from benchmarks.sending import batches
+from benchmarks.workers import broker_process
+from rocketmq_sdk import ConsumeFrom, LitePullConsumer, PoppedMessage, Producer, SimpleConsumer
+
+TASKS = 4
+"""Receives under way at a time."""
+ACKS = 32
+"""Single acknowledgements under way for each of them."""
+
+
+async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> float:
+    taken = 0
+    first = 0.0
+
+    async with SimpleConsumer(
+        group, namesrv=namesrv, subscriptions={"backlog": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, await_duration=1
+    ) as consumer:
+
+        async def acknowledge(messages: list[PoppedMessage]) -> None:
+            if not single:
+                await consumer.batch_ack(messages)
+                return
+            async with trio.open_nursery() as nursery:
+                for message in messages[:ACKS]:
+                    nursery.start_soon(consumer.ack, message)
+
+        async def work() -> None:
+            nonlocal taken, first
+            while taken < count:
+                messages = await consumer.receive(32, 60)
+                first = first or time.perf_counter()
+                taken += len(messages)
+                await acknowledge(messages)
+
+        with trio.fail_after(300):
+            async with trio.open_nursery() as nursery:
+                for _ in range(TASKS):
+                    nursery.start_soon(work)
+        return taken / (time.perf_counter() - first)
+
+
+async def _lite_pull(namesrv: str, count: int) -> float:
+    taken = 0
+    async with LitePullConsumer(
+        "lite", namesrv=namesrv, subscriptions={"backlog": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, pull_batch_size=32
+    ) as consumer:
+        with trio.fail_after(300):
+            taken = already = len(await consumer.poll(60))
+            first = time.perf_counter()
+            while taken < count:
+                taken += len(await consumer.poll())
+        return (taken - already) / (time.perf_counter() - first)
+
+
+async def _fill(namesrv: str, count: int) -> None:
+    async with Producer("bench", namesrv=namesrv) as producer:
+        await producer.create_topic("backlog", queues=4)
+        await batches(producer, "backlog", count, 100)
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    count = int(100_000 * scale) // 100 * 100
+    with broker_process("--set", "enablePopBufferMerge=true") as namesrv:
+        trio.run(_fill, namesrv, count)
+        report.add("simple consumer, receive(32), batch ack, merged", "/s", trio.run(lambda: _simple(namesrv, "batch", count, single=False)))
+        report.add("lite pull consumer, backlog", "/s", trio.run(_lite_pull, namesrv, count))
+    with broker_process("--set", "enablePopBufferMerge=false") as namesrv:
+        trio.run(_fill, namesrv, count // 4)
+        report.add("simple consumer, single acks, not merged", "/s", trio.run(lambda: _simple(namesrv, "single", count // 4, single=True)))
