@@ -14,8 +14,10 @@ from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
 from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.frame import decode_frame
-from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
+from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader, PopMessageResponseHeader
+from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 
 WIRE = Path(__file__).parents[1] / "vectors" / "wire"
@@ -160,3 +162,24 @@ async def test_notification_and_polling_info() -> None:
         else:
             told.append(await pop.polling_info(client, "broker-a", "W_pop", "CG_pop", 0))  # type: ignore[arg-type]
     assert told == [(True, False), (False, False), 1]
+
+
+def record(offset: int, body: bytes, sys_flag: int = 0) -> bytes:
+    return encode_record(
+        b"T", body, b"", queue_id=0, flag=0, queue_offset=offset, physical_offset=offset * 200, sys_flag=sys_flag, born_timestamp=1,
+        born_host=bytes(8), store_timestamp=2, store_host=bytes(8), reconsume_times=offset, prepared_offset=0,
+    )  # fmt: skip
+
+
+def test_a_message_that_can_not_be_inflated_holds_up_no_other() -> None:
+    header = PopMessageRequestHeader(consumer_group="g", topic="T")
+    bad = record(6, b"not compressed", SysFlag.COMPRESSED)
+    fields = PopMessageResponseHeader(pop_time=1, invisible_time=2, revive_qid=3, start_offset_info="0 0 5", msg_offset_info="0 0 5,6,7")
+    result = pop.pop_result(Command.response(header=fields, body=record(5, b"a") + bad + record(7, b"b")), "broker-a", header)
+    assert [(message.body, handle.offset) for message, handle in zip(result.messages, result.handles, strict=True)] == [(b"a", 5), (b"b", 7)]
+    [(message, handle, reason)] = result.undecodable
+    assert (message.body, message.reconsume_times, handle.offset) == (b"not compressed", 6, 6)
+    assert "can not be inflated" in reason
+    for broken in (bytes(4), bad[:-1], record(5, b"a") + bad + b"\x00\x00\x00\x05x"):
+        with pytest.raises(UndecodableError):
+            pop.pop_result(Command.response(header=fields, body=broken), "broker-a", header)

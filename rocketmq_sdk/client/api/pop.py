@@ -155,14 +155,13 @@ def _decoded(body: bytes, broker_name: str, kind: type[ReceivedMessage]) -> tupl
     while position < len(body):
         total = int.from_bytes(body[position : position + 4], "big")
         record = body[position : position + total]
+        if not record:
+            raise RemoteProtocolError(f"the record at {position} of the answer to a pop claims no bytes")
         try:
             messages += decode_messages(record, broker_name=broker_name, kind=kind)
         except (CodecMissingError, RemoteProtocolError) as error:
-            whole = decode_messages(record, broker_name=broker_name, kind=kind, inflate=False, unwrap=False)
-            if len(whole) != 1:
-                raise RemoteProtocolError(f"no record at {position} of the answer to a pop") from error
             bad[len(messages)] = str(error)
-            messages += whole
+            messages += decode_messages(record, broker_name=broker_name, kind=kind, inflate=False, unwrap=False)
         position += total
     return messages, bad
 
