@@ -1,0 +1,1 @@
+"""A source and a sink of Spark for RocketMQ, without a jar."""

@@ -1,0 +1,122 @@
+"""Places in queues, in the one shape that options, checkpoints and progress share: `{"t":{topic:{broker:{"0":5}}},"v":1}`.
+
+A number is the offset of the next message. Spark compares offsets as text, so the text of equal places is always the same: names in order of their
+characters, queue ids in order of numbers, no spaces. Neither Spark nor trio is needed here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+
+VERSION: Final = 1
+EARLIEST: Final = -2
+"""In offsets that users write: the first message that is still stored."""
+LATEST: Final = -1
+"""In offsets that users write: behind the last message."""
+MOST_OFFSET: Final = (1 << 63) - 1
+MOST_QUEUE_ID: Final = (1 << 31) - 1
+
+
+class OffsetFormatError(ConfigurationError):
+    """Offsets that are not written as they have to be; the text names the place."""
+
+
+@attrs.frozen(order=True)
+class QueueKey:
+    """One queue of a cluster."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker}/{self.queue_id}"
+
+
+Offsets = Mapping[QueueKey, int]
+
+
+def to_json(offsets: Offsets) -> dict[str, Any]:
+    """The dictionary that is handed to Spark; `json.dumps` of it is the same for equal places."""
+    topics: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        topics.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
+    return {"t": topics, "v": VERSION}
+
+
+def to_text(offsets: Offsets) -> str:
+    """The shortest text."""
+    return json.dumps(to_json(offsets), separators=(",", ":"), ensure_ascii=False)
+
+
+def from_json(value: object, *, source: str = "the offsets") -> dict[QueueKey, int]:
+    """Places out of a checkpoint. `source` says in errors where they come from. Raises `OffsetFormatError`."""
+    if not isinstance(value, dict) or "t" not in value or "v" not in value:
+        raise OffsetFormatError(f'{source} must look like {{"t":{{topic:{{broker:{{"0":5}}}}}},"v":{VERSION}}}, not {_short(value)}')
+    if value["v"] != VERSION or isinstance(value["v"], bool):
+        raise OffsetFormatError(
+            f"{source} have version {_short(value['v'])}; this release reads version {VERSION}. A newer release wrote them: use that one, "
+            "or a new checkpoint"
+        )
+    unknown = value.keys() - {"t", "v"}
+    if unknown:
+        raise OffsetFormatError(f"{source} have the unknown member {_short(min(unknown, key=str))}")
+    return _queues(value["t"], source, least=0)
+
+
+def from_text(text: str, *, source: str = "the offsets") -> dict[QueueKey, int]:
+    """`from_json` of a text. Raises `OffsetFormatError`."""
+    return from_json(_parsed(text, source), source=source)
+
+
+def from_user(text: str, *, source: str, least: int = EARLIEST) -> dict[QueueKey, int]:
+    """Places that a user wrote, whole or only the inner map of topics; `EARLIEST` and `LATEST` stand for the ends of a queue.
+
+    `least` is the lowest number that makes sense there: `LATEST` where the end of a range is meant. Raises `OffsetFormatError`.
+    """
+    value = _parsed(text, source)
+    if isinstance(value, dict) and value.keys() == {"t", "v"} and not isinstance(value["v"], dict):
+        if value["v"] != VERSION:
+            raise OffsetFormatError(f"{source} have version {_short(value['v'])}; this release reads version {VERSION}")
+        value = value["t"]
+    return _queues(value, source, least=least)
+
+
+def _parsed(text: str, source: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OffsetFormatError(f"{source} are no JSON: {error}") from None
+    except RecursionError:
+        raise OffsetFormatError(f"{source} are nested too deeply") from None
+
+
+def _queues(topics: object, source: str, *, least: int) -> dict[QueueKey, int]:
+    found: dict[QueueKey, int] = {}
+    for topic, brokers in _members(topics, source, "a map of topics"):
+        for broker, queues in _members(brokers, source, f"a map of brokers at {topic!r}"):
+            for text, offset in _members(queues, source, f"a map of queue ids at {topic!r}, {broker!r}"):
+                if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MOST_QUEUE_ID or str(int(text)) != text:
+                    raise OffsetFormatError(f"{source} have the queue id {text[:40]!r} at {topic!r}, {broker!r}; it must be a number from 0 on")
+                if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset <= MOST_OFFSET:
+                    raise OffsetFormatError(f"{source} have {_short(offset)} for {topic}/{broker}/{text}; it must be a whole number from {least} on")
+                found[QueueKey(topic, broker, int(text))] = offset
+    return found
+
+
+def _members(value: object, source: str, what: str) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise OffsetFormatError(f"{source} must have {what}, not {_short(value)}")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise OffsetFormatError(f"{source} have the name {_short(name)} in {what}")
+    return list(value.items())
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
