@@ -45,7 +45,7 @@ def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -
 def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) -> list[Task]:
     """Cut ranges into `tasks` parts of the same number of offsets, give or take one.
 
-    None means `default_tasks`, or fewer where a part would be small. There are never more parts than offsets. A queue may be cut between two tasks; in
+    None means `default_tasks`, or fewer where a part would be small. There are never more parts than offsets. A queue may be cut between tasks; in
     a task its ranges keep the order of queues and offsets.
     """
     wanted = [item for item in ranges if item.begin < item.end]
