@@ -117,7 +117,7 @@ class Appender:
                 if not self._sync_flush:
                     self.dispatch_up_to(position + size)
             else:
-                queue.append(position, size, code)
+                queue.append(position, size, code if queue.ext is None else self._dispatcher.extended(queue, code, now, text))
                 if self._indexing:
                     self._note((message.topic, text, position, now))
                 if not queue.dirty:
@@ -308,7 +308,7 @@ class Appender:
             if queue.removed:
                 continue
             if isinstance(queue, ConsumeQueue):
-                queue.append(position, size, code)
+                queue.append(position, size, code if queue.ext is None else self._dispatcher.extended(queue, code, now, text))
             else:
                 queue.append_unit(BatchUnit(position, size, code, now, offset, count))
             self._mark_dirty(queue)

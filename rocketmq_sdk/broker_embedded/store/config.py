@@ -43,6 +43,10 @@ class StoreConfig:
     """Size of one log file; a directory can only be opened with the size it was written with."""
     mapped_file_size_consume_queue: int = attrs.field(default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units)
     """Size of one queue file; a multiple of 20."""
+    mapped_file_size_consume_queue_ext: int = attrs.field(default=48 * MEBIBYTE, validator=validators.ge(1024))
+    """Size of one file of what does not fit into queue units."""
+    enable_consume_queue_ext: bool = False
+    """Whether queue units lead to bit maps of filters (with `enableCalcFilterBitMap` there are some)."""
     mapper_file_size_batch_consume_queue: int = attrs.field(default=300_000 * BATCH_UNIT_SIZE, validator=_whole_batch_units)
     """Size of one file of a batch consume queue; a multiple of 46."""
     flush_disk_type: FlushDiskType = attrs.field(default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType))

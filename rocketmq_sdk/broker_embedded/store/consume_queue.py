@@ -4,9 +4,13 @@ Unit k of a queue stands at byte 20 k of its chain of files: position of the rec
 at 0 has units in front of its first one that mean nothing (position 0, size 0x7FFFFFFF).
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
+from rocketmq_sdk.broker_embedded.store.consume_queue_ext import ConsumeQueueExt, is_address
+from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.unit_chain import UNIT, UnitChain
 
 DIRECTORY: Final = "consumequeue"
@@ -17,11 +21,16 @@ _pack = UNIT.pack
 class ConsumeQueue(UnitChain):
     """Queue offsets count units; `max_offset` is exclusive."""
 
-    __slots__ = ()
+    __slots__ = ("ext",)
 
     unit_size: ClassVar[int] = QUEUE_UNIT_SIZE
     parent: ClassVar[str] = DIRECTORY
     size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
+
+    def __init__(self, store_files: FileSystem, topic: str, queue_id: int, file_size: int, ext: ConsumeQueueExt | None = None) -> None:
+        super().__init__(store_files, topic, queue_id, file_size)
+        self.ext = ext
+        """Where bit maps are, for a queue that has some."""
 
     @property
     def max_offset(self) -> int:
@@ -57,4 +66,64 @@ class ConsumeQueue(UnitChain):
         if not self.first <= offset < self.end:
             return None
         data = self.units(offset, 1)
-        return UNIT.unpack(data) if data else None
+        if not data:
+            return None
+        position, size, code = UNIT.unpack(data)
+        if self.ext is not None and is_address(code):
+            found = self.ext.get(code)
+            code = code if found is None else found.tags_code
+        return position, size, code
+
+    # --- the extension follows the units ----------------------------------------------------------------------------------------------------------
+
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        super().load(mend=mend)
+        if self.ext is not None:
+            self.ext.load(mend=mend)
+
+    def _address(self, offsets: range) -> int | None:
+        """The first address among units."""
+        for offset in offsets:
+            code = self._read_unit(offset)[2]
+            if is_address(code):
+                return code
+        return None
+
+    def settle_ext(self) -> None:
+        """Cut the extension behind the last unit that leads there. Raises `StoreError`."""
+        if self.ext is not None:
+            self.ext.settle_end(self._address(range(self.end - 1, self.first_held - 1, -1)))
+
+    def prepare_sync(self) -> Callable[[], None]:
+        """What makes the written units durable, and what they lead to before them."""
+        units = super().prepare_sync()
+        if self.ext is None:
+            return units
+        extension = self.ext.prepare_sync()
+
+        def run() -> None:
+            extension()
+            units()
+
+        return run
+
+    def take_before(self, min_physical: int) -> list[MappedFile]:
+        """Take out the files that hold nothing that can be read; the caller removes them."""
+        taken = super().take_before(min_physical)
+        if taken and self.ext is not None:
+            address = self._address(range(self.first_held, self.end))
+            taken += [] if address is None else self.ext.take_before(address)
+        return taken
+
+    def clear(self) -> None:
+        """Drop all units and files; the queue begins again at 0."""
+        super().clear()
+        if self.ext is not None:
+            self.ext.clear()
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        super().close()
+        if self.ext is not None:
+            self.ext.close()

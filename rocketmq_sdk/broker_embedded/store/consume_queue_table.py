@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BATCH_DIRECTORY, BatchConsumeQueue
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import DIRECTORY, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_ext import DIRECTORY as EXT_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.consume_queue_ext import ConsumeQueueExt
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.record import MAX_TOPIC_BYTES, is_directory_name
 
@@ -16,11 +18,14 @@ Queue = ConsumeQueue | BatchConsumeQueue
 class ConsumeQueueTable:
     """Topic → queue id → queue."""
 
-    __slots__ = ("_batch_file_size", "_file_size", "_files", "batch_topics", "dirty", "is_batch_topic", "queues", "unsynced")
+    __slots__ = ("_batch_file_size", "_ext_enabled", "_ext_file_size", "_file_size", "_files", "batch_topics", "dirty", "is_batch_topic", "queues",
+                 "unsynced")  # fmt: skip
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
         self._files = files
         self._file_size = config.mapped_file_size_consume_queue
+        self._ext_file_size = config.mapped_file_size_consume_queue_ext
+        self._ext_enabled = config.enable_consume_queue_ext
         self._batch_file_size = config.mapper_file_size_batch_consume_queue
         self.queues: dict[str, dict[int, Queue]] = {}
         self.dirty: list[Queue] = []
@@ -65,6 +70,12 @@ class ConsumeQueueTable:
             if queues and all(queue.max_physical <= position for queue in queues.values()):
                 self.delete_topic(topic)
 
+    def settle_extensions(self) -> None:
+        """Cut what queues lead to behind their last units. Raises `StoreError`."""
+        for queue in self:
+            if isinstance(queue, ConsumeQueue):
+                queue.settle_ext()
+
     def settle(self) -> None:
         """Make the removal of files durable."""
         for queue in self:
@@ -75,7 +86,9 @@ class ConsumeQueueTable:
         if topic in self.batch_topics:
             queue = BatchConsumeQueue(self._files, topic, queue_id, self._batch_file_size)
         else:
-            queue = ConsumeQueue(self._files, topic, queue_id, self._file_size)
+            wanted = self._ext_enabled or self._files.exists(f"{EXT_DIRECTORY}/{topic}/{queue_id}")
+            ext = ConsumeQueueExt(self._files, topic, queue_id, self._ext_file_size) if wanted else None
+            queue = ConsumeQueue(self._files, topic, queue_id, self._file_size, ext)
         self.queues.setdefault(topic, {})[queue_id] = queue
         return queue
 
@@ -126,6 +139,9 @@ class ConsumeQueueTable:
         self.batch_topics.discard(topic)
         self._files.remove_tree(f"{directory}/{topic}")
         self._files.sync_directory(directory)
+        if self._files.exists(f"{EXT_DIRECTORY}/{topic}"):
+            self._files.remove_tree(f"{EXT_DIRECTORY}/{topic}")
+            self._files.sync_directory(EXT_DIRECTORY)
         return True
 
     def clear(self) -> None:

@@ -12,7 +12,7 @@ from rocketmq_sdk.broker_embedded.store.consume_queue import MAX_QUEUE_OFFSET, C
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
 from rocketmq_sdk.broker_embedded.store.record import RecordHead, is_dispatched
 from rocketmq_sdk.broker_embedded.store.types import Arrival
-from rocketmq_sdk.model.properties import DELAY, INNER_NUM, TAGS, property_in_text
+from rocketmq_sdk.model.properties import DELAY, INNER_NUM, TAGS, decode_properties, property_in_text
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.watermark import Watermark
@@ -49,7 +49,7 @@ def inner_count(properties: str, sys_flag: int) -> int:
 class Dispatcher:
     """Puts records into their queues and tells the listeners."""
 
-    __slots__ = ("_delays", "arrivals", "deleted_topics", "dispatched", "table")
+    __slots__ = ("_delays", "arrivals", "bit_map", "deleted_topics", "dispatched", "table")
 
     def __init__(self, table: ConsumeQueueTable, delay_levels: str) -> None:
         self.table = table
@@ -57,6 +57,8 @@ class Dispatcher:
         self.dispatched = Watermark()
         self.deleted_topics: Mapping[str, int] = {}
         """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
+        self.bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None = None
+        """The bit map of the filters that a message passes, by topic and properties."""
         self._delays = parse_delay_levels(delay_levels)
 
     def deliver_time(self, properties: str, store_timestamp: int) -> int | None:
@@ -71,6 +73,14 @@ class Dispatcher:
         delays = self._delays
         due = store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
         return min(due, _MAX_LONG)
+
+    def extended(self, queue: ConsumeQueue, code: int, store_timestamp: int, properties: str) -> int:
+        """What goes into a unit in the place of a tags code: the address of a record with it and a bit map, where the queue has such."""
+        if queue.ext is None:
+            return code
+        bits = self.bit_map(queue.topic, decode_properties(properties)) if self.bit_map is not None else None
+        address = queue.ext.put(code, store_timestamp, bits or b"")
+        return code if address is None else address
 
     def tell(self, queue: Queue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
         """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
@@ -109,7 +119,10 @@ class Dispatcher:
             code = tags_code(property_in_text(text, TAGS))
             queue.append_unit(BatchUnit(head.position, head.size, code, head.store_timestamp, offset, inner_count(text, head.sys_flag)))
         else:
-            queue.append(head.position, head.size, self.code_of(queue, head))
+            code = self.code_of(queue, head)
+            if queue.ext is not None:
+                code = self.extended(queue, code, head.store_timestamp, head.properties.decode("utf-8", "replace"))
+            queue.append(head.position, head.size, code)
         self.table.mark_dirty(queue)
         return True
 

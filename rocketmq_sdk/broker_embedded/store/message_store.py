@@ -8,7 +8,7 @@ either.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -344,6 +344,10 @@ class MessageStore(ReadableStore, RunsOnce):
             with self.reading(position):
                 data = await self.files.run(lambda: self._log.read(position, size))
         return data or b""
+
+    def calculate_bit_maps(self, bit_map: Callable[[str, Mapping[str, str]], bytes | None]) -> None:
+        """Have somebody asked for the bit map of each message (by topic and properties); with `enable_consume_queue_ext` queue units lead to it."""
+        self._dispatcher.bit_map = bit_map
 
     def clean_now(self) -> None:
         """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""

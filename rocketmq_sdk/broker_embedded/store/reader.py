@@ -12,9 +12,10 @@ from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQ
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.consume_queue_ext import Extension, is_address
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
 from rocketmq_sdk.broker_embedded.store.record import properties_of
-from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter
+from rocketmq_sdk.broker_embedded.store.types import BitMapFilter, GetResult, GetStatus, MessageFilter
 from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK_SIZE, UNIT
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import decode_properties
@@ -89,7 +90,10 @@ class QueueReader:
                 removing = True
                 continue
             if message_filter is not None:
-                if not message_filter.matches_tags_code(code):
+                if queue.ext is not None and is_address(code):
+                    if not _passes_extended(queue.ext.get(code), message_filter):
+                        continue
+                elif not message_filter.matches_tags_code(code):
                     continue
                 if message_filter.needs_properties:
                     record = read(physical, size)
@@ -186,6 +190,15 @@ class QueueReader:
             else:
                 high = middle
         return low - 1 if upper else low
+
+
+def _passes_extended(extension: Extension | None, message_filter: MessageFilter) -> bool:
+    """The first stage for a unit that leads to more than a tags code; where that is missing the message passes."""
+    if extension is None:
+        return message_filter.matches_tags_code(None)
+    if not message_filter.matches_tags_code(extension.tags_code):
+        return False
+    return not isinstance(message_filter, BitMapFilter) or message_filter.may_match(extension.bit_map, extension.store_timestamp)
 
 
 def _count_records(body: bytes) -> int:

@@ -137,6 +137,7 @@ class Recovery:
             self._table.forget_from(start)
         if self._index is not None and not self._index.complete:
             self._catch_up_index(start)
+        self._table.settle_extensions()
         if end is None:
             end = self._scan(first)
         else:
@@ -148,6 +149,7 @@ class Recovery:
         if behind is not None:
             set_aside(log.queue, end, behind, self._vouched)
         log.start_at(end)
+        self._table.settle_extensions()
         for queue in self._table:
             if queue.dirty:
                 self._table.write_out(queue)

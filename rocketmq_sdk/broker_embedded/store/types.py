@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rocketmq_sdk.model.properties import decode_properties
 
@@ -211,6 +211,15 @@ class Arrival:
         if found is None:
             found = self._decoded = decode_properties(self.properties)
         return found
+
+
+@runtime_checkable
+class BitMapFilter(Protocol):
+    """A filter that can rule a message out by the bit map of its queue unit."""
+
+    def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
+        """Whether the message may match as far as its bit map says; an empty one says nothing."""
+        ...
 
 
 class MessageFilter(Protocol):
