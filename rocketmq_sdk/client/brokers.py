@@ -1,13 +1,28 @@
 """The addresses and versions of the brokers that routes have named (`MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0)."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.route import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.model.route import TopicRoute
+
+
+ANY_REPLICA: Final = frozenset(
+    {
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    }
+)
+"""What goes to a slave while no route names a master: consumers can read and remember how far they came. Apache's client asks masters alone for the
+ends of queues, and so can not begin a queue without an offset then."""
 
 
 class FoundBroker(NamedTuple):

@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_sdk.client.api import membership
 from rocketmq_sdk.client.api.routes import topic_route
-from rocketmq_sdk.client.brokers import BrokerAddresses
+from rocketmq_sdk.client.brokers import ANY_REPLICA, BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientConfig, ClientOptions, NamesrvSource, refuse_unknown, resolve_namesrv
 from rocketmq_sdk.client.heartbeat import Heartbeats
@@ -23,7 +23,7 @@ from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
-from rocketmq_sdk.model.route import pack_host
+from rocketmq_sdk.model.route import MASTER_ID, pack_host
 from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
@@ -234,13 +234,13 @@ class Client(RunsOnce):
         return await self.remoting.call(address, command, self.config.api_timeout if timeout is None else timeout)
 
     async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
-        """Ask a broker by name. Raises `RouteError` when no route in use has named it."""
-        return await self.call_address(self._known_address(broker_name, broker_id), command, timeout)
+        """Ask a broker by name; what slaves answer as well goes to one while the routes name no master. Raises `RouteError` when they name nobody."""
+        return await self.call_address(self._known_address(broker_name, broker_id, command.code), command, timeout)
 
     async def oneway_broker(self, broker_name: str, command: "Command", timeout: float | None = None) -> None:
         """Hand a one-way command to the connection of a master; opening that connection may take up to `timeout`."""
         command.encoding = self.config.header_encoding
-        address = self._known_address(broker_name, 0)
+        address = self._known_address(broker_name, 0, command.code)
         self.remoting.intercept(address, command)
         channel = self.remoting.channel_nowait(address)
         if channel is None:
@@ -252,8 +252,11 @@ class Client(RunsOnce):
         """Questions about stored messages: by id, key, tag, place and time."""
         return MessageQueries(self)
 
-    def _known_address(self, broker_name: str, broker_id: int) -> str:
+    def _known_address(self, broker_name: str, broker_id: int, code: int) -> str:
         address = self.brokers.address(broker_name, broker_id)
+        if address is None and broker_id == MASTER_ID and code in ANY_REPLICA:
+            replica = self.brokers.subscribe_address(broker_name)
+            address = None if replica is None else replica.address
         if address is None:
             raise RouteError(f"no route has named the broker {broker_name!r} with id {broker_id}")
         return address

@@ -66,6 +66,8 @@ class NameServer:
         self.table = RouteTable()
         self.kv = KeyValueTable(kv_file)
         self.started_ms = clock.now_ms()
+        self.on_registration: list[Callable[[BrokerRegistration], None]] = []
+        """Called with each registration that was taken in."""
         self._own_address = own_address
         self._channels: dict[int, Channel] = {}
         self._woken = trio.Event()
@@ -90,6 +92,8 @@ class NameServer:
             if channel is not None:
                 self._follow(channel)
             self._woken.set()
+            for listener in self.on_registration:
+                listener(registration)
         return result
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:

@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import NEVER_MS, OWN_BROK
 from rocketmq_sdk.broker_embedded.outer import namesrv as calls
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import Permission
-from rocketmq_sdk.model.route import parse_addresses, split_address
+from rocketmq_sdk.model.route import MASTER_ID, parse_addresses, split_address
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class RegistrationService:
         self.on_master: Callable[[str | None, str | None], None] = lambda _master, _ha_server: None
         """Told with each registration of a slave where its master and its master's port for slaves are, as far as the name server knows."""
         config.on_change.append(self._config_changed)
+        if namesrv is not None and config.current.is_slave:
+            namesrv.on_registration.append(self._somebody_registered)
 
     # The name server in the same process
 
@@ -112,6 +114,11 @@ class RegistrationService:
             self.on_master(result.master_address, result.ha_server_address)
         for topic in namesrv.order_configuration() or ():
             self._topics.set_order(topic)
+
+    def _somebody_registered(self, registration: BrokerRegistration) -> None:
+        """A master that registers at the name server of its slave is found at once."""
+        if registration.broker_name == self._config.current.broker_name and registration.broker_id == MASTER_ID:
+            self.register_own()
 
     def _own_ha_address(self, identity: "BrokerIdentity") -> str:
         """As with the broker's own address: where no host is set, replicas are told the one that they dialled."""
@@ -172,10 +179,6 @@ class RegistrationService:
         async with trio.open_nursery() as nursery:
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
-            while self._config.current.is_slave and self._namesrv is not None:
-                # The master may register at this name server too, and nobody tells when it does.
-                await trio.sleep(_SHORTEST_PERIOD)
-                self.register_own()
 
     async def _follow(self, remote: _Remote) -> None:
         while True:
