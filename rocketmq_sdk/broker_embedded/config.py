@@ -160,6 +160,8 @@ class BrokerConfig:
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
+    enable_calc_filter_bit_map: bool = False
+    """Whether messages get a bit map of the expressions that they make TRUE, where queues have room for it (`enableConsumeQueueExt`)."""
     filter_support_retry: bool = False
     """Whether retries are filtered by the expression of their original topic."""
     filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)

@@ -43,15 +43,21 @@ class TagFilter:
 class SqlFilter:
     """Lets messages through whose properties make an expression TRUE."""
 
-    __slots__ = ("_expression",)
+    __slots__ = ("_data", "_expression", "_filters")
     needs_properties = True
 
-    def __init__(self, expression: "CompiledExpression") -> None:
+    def __init__(self, data: "ConsumerFilterData", expression: "CompiledExpression", filters: "ConsumerFilterManager") -> None:
+        self._data = data
         self._expression = expression
+        self._filters = filters
 
     def matches_tags_code(self, _tags_code: int | None) -> bool:
         """The code of a tag says nothing about an expression."""
         return True
+
+    def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
+        """Whether the bit map of a message, where there is one, leaves it open that the expression is TRUE."""
+        return self._filters.may_match(self._data, bit_map, store_timestamp)
 
     def matches_record(self, properties: "Mapping[str, str]") -> bool:
         """Whether the expression is TRUE."""
@@ -101,7 +107,7 @@ def registered_filter(
     if data.client_version < client_version:
         raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
     check_supported(context, subscription)
-    return sql_filter(data)
+    return sql_filter(context, data)
 
 
 def header_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
@@ -118,7 +124,7 @@ def header_filter(context: "BrokerContext", group: str, subscription: "Subscript
     except FilterSyntaxError as error:
         context.filters.complain(group, topic, error)
         return None
-    return sql_filter(data)
+    return sql_filter(context, data)
 
 
 def _tag_or_retry_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
@@ -134,6 +140,6 @@ def tag_filter(subscription: "SubscriptionData") -> TagFilter | None:
     return TagFilter(subscription.code_set)
 
 
-def sql_filter(data: "ConsumerFilterData") -> SqlFilter | None:
+def sql_filter(context: "BrokerContext", data: "ConsumerFilterData") -> SqlFilter | None:
     """The filter of an expression, None when it was not compiled."""
-    return None if data.compiled is None else SqlFilter(data.compiled)
+    return None if data.compiled is None else SqlFilter(data, data.compiled, context.filters)
