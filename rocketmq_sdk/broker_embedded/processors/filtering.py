@@ -127,6 +127,21 @@ def header_filter(context: "BrokerContext", group: str, subscription: "Subscript
     return sql_filter(context, data)
 
 
+def pop_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
+    """The filter of a subscription that a pop brings, None for all messages.
+
+    Pops are strict where pulls are not, and do not ask whether property filters are switched on, as with Apache. Raises `BrokerError` (23) with the
+    reason when an expression can not be compiled.
+    """
+    if subscription.is_tag_type:
+        return tag_filter(subscription)
+    text, kind = subscription.sub_string, subscription.expression_type
+    try:
+        return sql_filter(context, context.filters.build(subscription.topic, group, text, kind, context.clock.now_ms()))
+    except FilterSyntaxError as error:
+        raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}") from error
+
+
 def _tag_or_retry_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
     if context.config.current.filter_support_retry and subscription.topic == retry_topic(group):
         return RetryFilter(context.filters, group)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
-from rocketmq_sdk.broker_embedded.processors.filtering import header_filter
+from rocketmq_sdk.broker_embedded.processors.filtering import pop_filter
 from rocketmq_sdk.broker_embedded.processors.pull import MAX_BYTES, parse_subscription
 from rocketmq_sdk.broker_embedded.services.pop_plan import HUNDRED, PopAnswer, PopPolicy, as_of_topic, queue_order, record_offsets
 from rocketmq_sdk.broker_embedded.services.pop_polling import HeldPop
@@ -175,7 +175,7 @@ class PopProcessor:
         subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type)
         if subscription is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
-        pop.message_filter = header_filter(context, header.consumer_group, subscription)
+        pop.message_filter = pop_filter(context, header.consumer_group, subscription)
 
     def _policy(self, pop: _Pop) -> "tuple[PopPolicy, int]":
         """The policy, and the draw as topics with priorities change it."""

@@ -7,11 +7,13 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import SubscriptionError
 from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 from support.broker import heartbeat, open_broker, pull_request
+from support.popping import Popper, make_topic
 
 
 def sql(topic: str, expression: str, version: int = 1, kind: str = "SQL92") -> SubscriptionData:
@@ -115,3 +117,15 @@ async def test_retries_are_filtered_on_request(autojump_clock: MockClock, switch
             await peer.send("%RETRY%CG", b"%d" % value, properties=f"RETRY_TOPIC\x01orders\x02a\x01{value}\x02")
         assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression=None))) == expected
         assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression="*"))) == expected
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+async def test_a_pop_by_an_expression(autojump_clock: MockClock, switched_on: bool) -> None:
+    async with open_broker(enable_property_filter=switched_on) as (_broker, peer):
+        await make_topic(peer, "orders", 1)
+        for value in range(6):
+            await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
+        popper = Popper(peer, "orders", exp="a > 3", exp_type="SQL92")
+        assert await popper.bodies() == [b"4", b"5"]
+        with pytest.raises(SubscriptionError, match=r"parse the consumer's subscription failed: .* at position 5"):
+            await popper.pop(exp="a = = 1")
