@@ -97,6 +97,7 @@ class TimerService:
         self._scope: trio.CancelScope | None = None
         self._ended = trio.Event()
         self._expired_at = 0.0
+        self._refused = self._unkept = False
         self.enqueued = 0
         """Messages put into the wheel since the start."""
         self.dequeued = 0
@@ -334,11 +335,14 @@ class TimerService:
             message.properties = bare
             result = self._store.put(message)
         if result.ok:
+            self._refused = False
             return True
         if result.status in _FOREVER:
             logger.error("a timer message can not be put into %s (%s); it is skipped", message.topic, result.status.name)
             return True
-        logger.warning("a timer message could not be put into %s (%s); it is tried again", message.topic, result.status.name)
+        if not self._refused:
+            logger.warning("a timer message could not be put into %s (%s); it is tried again until it is", message.topic, result.status.name)
+        self._refused = True
         return False
 
     # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
@@ -358,8 +362,11 @@ class TimerService:
             try:
                 await self._flush()
                 await self._persist_metrics()
+                self._unkept = False
             except StoreError as error:
-                logger.error("timers could not be made durable; that is tried again: %s", error)
+                if not self._unkept:
+                    logger.error("timers could not be made durable; that is tried again until they are: %s", error)
+                self._unkept = True
                 self.timers.forget_flush()
                 self._changed.set()
 
