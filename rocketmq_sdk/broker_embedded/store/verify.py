@@ -16,6 +16,7 @@ from rocketmq_sdk.broker_embedded.store.verify_index import IndexWalk
 from rocketmq_sdk.broker_embedded.store.verify_log import LogRecord, LogWalk, RecordReader
 from rocketmq_sdk.broker_embedded.store.verify_queues import QueueWalk
 from rocketmq_sdk.broker_embedded.store.verify_report import NO_FILE, DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store.verify_timer import TimerWalk
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
@@ -80,6 +81,7 @@ def verify(
     wanted = {key: {record.position: batch_unit_of(record) for record in records} for key, records in walk.batches.items()}
     BatchWalk(reader, report, wanted).run()
     IndexWalk(reader, report, log, walk.keyed).run()
+    TimerWalk(reader, report, log).run()
     return report
 
 

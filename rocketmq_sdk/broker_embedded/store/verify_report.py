@@ -17,7 +17,7 @@ class Finding:
     """Something that is wrong: in which file, at which byte of it, of which kind, and in words.
 
     Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and `properties` in the log; `tail` for what follows the last whole
-    record; `unit`, `behind`, `missing`, `extra` and `gap` for queues; `index`; `config`; `abort` for a directory that was not closed.
+    record; `unit`, `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`; `abort` for a directory that was not closed.
     """
 
     __slots__ = ("kind", "offset", "path", "problem")
