@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
     from rocketmq_sdk.model.trail import MessageTrail
-    from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
@@ -130,7 +131,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
     "model.trail": ("MessageTrail",),
-    "producer.config": ("ProducerConfig",),
+    "producer.accumulator": ("AccumulatedHandle",),
+    "producer.config": ("AutoBatch", "ProducerConfig"),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
     "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
@@ -141,8 +143,10 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AccumulatedHandle",
     "Admin",
     "AssignmentChange",
+    "AutoBatch",
     "Average",
     "AverageByCircle",
     "BoundaryType",

@@ -44,7 +44,7 @@ ORDERS = {
         ["runtime"],
     ],
     "producer": [
-        ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["request_reply"],
+        ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["request_reply", "accumulator"],
         ["waiting_room"], ["send"], ["producer"], ["transaction"],
     ],
     "consumer": [

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
+@attrs.frozen(kw_only=True)
+class AutoBatch:
+    """How small messages are joined into batches: for how many seconds the first one waits, and how many bytes they are together at most."""
+
+    linger: float = attrs.field(default=0.01, converter=to_seconds, validator=positive)
+    max_bytes: int = 32 * 1024
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
+            raise ConfigurationError(f"max_bytes is {self.max_bytes!r}; it must be a whole number of at least 1")
+
+
 class ProducerOptions(ClientOptions, total=False):
     """Keyword form of `ProducerConfig` and `ClientConfig`."""
 
@@ -40,6 +52,7 @@ class ProducerOptions(ClientOptions, total=False):
     detect_interval: "float | timedelta"
     max_in_flight: int
     max_in_flight_bytes: int
+    auto_batch: AutoBatch | bool | None
     send_hooks: Iterable[SendHook]
     forbidden_hooks: Iterable[ForbiddenHook]
 
@@ -50,6 +63,14 @@ def _optional_seconds(value: "float | timedelta | None") -> float | None:
 
 def _compression(value: CompressionType | str) -> CompressionType:
     return value if isinstance(value, CompressionType) else CompressionType.of(value)
+
+
+def _auto_batch(value: AutoBatch | bool | None) -> AutoBatch | None:
+    if value is None or isinstance(value, AutoBatch):
+        return value
+    if isinstance(value, bool):
+        return AutoBatch() if value else None
+    raise ConfigurationError(f"auto_batch is {value!r}; give True, False or an AutoBatch(linger=..., max_bytes=...)")
 
 
 def _codes(value: Iterable[int]) -> frozenset[int]:
@@ -107,6 +128,8 @@ class ProducerConfig:
     """Messages handed over and not finished."""
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
     """Their bodies together; one message is always let through."""
+    auto_batch: AutoBatch | None = attrs.field(default=None, converter=_auto_batch)
+    """Whether small messages of `send` and `submit` are joined into batches, and how; True means the defaults of `AutoBatch`."""
     send_hooks: tuple[SendHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_send", "after_send"))
     """Told of each message before it is sent and when it is finished."""
     forbidden_hooks: tuple[ForbiddenHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("check_forbidden"))

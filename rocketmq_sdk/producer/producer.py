@@ -22,6 +22,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, check_group, check_send_topic
+from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
@@ -99,6 +100,10 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._next_id = self.client.ids.next_id
         self._hooked = bool(self.config.send_hooks or self.config.forbidden_hooks)
         self._contexts: dict[SendHandle, SendContext] = {}
+        self._accumulator: Accumulator | None = None
+        if self.config.auto_batch is not None:
+            go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
+            self._accumulator = Accumulator(self.config, self._next_id, self._more, go, self._abandoned)
         self._requests = RequestTable()
         self._requested: set[str] = set()
         self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
@@ -135,9 +140,13 @@ class Producer(ProducerCallbacks, RunsOnce):
             nursery.start_soon(self._detector().run)
         if self._trace is not None:
             nursery.start_soon(self._trace.run)
+        if self._accumulator is not None:
+            nursery.start_soon(self._accumulator.run)
 
     async def _drain(self) -> None:
         """Take no more messages, and wait for those under way."""
+        if self._accumulator is not None:
+            self._accumulator.dispatch_all()
         loop, self._loop = self._loop, None
         assert loop is not None
         with trio.move_on_after(DRAIN_TIMEOUT):
@@ -146,6 +155,8 @@ class Producer(ProducerCallbacks, RunsOnce):
     def _end(self) -> None:
         """Give up what is under way."""
         self._loop = None
+        if self._accumulator is not None:
+            self._accumulator.give_up()
         for handle in list(self._under_way):
             call = handle.call
             if call is not None:
@@ -192,6 +203,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         size = len(message.body)
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
+        if self._accumulator is not None and queue is selector is key is timeout is None and self._accumulator.takes(message):
+            return await self._accumulate(message).wait()
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
             packed = await trio.to_thread.run_sync(compressed, message.body, self.config)
@@ -206,7 +219,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         selector: QueueSelector | None = None,
         key: object = None,
         timeout: "float | timedelta | None" = None,
-    ) -> SendHandle:
+    ) -> SendHandle | AccumulatedHandle:
         """Send one message without waiting; the rules are those of `send`. Synchronous, no task.
 
         Await the handle for the result. Raises `TooManyRequestsError` when `max_in_flight` messages or `max_in_flight_bytes` are under way,
@@ -214,6 +227,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         if self._is_full(len(message.body)):
             raise TooManyRequestsError(f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under way, the limit")
+        if self._accumulator is not None and queue is selector is key is timeout is None and self._accumulator.takes(message):
+            return self._accumulate(message)
         handle = self._start(message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout))
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
             handle.observed = True
@@ -327,6 +342,8 @@ class Producer(ProducerCallbacks, RunsOnce):
 
         Raises the error of the first one that has failed without anybody awaiting it; the error is raised once.
         """
+        if self._accumulator is not None:
+            self._accumulator.dispatch_all()
         await self._settled()
         failed = [handle for handle in self._failures if not handle.observed]
         self._failures.clear()
@@ -443,6 +460,13 @@ class Producer(ProducerCallbacks, RunsOnce):
             topic, message.send_code, message, message_id, properties, body, sys_flag, now, now + seconds, self._attempts, self._abandoned
         )
         return self._go(handle, queue, selector, key)
+
+    @trio.lowlevel.enable_ki_protection
+    def _accumulate(self, message: Message) -> AccumulatedHandle:
+        """Let a message gather with others."""
+        assert self._accumulator is not None
+        self._running_loop()
+        return self._accumulator.add(self._topics.get(message.topic) or self._topic(message.topic), message)
 
     @trio.lowlevel.enable_ki_protection
     def _go(self, handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> SendHandle:

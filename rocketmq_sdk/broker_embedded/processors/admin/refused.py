@@ -4,7 +4,6 @@ from typing import Final
 
 from rocketmq_sdk.codes import RequestCode
 
-_LATER: Final = "is not served by this broker version"
 _CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
 _CONTAINER: Final = "belongs to broker containers; open one broker for each configuration"
 _ACTING: Final = "belongs to slaves that act as masters, which this broker does not do"
@@ -13,8 +12,6 @@ _ACCESS: Final = "belongs to access control, which this broker does not check"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
-    _LATER: (
-    ),
     _CONTROLLER: (
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         RequestCode.CONTROLLER_ELECT_MASTER,

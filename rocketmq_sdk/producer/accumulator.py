@@ -1,0 +1,216 @@
+"""Small messages joined into batches on their way out (`ProduceAccumulator` of Apache RocketMQ 5.4.0).
+
+Messages of one topic, tag and `wait_store_ok` gather until they are `max_bytes` together or the first of them has waited for `linger`; then they
+go as one batch, and each handle tells of its own message. Nothing is made for a message but its handle and its bytes; one task looks after the
+lingering.
+What a batch can not carry goes alone: delayed messages, those with a priority or for a retry topic, replies, and bodies that are to be compressed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer.config import AutoBatch
+from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.outgoing import properties_of
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.producer.targets import TopicTargets
+
+SEND_BATCH: Final = 320
+_HEAD: Final = Struct(">iIIii")
+_SHORT: Final = Struct(">h")
+_OVERHEAD: Final = _HEAD.size + _SHORT.size
+_ORDINARY: Final = 310
+
+
+class _Batch:
+    """Messages that go together, and the handle of the request that will carry them."""
+
+    __slots__ = ("deadline", "handle", "ids", "key", "offset_ids", "parts", "size")
+
+    def __init__(self, key: tuple[str, str | None, bool], handle: SendHandle, deadline: float) -> None:
+        self.key = key
+        self.handle = handle
+        self.deadline = deadline
+        self.parts: list[bytes] | None = []
+        self.ids: list[str] = []
+        self.size = 0
+        self.offset_ids: list[str] | None = None
+
+    def result(self, index: int) -> SendResult:
+        """What the broker said of one of the messages. Raises the error of the batch."""
+        whole = self.handle.outcome()
+        offset_ids = self.offset_ids
+        if offset_ids is None:
+            offset_ids = self.offset_ids = whole.offset_message_id.split(",")
+        offset_id = offset_ids[index] if len(offset_ids) == len(self.ids) else whole.offset_message_id
+        message_id = self.ids[index]
+        return SendResult(
+            whole.status, message_id, offset_id, whole.queue, whole.queue_offset + index, message_id, None, whole.region_id, whole.trace_on
+        )
+
+
+class AccumulatedHandle:
+    """One message among those of a batch. Await it (or `wait()`) for its `SendResult`, as a `SendHandle`; cancelling the waiter changes nothing."""
+
+    __slots__ = ("_batch", "_index", "message")
+
+    def __init__(self, batch: _Batch, index: int, message: "Message") -> None:
+        self._batch = batch
+        self._index = index
+        self.message = message
+
+    def __await__(self) -> Generator[Any, Any, SendResult]:
+        return self.wait().__await__()
+
+    @property
+    def done(self) -> bool:
+        """Whether it is finished."""
+        return self._batch.handle.done
+
+    @property
+    def message_id(self) -> str:
+        """The unique id of the message."""
+        return self._batch.ids[self._index]
+
+    async def wait(self) -> SendResult:
+        """Wait for the result. Raises what `Producer.send` raises; the error is that of the whole batch."""
+        await self._batch.handle.wait()
+        return self._batch.result(self._index)
+
+    wait_or_abandon = wait
+
+    async def settled(self) -> None:
+        """Wait until the message is finished, however."""
+        await self._batch.handle.settled()
+
+    def outcome(self) -> SendResult:
+        """The result of a finished message, or its error raised."""
+        return self._batch.result(self._index)
+
+    def __repr__(self) -> str:
+        return f"<AccumulatedHandle {self.message_id} in {self._batch.handle!r}>"
+
+
+class Accumulator:
+    """The batches of one producer that are being gathered. `send` takes the handle of a full one; it may raise."""
+
+    def __init__(
+        self,
+        config: "ProducerConfig",
+        next_id: Callable[[], str],
+        more: str,
+        send: Callable[[SendHandle], object],
+        abandon: Callable[[SendHandle], None],
+    ) -> None:
+        settings = config.auto_batch or AutoBatch()
+        self._max_bytes = min(settings.max_bytes, config.max_message_size)
+        self._linger = settings.linger
+        self._alone_from = min(config.compress_over, self._max_bytes)
+        self._timeout = config.send_timeout
+        self._attempts = 1 + config.retry_times
+        self._next_id = next_id
+        self._more = more
+        self._send = send
+        self._abandon = abandon
+        self._open: dict[tuple[str, str | None, bool], _Batch] = {}
+        self._lingering: deque[_Batch] = deque()
+        self._begun = trio.Event()
+
+    def takes(self, message: "Message") -> bool:
+        """Whether a message can go in a batch."""
+        return (
+            0 < len(message.body) < self._alone_from
+            and not message.delay_level
+            and message.deliver_at_ms is None
+            and message.priority is None
+            and message.send_code == _ORDINARY
+            and message.topic[0] != "%"
+        )
+
+    def add(self, topic: "TopicTargets", message: "Message") -> AccumulatedHandle:
+        """Take a message that `takes` accepts. Raises `ConfigurationError` when its properties are too long."""
+        message_id = self._next_id()
+        body = message.body
+        properties = properties_of(message, message_id, self._more).encode("utf-8")
+        total = _OVERHEAD + len(body) + len(properties)
+        key = (topic.topic, message.tags, message.wait_store_ok)
+        batch = self._open.get(key)
+        if batch is not None and batch.size + total > self._max_bytes:
+            self._dispatch(batch)
+            batch = None
+        if batch is None:
+            batch = self._begin(key, topic, message)
+        assert batch.parts is not None
+        batch.parts += (_HEAD.pack(total, 0, 0, message.flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+        batch.size += total
+        batch.ids.append(message_id)
+        handle = AccumulatedHandle(batch, len(batch.ids) - 1, message)
+        if batch.size >= self._max_bytes:
+            self._dispatch(batch)
+        return handle
+
+    def _begin(self, key: tuple[str, str | None, bool], topic: "TopicTargets", message: "Message") -> _Batch:
+        now = trio.current_time()
+        handle = SendHandle(topic, SEND_BATCH, message, "", "", b"", 0, now, float("inf"), self._attempts, self._abandon)
+        batch = self._open[key] = _Batch(key, handle, now + self._linger)
+        self._lingering.append(batch)
+        self._begun.set()
+        return batch
+
+    def _dispatch(self, batch: _Batch) -> None:
+        """Let a batch go; an error becomes that of its messages."""
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
+        parts, batch.parts = batch.parts, None
+        if parts is None:
+            return
+        handle, now = batch.handle, trio.current_time()
+        _topic, tags, wait = batch.key
+        handle.body = b"".join(parts)
+        handle.message_id = ",".join(batch.ids)
+        handle.properties = f"UNIQ_KEY\x01{self._next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02{self._more}"
+        if tags:
+            handle.properties += f"TAGS\x01{tags}\x02"
+        handle.started, handle.deadline = now, now + self._timeout
+        try:
+            self._send(handle)
+        except Exception as error:  # noqa: BLE001 - the messages were taken; whoever awaits them is told
+            handle.error = error
+            handle.settle()
+
+    def dispatch_all(self) -> None:
+        """Let everything go now."""
+        for batch in list(self._open.values()):
+            self._dispatch(batch)
+
+    def give_up(self) -> None:
+        """End what was not sent."""
+        for batch in list(self._open.values()):
+            batch.parts = None
+            batch.handle.error = ClosedError("the producer was closed before the message was sent")
+            batch.handle.settle()
+        self._open.clear()
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Send what has lingered for long enough, until cancelled."""
+        lingering = self._lingering
+        while True:
+            while lingering and lingering[0].parts is None:
+                lingering.popleft()
+            if not lingering:
+                self._begun = trio.Event()
+                await self._begun.wait()
+            elif trio.current_time() >= lingering[0].deadline:
+                self._dispatch(lingering.popleft())
+            else:
+                await trio.sleep_until(lingering[0].deadline)

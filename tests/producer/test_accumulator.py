@@ -1,0 +1,198 @@
+"""Small messages joined into batches: what is gathered, when it goes, and that each handle tells of its own message."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+from rocketmq_sdk.producer.config import AutoBatch
+from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
+from support.transactions import bodies_in, messages_in
+
+
+class Counted:
+    """How many requests of each kind of send came to the broker, and how many messages they held together."""
+
+    def __init__(self, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[Command] = []
+        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            handler = broker.handler.handlers[code]
+
+            def count(channel: Channel, request: Command, handler: Any = handler) -> Any:
+                self.requests.append(request)
+                return handler(channel, request)
+
+            monkeypatch.setitem(broker.handler.handlers, code, count)
+
+    @property
+    def codes(self) -> list[int]:
+        return [request.code for request in self.requests]
+
+
+@asynccontextmanager
+async def opened(monkeypatch: pytest.MonkeyPatch, auto_batch: Any = True, **options: Any) -> AsyncIterator[tuple[EmbeddedBroker, Producer, Counted]]:
+    async with EmbeddedBroker() as broker:
+        broker.context.topics.put(TopicConfig("orders", 1, 1))
+        counted = Counted(broker, monkeypatch)
+        async with Producer("PG", namesrv=broker, auto_batch=auto_batch, **options) as producer:
+            yield broker, producer, counted
+
+
+async def test_submitted_messages_go_together_and_each_knows_its_place(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (broker, producer, counted):
+            handles = [producer.submit(Message("orders", b"%d" % number, keys=[f"k{number}"], flag=number)) for number in range(50)]
+            assert not any(handle.done for handle in handles)
+            results = [await handle for handle in handles]
+            assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE]
+            stored = messages_in(broker, "orders")
+            assert [message.body for message in stored] == [b"%d" % number for number in range(50)]
+            for number, (result, handle, message) in enumerate(zip(results, handles, stored, strict=True)):
+                assert (result.queue_offset, result.message_id) == (number, handle.message_id)
+                assert (message.message_id, message.offset_message_id) == (result.message_id, result.offset_message_id)
+                assert (message.keys, message.flag) == ((f"k{number}",), number)
+
+
+async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch, AutoBatch(linger=5, max_bytes=1000)) as (_broker, producer, counted):
+            await producer.submit(Message("orders", b"first"))
+            started = trio.current_time()
+            handles = [producer.submit(Message("orders", bytes(100))) for _ in range(12)]
+            await handles[0]
+            assert trio.current_time() - started < 1
+            await handles[-1]
+            assert 5 <= trio.current_time() - started < 5.1
+            assert all(len(request.body) <= 1000 for request in counted.requests)
+
+
+async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets: list[int] = []
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (_broker, producer, counted):
+
+            async def send(number: int) -> None:
+                offsets.append((await producer.send(Message("orders", b"%d" % number))).queue_offset)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(send, number)
+            assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE]
+            assert sorted(offsets) == list(range(20))
+
+
+async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [
+        Message("orders", b"x", delay_level=1),
+        Message("orders", b"x", deliver_at=1),
+        Message("orders", b"x", priority=3),
+        Message("orders", b"x" * 5000),
+    ]
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (broker, producer, counted):
+            for message in alone:
+                assert isinstance(producer.submit(message), SendHandle)
+            assert isinstance(producer.submit(Message("orders", b"x"), key="k"), SendHandle)
+            assert isinstance(producer.submit(Message("orders", b"x"), timeout=1), SendHandle)
+            await producer.flush()
+            assert counted.codes == [RequestCode.SEND_MESSAGE_V2] * 6
+            priorities = [message.priority for message in messages_in(broker, "orders")]
+            assert priorities.count(3) == 1
+
+
+async def test_tags_topics_and_wait_store_ok_part_batches(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (broker, producer, counted):
+            broker.context.topics.put(TopicConfig("bills", 1, 1))
+            kinds = [("orders", "a", True), ("orders", "b", True), ("bills", "a", True), ("orders", "a", False), ("orders", "a", True)]
+            for topic, tags, wait in kinds:
+                producer.submit(Message(topic, b"x", tags=tags, wait_store_ok=wait))
+            await producer.flush()
+            assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE] * 4
+            assert sorted(message.tags or "" for message in messages_in(broker, "orders")) == ["a", "a", "a", "b"]
+
+
+async def test_flush_and_leaving_send_what_has_gathered(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch, AutoBatch(linger=3600)) as (broker, producer, _counted):
+            first = producer.submit(Message("orders", b"flushed"))
+            await producer.flush()
+            assert first.done
+            second = producer.submit(Message("orders", b"left"))
+            await trio.sleep(1)
+            assert not second.done
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(second.wait)
+                await trio.sleep(1)
+                producer._accumulator.dispatch_all()  # type: ignore[union-attr]
+            assert bodies_in(broker, "orders") == [b"flushed", b"left"]
+    with trio.fail_after(60):
+        async with EmbeddedBroker() as broker:
+            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            async with Producer("PG", namesrv=broker, auto_batch=AutoBatch(linger=3600)) as producer:
+                last = producer.submit(Message("orders", b"at the end"))
+            assert (await last).queue_offset == 0
+            assert bodies_in(broker, "orders") == [b"at the end"]
+
+
+async def test_a_refused_batch_is_the_error_of_each_message(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch, retry_times=0) as (broker, producer, _counted):
+            broker.store._state.disk_full = True
+            handles = [producer.submit(Message("orders", b"x")) for _ in range(3)]
+            for handle in handles:
+                with pytest.raises(BrokerError):
+                    await handle
+            broker.store._state.disk_full = False
+            assert (await producer.send(Message("orders", b"again"))).queue_offset == 0
+
+
+async def test_a_cancelled_waiter_changes_nothing(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch, AutoBatch(linger=2)) as (broker, producer, _counted):
+            handle = producer.submit(Message("orders", b"x"))
+            with trio.move_on_after(1) as scope:
+                await handle
+            assert scope.cancelled_caught
+            assert (await handle).queue_offset == 0
+            assert bodies_in(broker, "orders") == [b"x"]
+
+
+async def test_messages_that_never_left_end_with_the_producer(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle: AccumulatedHandle | SendHandle | None = None
+    with trio.fail_after(60):
+        async with EmbeddedBroker() as broker:
+            producer = Producer("PG", namesrv=broker, auto_batch=AutoBatch(linger=3600))
+            with suppress(KeyError):
+                async with producer:
+                    handle = producer.submit(Message("orders", b"x"))
+                    raise KeyError
+            assert isinstance(handle, AccumulatedHandle)
+            with pytest.raises(ClosedError):
+                await handle
+            with pytest.raises(ClosedError):
+                producer.submit(Message("orders", b"x"))
+
+
+@pytest.mark.parametrize("bad", ["yes", 1, AutoBatch])
+def test_bad_settings_are_refused(bad: Any) -> None:
+    with pytest.raises(ConfigurationError, match="auto_batch"):
+        Producer("PG", namesrv="127.0.0.1:9876", auto_batch=bad)
+
+
+@pytest.mark.parametrize("options", [{"linger": 0}, {"linger": -1}, {"max_bytes": 0}, {"max_bytes": 1.5}])
+def test_bad_limits_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        AutoBatch(**options)
