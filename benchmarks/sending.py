@@ -9,7 +9,8 @@ import trio
 from rocketmq_sdk import Message, Producer
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.producer.producer import SendHandle
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.handle import SendHandle
 
 BODY = b"x" * 100
 
@@ -27,7 +28,7 @@ async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[floa
 async def in_flight(producer: Producer, topic: str, count: int, depth: int) -> float:
     """Messages per second with `depth` submitted sends under way."""
     begin = time.perf_counter()
-    handles: deque[SendHandle] = deque()
+    handles: deque[SendHandle | AccumulatedHandle] = deque()
     for _ in range(count):
         handles.append(producer.submit(Message(topic, BODY)))
         if len(handles) >= depth:

@@ -55,6 +55,7 @@ COMPRESS_IN_THREAD: Final = 256 * 1024
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 REMEMBERED_FAILURES: Final = 1000
 _UNENDING: Final = float("inf")
+_UNAIMED: Final = (None, None, None, None)
 
 
 class Aim(TypedDict, total=False):
@@ -203,7 +204,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         size = len(message.body)
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
-        if self._accumulator is not None and queue is selector is key is timeout is None and self._accumulator.takes(message):
+        if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
             return await self._accumulate(message).wait()
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
@@ -227,7 +228,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         if self._is_full(len(message.body)):
             raise TooManyRequestsError(f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under way, the limit")
-        if self._accumulator is not None and queue is selector is key is timeout is None and self._accumulator.takes(message):
+        if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
             return self._accumulate(message)
         handle = self._start(message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout))
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
