@@ -120,6 +120,8 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)
     context.filters.load()
     context.consumers.group_left.append(context.filters.unregister)
+    if current.enable_calc_filter_bit_map:
+        store.calculate_bit_maps(context.filters.bit_map)
     context.producers = ProducerManager(clock)
     context.locks = QueueLocks(clock)
     config.on_change.append(lambda _before, now: store.configure_retention(now.store))
