@@ -46,7 +46,7 @@ async def _round(broker: BrokerProcess, number: int, generator: random.Random) -
     return len(load.acknowledged), lost
 
 
-async def _rounds(root: Path, options: argparse.Namespace) -> int:
+async def run_rounds(root: Path, options: argparse.Namespace) -> int:
     generator = random.Random(options.seed)
     settings: dict[str, object] = {
         "flushDiskType": options.flush,
@@ -89,7 +89,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     root = Path(tempfile.mkdtemp(prefix="kill-rounds-"))
     try:
-        return trio.run(_rounds, root, options)
+        return trio.run(run_rounds, root, options)
     finally:
         shutil.rmtree(root)
 

@@ -22,7 +22,7 @@ from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.store.unsynced import note_unsynced
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import StoreError, StoreFullError
 from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
@@ -180,6 +180,7 @@ class QueueFlusher:
         self._state = state
         self._interval = config.flush_interval_consume_queue / 1000
         self._least_bytes = config.flush_consume_queue_least_pages * _PAGE
+        self._checkpoint_waits = False
         self._thorough_interval = config.flush_consume_queue_thorough_interval / 1000
         self._thorough_at = 0.0
         self._appended = trio.Event()
@@ -285,4 +286,12 @@ class QueueFlusher:
         checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
         checkpoint.physic_timestamp = max(checkpoint.physic_timestamp, self._log_flusher.physic_timestamp)
         data = checkpoint.encode()
-        await self._files.run(lambda: checkpoint.write(data))
+        try:
+            await self._files.run(lambda: checkpoint.write(data))
+        except StoreFullError as error:
+            # The old one still says what is surely durable; the next round writes it.
+            if not self._checkpoint_waits:
+                _log.warning("the checkpoint is written when there is space again: %s", error)
+            self._checkpoint_waits = True
+            return
+        self._checkpoint_waits = False

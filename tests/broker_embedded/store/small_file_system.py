@@ -1,0 +1,174 @@
+"""`python small_file_system.py DIRECTORY SCENARIO`, run in a mount namespace of its own: mounts a small tmpfs, fills it and prints what happened."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import trio
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult
+from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.errors import StoreFullError
+from support.store import bodies, message, open_store, small_config
+from support.waiting import until
+
+KIB = 1024
+
+
+class Filler:
+    """A file that takes the space of others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "filler"
+
+    def fill(self, leave: int = 0) -> None:
+        """Take everything, to the last byte, and give some of it back."""
+        with self.path.open("ab", buffering=0) as file:
+            for size in (64 * KIB, 4 * KIB, 512, 1):
+                try:
+                    while file.write(b"x" * size) == size:
+                        pass
+                except OSError:
+                    continue
+            if leave:
+                file.truncate(max(0, file.tell() - leave))
+
+    def free(self) -> None:
+        self.path.unlink()
+
+
+class Scene:
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.filler = Filler(directory)
+        self.root = directory / "store"
+        sizes = {"mapped_file_size_commit_log": 256 * KIB, "mapped_file_size_consume_queue": 20 * 500, "allocation_step": 16 * KIB}
+        self.config = small_config(**{**sizes, "flush_interval_consume_queue": 20, **settings})
+        self.acknowledged: list[bytes] = []
+
+    def open(self) -> MessageStore:
+        return open_store(OsFileSystem(self.root), self.config)
+
+    def put(self, store: MessageStore) -> PutResult:
+        body = b"%06d " % len(self.acknowledged) * 70
+        result = store.put(message(body=body))
+        if result.ok:
+            self.acknowledged.append(body)
+        return result
+
+    def until_refused(self, store: MessageStore) -> str:
+        while (result := self.put(store)).ok:
+            pass
+        return result.status.name
+
+    async def end(self) -> dict[str, Any]:
+        """Open it again with space, look at everything."""
+        async with self.open() as store:
+            kept = bodies(store) == self.acknowledged
+            taken = self.put(store).ok
+        return {"kept": kept, "taken": taken, "findings": [str(finding) for finding in verify_directory(self.root).findings]}
+
+
+async def write(directory: Path) -> dict[str, Any]:
+    """No space in the file that is open."""
+    scene = Scene(directory)
+    async with scene.open() as store:
+        for _ in range(10):
+            scene.put(store)
+        await until(lambda: store._log.queue.prepared is not None)
+        scene.filler.fill()
+        refused = scene.until_refused(store)
+        alive = bodies(store) == scene.acknowledged
+        scene.filler.free()
+        await until(lambda: store.writable)
+        again = scene.put(store).ok
+    return {"refused": refused, "alive": alive, "again": again, **await scene.end()}
+
+
+async def next_file(directory: Path) -> dict[str, Any]:
+    """No space for another file."""
+    scene = Scene(directory, mapped_file_size_commit_log=64 * KIB, allocation_step=64 * KIB)
+    async with scene.open() as store:
+        scene.put(store)
+        await until(lambda: store._log.queue.prepared is not None)
+        scene.filler.fill()
+        refused = scene.until_refused(store)
+        alive = bodies(store) == scene.acknowledged
+        scene.filler.free()
+        await until(lambda: store.writable)
+        again = scene.put(store).ok
+    return {"refused": refused, "alive": alive, "again": again, **await scene.end()}
+
+
+async def ratio(directory: Path) -> dict[str, Any]:
+    """More of the disk is used than may be."""
+    scene = Scene(directory, clean_resource_interval=20, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    async with scene.open() as store:
+        for _ in range(10):
+            scene.put(store)
+        await store.flush()
+        scene.filler.fill(leave=32 * KIB)
+        with trio.fail_after(90):
+            while store.writable:
+                store.clean_now()  # looks at the disk at once
+                await trio.sleep(0.05)
+        refused = store.put(message()).status.name
+        await store.flush()
+        alive = bodies(store)[:10] == scene.acknowledged[:10]
+        scene.filler.free()
+        with trio.fail_after(90):
+            while not store.writable:
+                store.clean_now()
+                await trio.sleep(0.05)
+        again = scene.put(store).ok
+    return {"refused": refused, "alive": alive, "again": again, **await scene.end()}
+
+
+async def close_full(directory: Path) -> dict[str, Any]:
+    """Closed while there is no space at all, then opened with space."""
+    scene = Scene(directory)
+    async with scene.open() as store:
+        for _ in range(5):
+            scene.put(store)
+        scene.filler.fill()
+        refused = scene.until_refused(store)
+        alive = bodies(store) == scene.acknowledged
+    scene.filler.free()
+    return {"refused": refused, "alive": alive, "again": True, **await scene.end()}
+
+
+async def config(directory: Path) -> dict[str, Any]:
+    """A config file that can not be written."""
+    scene = Scene(directory)
+    async with scene.open() as store:
+        scene.put(store)
+        file = ConfigFile(store.files, "topics.json")
+        file.store({"value": 1})
+        scene.filler.fill()
+        refused = ""
+        try:
+            file.store({"value": 2, "filling": "x" * 20_000})
+        except StoreFullError as error:
+            refused = type(error).__name__
+        alive = ConfigFile(store.files, "topics.json").load() == {"value": 1}
+        scene.filler.free()
+        file.store({"value": 3})
+        again = ConfigFile(store.files, "topics.json").load() == {"value": 3}
+    return {"refused": refused, "alive": alive, "again": again, **await scene.end()}
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)], check=True)
+    scenario = {"write": write, "next_file": next_file, "ratio": ratio, "close_full": close_full, "config": config}[sys.argv[2]]
+    print(json.dumps(trio.run(scenario, directory)))
+
+
+if __name__ == "__main__":
+    main()

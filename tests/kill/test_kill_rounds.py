@@ -1,0 +1,15 @@
+"""Ten rounds of `tests/kill_rounds.py`, which runs 200 by command."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from kill_rounds import run_rounds
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize(("flush", "seed"), [("ASYNC_FLUSH", 11), ("SYNC_FLUSH", 12)])
+async def test_nothing_acknowledged_is_lost_in_rounds_of_kills(flush: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run_rounds(tmp_path, Namespace(rounds=5, seed=seed, flush=flush)) == 0, capsys.readouterr().out
