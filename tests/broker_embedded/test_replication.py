@@ -2,15 +2,18 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus
+from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus, TransactionProducer, TransactionState
 from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
+from rocketmq_sdk.broker_embedded.store.timer.checkpoint import read_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import connect, pull_request, send_request
 from support.waiting import until
@@ -68,6 +71,64 @@ async def test_a_slave_takes_over_topics_groups_and_offsets() -> None:
         await until(lambda: slave.context.topics.all() == master.context.topics.all())
         assert slave.context.topics.data_version == master.context.topics.data_version
         nursery.cancel_scope.cancel()
+
+
+async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_no_problem() -> None:
+    async with open_pair() as (master, slave):
+        master.context.pop.modes.set(SetMessageRequestModeRequestBody("orders", "readers", MessageRequestMode.POP, 2))
+        sync = slave.context.replication.sync
+        assert sync is not None
+        sync.wake()
+        await until(lambda: slave.context.pop.modes.get("orders", "readers") is not None)
+        del master.handler.handlers[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE], master.handler.handlers[RequestCode.GET_TIMER_CHECK_POINT]
+        sync.synced.clear()
+        sync.wake()
+        await until(lambda: "numbers of timers" in sync.synced)
+        assert sync._problems == {}
+
+
+def _bodies(broker: EmbeddedBroker, topic: str) -> list[bytes]:
+    """Every message that consumers of a topic see, sorted."""
+    store = broker.store
+    found: list[bytes] = []
+    for queue_id in store.queue_ids(topic):
+        for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
+            unit = store.queue_unit(topic, queue_id, offset)
+            assert unit is not None
+            record = store.record_at(unit[0], unit[1])
+            assert record is not None
+            found.append(decode_messages(record)[0].body)
+    return sorted(found)
+
+
+@pytest.mark.timeout(180)
+async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_twice(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"message_delay_level": "1s 2s", "flush_disk_type": "SYNC_FLUSH"}
+    async with open_pair(tmp_path, **settings) as (master, slave):
+        namesrv = master.namesrv_address
+        begun = master.context.clock.now_ms()
+        async with TransactionProducer("payments", namesrv=namesrv, checker=lambda _message: TransactionState.UNKNOWN, send_timeout=30) as producer:
+            for number in range(5):
+                async with producer.transaction(Message("orders", b"committed %d" % number)):
+                    pass
+            async with producer.transaction(Message("orders", b"open")) as transaction:
+                transaction.unknown()
+            await producer.send(Message("orders", b"delayed", delay_level=1))
+            await producer.send(Message("orders", b"soon", deliver_at=begun + 2000))
+            await producer.send(Message("orders", b"later", deliver_at=begun + 600_000))
+        await until(lambda: len(_bodies(slave, "orders")) == 7)
+        sync = slave.context.replication.sync
+        assert sync is not None
+        sync.wake()
+        await until(lambda: read_checkpoint(slave.store.files).last_read_time > begun + 2000)
+        await until(lambda: slave.context.schedule.offset(1) == 1)
+        assert slave.context.timers.timers.pending_count == 0, "a slave serves no timers"
+    expected = sorted([*(b"committed %d" % number for number in range(5)), b"delayed", b"soon"])
+    async with EmbeddedBroker(tmp_path, **SIZES, **settings) as promoted:
+        assert len(promoted.context.transactions) == 1
+        await until(lambda: promoted.context.timers.timers.pending_count == 1)
+        await trio.sleep(3)
+        assert _bodies(promoted, "orders") == expected
 
 
 async def test_a_slave_refuses_what_only_its_master_does() -> None:

@@ -34,6 +34,11 @@ class RequestModeManager:
         topic, group = mode.topic or "", mode.consumer_group or ""
         self._replace({**self._table, topic: {**self._table.get(topic, {}), group: mode}})
 
+    def take_over(self, wrapper: MessageRequestModeSerializeWrapper) -> None:
+        """Become the copy of a master's modes. Raises `StoreError`; nothing is changed then."""
+        if wrapper != self.wrapper():
+            self._replace(wrapper.message_request_mode_map)
+
     def _replace(self, table: dict[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
         self._file.store(MessageRequestModeSerializeWrapper(table).to_json())
         self._table = table

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.outer import master as calls
 from rocketmq_sdk.broker_embedded.store.timer.checkpoint import TimerCheckpoint, write_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import NotSupportedError, RocketMQError, StoreError
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestModeSerializeWrapper
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
@@ -88,6 +89,7 @@ class SlaveSync:
             ("consumer offsets", self._offsets),
             ("delay offsets", self._delays),
             ("groups", self._groups),
+            ("modes of groups", self._modes),
             ("numbers of timers", self._timer_metrics),
         )
         for name, step in steps:
@@ -134,6 +136,10 @@ class SlaveSync:
     async def _delays(self, address: str) -> None:
         self._context.schedule.take_over(await calls.delay_offsets(self._caller, address))
         await self._context.schedule.persist()
+
+    async def _modes(self, address: str) -> None:
+        body = (await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body
+        self._context.pop.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
 
     async def _timer_metrics(self, address: str) -> None:
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_METRICS)).body
