@@ -120,12 +120,12 @@ class LitePullConsumer(QueueFacts, RunsOnce):
         """
         self._check_running()
         self._member.check_shared()
-        await self._member.subscribe(topic, checked_expression(topic, expression))
+        await self._member.subscribe(self._client.namespace.wrap(topic), checked_expression(topic, expression))
 
     async def unsubscribe(self, topic: str) -> None:
         """Give up a topic; what was polled of it is committed once it is done. Raises `ClosedError`."""
         self._check_running()
-        await self._member.unsubscribe(topic)
+        await self._member.unsubscribe(self._client.namespace.wrap(topic))
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues from now on; those that stay go on where they are, others begin at the group's committed offset.

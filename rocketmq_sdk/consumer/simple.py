@@ -59,6 +59,7 @@ class SimpleConsumer(RunsOnce):
         settings = Settings("SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client)
         self.group = group
         self.config = SimpleConfig(**settings.own)
+        self._namespace = settings.client.namespace
         wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
         self._member = SimpleMember(settings.client, settings.group, self.config, wanted, own_client=settings.own_client)
 
@@ -87,12 +88,12 @@ class SimpleConsumer(RunsOnce):
         Raises `ConfigurationError`, a broker's error for an expression that it can not serve, `ClosedError`.
         """
         self._member.check_running()
-        await self._member.subscribe(topic, checked_expression(topic, expression))
+        await self._member.subscribe(self._namespace.wrap(topic), checked_expression(topic, expression))
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive nothing more of a topic; what was received can still be acknowledged. Raises `ClosedError`."""
         self._member.check_running()
-        await self._member.unsubscribe(topic)
+        await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def receive(
         self,

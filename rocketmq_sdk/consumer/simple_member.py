@@ -129,7 +129,7 @@ class SimpleMember(Membership):
                         return []
                     messages = await self._sorted_out(*found)
                     if messages:
-                        self._counters_of(messages[0].topic).pulled += len(messages)
+                        self._counters_of(messages[0].receipt.topic).pulled += len(messages)
                         return messages
             finally:
                 self._receiving.discard(scope)
@@ -163,7 +163,7 @@ class SimpleMember(Membership):
                 message.commit_log_offset,
                 delay_level=DEAD_LETTER,
                 origin_message_id=message.message_id,
-                origin_topic=message.topic,
+                origin_topic=message.receipt.topic,
                 max_reconsume_times=0,
                 timeout=SEND_BACK_TIMEOUT,
             )
@@ -174,7 +174,7 @@ class SimpleMember(Membership):
                 self._group, message.message_id, message.topic, error,
             )  # fmt: skip
             return
-        self._counters_of(message.topic).consumed -= 1
+        self._counters_of(message.receipt.topic).consumed -= 1
         self._dead_letters += 1
         logger.warning(
             "group %s: message %s of %s has used up its attempts; it is in the dead letter topic", self._group, message.message_id, message.topic
