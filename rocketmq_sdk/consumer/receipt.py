@@ -22,10 +22,11 @@ class Receipt:
     """One delivery of one message to this consumer.
 
     `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its invisible duration is over at the latest; `replaced_by` is
-    the receipt that has taken its place.
+    the receipt that has taken its place; `busy`, while a request about it is under way, the event that ends it: an acknowledgement and a change of the
+    same moment must not overtake each other, or the change would bring back what is acknowledged.
     """
 
-    __slots__ = ("changing", "expires_at", "handle", "replaced_by", "state", "topic")
+    __slots__ = ("busy", "expires_at", "handle", "replaced_by", "state", "topic")
 
     def __init__(self, topic: str, handle: "ReceiptHandle", expires_at: float) -> None:
         self.topic = topic
@@ -33,7 +34,7 @@ class Receipt:
         self.expires_at = expires_at
         self.state = State.INFLIGHT
         self.replaced_by: Receipt | None = None
-        self.changing: trio.Event | None = None
+        self.busy: trio.Event | None = None
 
     @property
     def newest(self) -> "Receipt":

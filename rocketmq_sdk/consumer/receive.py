@@ -32,6 +32,8 @@ INIT_AT_END: Final = 1
 INIT_AT_BEGINNING: Final = 0
 ERROR_PAUSE: Final = 1.0
 """Seconds until places that could not be asked are tried again within one receive."""
+LEAST_WAIT: Final = 0.05
+"""Seconds before its deadline at which a receive ends when it has nothing."""
 MAX_POP: Final = 32
 """The most messages that a broker gives for one pop."""
 
@@ -97,8 +99,14 @@ class Receiver:
             remaining = max(deadline - trio.current_time(), 0.0)
             if len(places) == 1:
                 popped = await self._pop(places[0], most, invisible_ms, remaining)
+                if not popped.is_empty:
+                    return places[0], popped
                 # A broker that can not hold the request answers at once.
-                return None if popped.is_empty else (places[0], popped)
+                early = min(deadline - trio.current_time(), ERROR_PAUSE)
+                if early < LEAST_WAIT:
+                    return None
+                await trio.sleep(early)
+                continue
             if places:
                 found = await self._ask_each(places, most, invisible_ms)
                 if found is not None:

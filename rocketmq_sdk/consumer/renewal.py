@@ -87,6 +87,8 @@ class Renewals:
         try:
             await self._change(receipt, entry.duration)
         except ReceiptHandleError as error:
+            if entry.ended or receipt.newest.state is State.COMMIT:
+                return  # acknowledged at the same moment
             logger.warning("group %s: the invisible duration of a message that is processed can not be extended: %s", self._group, error)
             return
         except RocketMQError as error:

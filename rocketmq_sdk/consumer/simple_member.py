@@ -1,7 +1,7 @@
 """A simple consumer between its start and its end: receives, acknowledgements, changes of invisible durations, dead letters."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
@@ -188,43 +188,48 @@ class SimpleMember(Membership):
             found = self._counters[topic] = Counters()
         return found
 
+    async def _free(self, target: PoppedMessage | Receipt) -> Receipt:
+        """The receipt that is meant, once no other request about it is under way."""
+        receipt = receipt_of(target)
+        while receipt.busy is not None:
+            await receipt.busy.wait()
+            receipt = receipt_of(target)
+        return receipt
+
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
-        receipt = receipt_of(target)
-        if receipt.changing is not None:
-            await receipt.changing.wait()
-            receipt = receipt_of(target)
+        receipt = await self._free(target)
         receipt.check()
-        await ack_message(self._client, receipt.topic, self._group, receipt.handle)
-        receipt.acknowledged()
+        receipt.busy = busy = trio.Event()
+        try:
+            await ack_message(self._client, receipt.topic, self._group, receipt.handle)
+            receipt.acknowledged()
+        finally:
+            receipt.busy = None
+            busy.set()
         self._counters_of(receipt.topic).consumed += 1
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
         """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
         for target in targets:
-            changing = receipt_of(target).changing
-            if changing is not None:
-                await changing.wait()
+            if receipt_of(target).busy is not None:
+                await self._free(target)
         now = trio.current_time()
-        by_broker: dict[str, list[Receipt]] = {}
+        by_broker: dict[str, dict[Receipt, None]] = {}
         problems: list[str] = []
         for target in targets:
             receipt = receipt_of(target)
             problem = receipt.problem(now)
             if problem is None:
-                by_broker.setdefault(receipt.handle.broker_name, []).append(receipt)
+                by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
             else:
                 problems.append(problem)
         failure: RocketMQError | None = None
         for broker_name, receipts in by_broker.items():
             try:
-                await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
+                await self._ack_at(broker_name, receipts)
             except RocketMQError as error:
                 failure = failure or error
-                continue
-            for receipt in receipts:
-                receipt.acknowledged()
-                self._counters_of(receipt.topic).consumed += 1
         if failure is not None:
             raise failure
         if problems:
@@ -232,17 +237,28 @@ class SimpleMember(Membership):
         if not by_broker:
             await trio.lowlevel.checkpoint()
 
+    async def _ack_at(self, broker_name: str, receipts: "Iterable[Receipt]") -> None:
+        busy = trio.Event()
+        for receipt in receipts:
+            receipt.busy = busy
+        try:
+            await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
+            for receipt in receipts:
+                receipt.acknowledged()
+                self._counters_of(receipt.topic).consumed += 1
+        finally:
+            for receipt in receipts:
+                receipt.busy = None
+            busy.set()
+
     async def change_invisible_duration(self, target: PoppedMessage | Receipt, seconds: float) -> Receipt:
         """Let a message be seen again `seconds` from now; gives its new receipt."""
-        receipt = receipt_of(target)
-        while receipt.changing is not None:
-            await receipt.changing.wait()
-            receipt = receipt_of(target)
+        receipt = await self._free(target)
         receipt.check()
-        receipt.changing = changing = trio.Event()
+        receipt.busy = busy = trio.Event()
         try:
             handle = await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000))
             return receipt.replace(handle, trio.current_time() + seconds)
         finally:
-            receipt.changing = None
-            changing.set()
+            receipt.busy = None
+            busy.set()
