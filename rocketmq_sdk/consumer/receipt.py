@@ -22,8 +22,8 @@ class Receipt:
     """One delivery of one message to this consumer.
 
     `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its invisible duration is over at the latest; `replaced_by` is
-    the receipt that has taken its place; `busy`, while a request about it is under way, the event that ends it: an acknowledgement and a change of the
-    same moment must not overtake each other, or the change would bring back what is acknowledged.
+    the receipt that has taken its place; `busy`, while a request about it is under way, the event that ends it: an acknowledgement and a change of
+    the same moment must not overtake each other, or the change would bring back what is acknowledged.
     """
 
     __slots__ = ("busy", "expires_at", "handle", "replaced_by", "state", "topic")
