@@ -13,6 +13,7 @@ from rocketmq_sdk.consumer.retry_machine import SIMPLE, Event, State, next_state
 from rocketmq_sdk.errors import ReceiptHandleError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
+from rocketmq_sdk.protocol.receipt_handle import NORMAL
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
@@ -98,18 +99,26 @@ class PoppedMessage(ReceivedMessage):
     @property
     def properties(self) -> dict[str, str]:
         """All properties, system ones included; POP_CK is the handle of the delivery and 1ST_POP_TIME the time of the first one."""
-        found = self._properties
-        if found is None:
-            found = super().properties
-            handle = self._receipt.handle
-            found.setdefault(POP_CK, str(handle))
-            found.setdefault(FIRST_POP_TIME, str(handle.pop_time))
+        found = super().properties
+        receipt: Receipt | None = getattr(self, "_receipt", None)  # none yet while the answer is taken apart
+        if receipt is not None and POP_CK not in found:
+            found[POP_CK] = str(receipt.handle)
+            found.setdefault(FIRST_POP_TIME, str(receipt.handle.pop_time))
         return found
+
+    @property
+    def failed_before(self) -> int:
+        """How many deliveries to this group failed. What is not popped in order and not from a retry topic comes for the first time.
+
+        Such a message may have a count all the same: a dead letter has that of the group that gave it up.
+        """
+        handle = self._receipt.handle
+        return self.reconsume_times if handle.kind != NORMAL or handle.is_ordered else 0
 
     @property
     def delivery_attempt(self) -> int:
         """Which delivery to the group this is, 1 for the first."""
-        return self.reconsume_times + 1
+        return self.failed_before + 1
 
 
 def receipt_of(message: PoppedMessage | Receipt) -> Receipt:

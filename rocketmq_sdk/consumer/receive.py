@@ -30,6 +30,8 @@ ANY_QUEUE: Final = -1
 INIT_AT_END: Final = 1
 """`initMode`: a group without a position in a queue begins at its newest message (`ConsumeInitMode.MAX`)."""
 INIT_AT_BEGINNING: Final = 0
+BROKERS_CLOCK: Final = 0
+"""A born time that brokers replace by their own: with the client's, one whose clock is half a second behind is told that its time is over."""
 ERROR_PAUSE: Final = 1.0
 """Seconds until places that could not be asked are tried again within one receive."""
 LEAST_WAIT: Final = 0.05
@@ -141,7 +143,6 @@ class Receiver:
 
     async def _pop(self, place: Place, most: int, invisible_ms: int, wait: float) -> Popped:
         subscription = self._subscriptions[place.topic]
-        clock = self._client.clock
         header = PopMessageRequestHeader(
             consumer_group=self._group,
             topic=place.topic,
@@ -149,7 +150,7 @@ class Receiver:
             max_msg_nums=min(most, MAX_POP),
             invisible_time=invisible_ms,
             poll_time=round(wait * 1000),
-            born_time=clock.now_ms(),
+            born_time=BROKERS_CLOCK,
             init_mode=self._init_mode,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
@@ -223,7 +224,7 @@ class Receiver:
                 topic=place.topic,
                 queue_id=ANY_QUEUE,
                 poll_time=round(remaining * 1000),
-                born_time=self._client.clock.now_ms(),
+                born_time=BROKERS_CLOCK,
                 order=self._fifo,
             )
             began = trio.current_time()

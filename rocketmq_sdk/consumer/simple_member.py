@@ -140,12 +140,13 @@ class SimpleMember(Membership):
         if popped.unwanted:
             await self._drop(place, popped.unwanted)
         most = self._config.most_retries(self._retries_of_group)
-        exhausted = [message for message in (*messages, *popped.undecodable) if message.reconsume_times > most]
+        # A count can only be too high, so most messages need no second look.
+        exhausted = [message for message in (*messages, *popped.undecodable) if message.reconsume_times > most and message.failed_before > most]
         if not exhausted:
             return messages
         for message in exhausted:
             await self._bury(message)
-        return [message for message in messages if message.reconsume_times <= most]
+        return [message for message in messages if message not in exhausted]
 
     async def _drop(self, place: Place, handles: "Sequence[ReceiptHandle]") -> None:
         try:

