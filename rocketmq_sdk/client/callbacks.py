@@ -46,6 +46,9 @@ class ConsumerCallbacks:
     def on_broker_connected(self, address: str) -> None:
         """A connection to a broker was opened, for the first time or again; the heartbeat is on its way."""
 
+    def on_broker_disconnected(self, broker_name: str) -> None:
+        """The connection to a broker has ended: it may be gone, and forget what it knew of the member."""
+
     def on_reset_offsets(self, topic: str, offsets: "dict[MessageQueue, int]") -> None:
         """An administrator resets the offsets of the group (220)."""
 

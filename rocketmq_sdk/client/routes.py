@@ -232,19 +232,26 @@ class RouteCache:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the routes in use fresh until cancelled."""
         async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            while True:
-                now = trio.current_time()
-                due_now = [entry for entry in self._entries.values() if entry.users and entry.due <= now]
-                for entry in due_now:
-                    if not await self._refresh(entry):
-                        for other in due_now:
-                            other.due = max(other.due, entry.due)
-                        break
-                self._wake = trio.Event()
-                due = min((entry.due for entry in self._entries.values() if entry.users), default=float("inf"))
-                with trio.move_on_at(due):
-                    await self._wake.wait()
+            try:
+                task_status.started()
+                await self._keep_fresh()
+            finally:
+                # From here on the nursery takes no tasks, although it has not ended.
+                self._nursery = None
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            now = trio.current_time()
+            due_now = [entry for entry in self._entries.values() if entry.users and entry.due <= now]
+            for entry in due_now:
+                if not await self._refresh(entry):
+                    for other in due_now:
+                        other.due = max(other.due, entry.due)
+                    break
+            self._wake = trio.Event()
+            due = min((entry.due for entry in self._entries.values() if entry.users), default=float("inf"))
+            with trio.move_on_at(due):
+                await self._wake.wait()
 
     async def _refresh(self, entry: _Entry) -> bool:
         """Ask for one route that is due; False when no name server answers, so that the others wait as well."""

@@ -177,12 +177,21 @@ class Client(RunsOnce):
         """Tell all brokers of the routes in use who is here, and wait until each has answered or failed."""
         await self._heartbeats.beat_all()
 
-    def _connected(self, address: str | None, _channel: "Channel") -> None:
+    def _connected(self, address: str | None, channel: "Channel") -> None:
         """A connection was opened, for the first time or again: a broker must hear at once who is on it."""
+        if address is not None:
+            channel.on_close.append(lambda _closed: self._disconnected(address))
         if address is not None:
             self._heartbeats.forget(address)
         if address is not None and self._nursery is not None and self.brokers.name_of(address) is not None:
             self._nursery.start_soon(self._introduce, address)
+
+    def _disconnected(self, address: str) -> None:
+        broker_name = self.brokers.name_of(address)
+        # A connection that was retired ends when another one is there already.
+        if broker_name is not None and (self._remoting is None or self._remoting.channel_nowait(address) is None):
+            for owner in list(self._consumers.values()):
+                owner.on_broker_disconnected(broker_name)
 
     async def _introduce(self, address: str) -> None:
         await self._heartbeats.beat(address)

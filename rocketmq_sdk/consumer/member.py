@@ -164,6 +164,10 @@ class Member(QueueMembership):
         self._rebalancer.renew_locks()
         super().on_broker_connected(address)
 
+    def on_broker_disconnected(self, broker_name: str) -> None:
+        """A broker is away: when it is there again it may have given our locks to others."""
+        self._rebalancer.distrust_locks(broker_name)
+
     def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo":
         """The state of the consumer (307)."""
         return self._report.running_info(stacks=stacks)

@@ -1,8 +1,9 @@
 """The broker's locks on the queues of an orderly consumer: taken before a queue is owned, renewed while it is, given back when nothing runs any more.
 
 Follows `RebalanceImpl.lock`, `lockAll` and `unlock` of Apache RocketMQ 5.4.0. A lock lives 60 s at the broker and is renewed every 20 s; a member
-trusts it for 30 s after the last answer. A queue whose lock the broker refuses, or whose lock could not be renewed in time, is given up without a
-commit: another member may own it, and its offset is not ours to move.
+trusts it for 30 s after the last answer. While a broker is not connected nothing more of its queues goes to the listener: a broker that starts again
+has forgotten the locks. A queue whose lock the broker refuses, or whose lock could not be renewed in time, is given up without a commit: another
+member may own it, and its offset is not ours to move.
 """
 
 import logging

@@ -187,6 +187,13 @@ class Rebalancer:
         """Renew all locks now: a broker that was started again knows none."""
         self._renew.set()
 
+    def distrust_locks(self, broker_name: str) -> None:
+        """Hand out nothing more of a broker's ordered queues until their locks are renewed: a broker that starts again has forgotten them."""
+        if self.locks is not None:
+            for queue, owned in self.owned.items():
+                if queue.broker_name == broker_name:
+                    owned.process_queue.locked_until = trio.current_time()
+
     async def keep_locks(self) -> None:
         """Renew the locks of the owned queues until cancelled, and give up queues whose lock is lost."""
         locks = self.locks
@@ -206,6 +213,9 @@ class Rebalancer:
                     why = "is held by another member" if queue in refused else "could not be renewed in time"
                     logger.warning("group %s: the lock on %r %s; the queue is given up", self._context.group, queue, why)
                     owned.lost = True
+                    for each in owned.process_queues:
+                        each.locked_until = trio.current_time()
+                        self._context.service.interrupt(each)  # what it does now counts for nothing, and may be done elsewhere at the same time
                     self._revoke(owned)
                 else:
                     pause = RENEW_RETRY
