@@ -13,6 +13,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings, vip_dispatcher
 from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
 from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
@@ -270,7 +271,8 @@ class EmbeddedBroker(RunsOnce):
         self._housekeeping = Housekeeping(self.context)
         # In memory there is no write to join.
         turn = store if store.files.write_through else None
-        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn)
+        overdue = FastFailure(self._live)
+        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn, overdue=overdue)
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
         self.vip_server = RemotingServer(vip_dispatcher(self._dispatcher), on_close=self._channel_closed, tls=self._tls, turn=turn)
         if self.config.is_slave:

@@ -144,6 +144,17 @@ class BrokerConfig:
     enable_split_metadata: bool = True
     split_metadata_size: int = _integer(2000, 1)
 
+    # Under pressure
+    broker_fast_failure_enable: bool = True
+    """Whether requests that waited too long are refused with SYSTEM_BUSY; the limits follow."""
+    wait_time_mills_in_send_queue: int = _integer(200)
+    wait_time_mills_in_pull_queue: int = _integer(5000)
+    wait_time_mills_in_lite_pull_queue: int = _integer(5000)
+    wait_time_mills_in_heartbeat_queue: int = _integer(31_000)
+    wait_time_mills_in_transaction_queue: int = _integer(3000)
+    wait_time_mills_in_ack_queue: int = _integer(3000)
+    wait_time_mills_in_admin_broker_queue: int = _integer(5000)
+
     # Groups, consumers, offsets
     auto_create_subscription_group: bool = True
     enable_create_sys_group: bool = True

@@ -46,6 +46,14 @@ class Turn(Protocol):
         ...
 
 
+class Overdue(Protocol):
+    """Judges requests that wait behind others of their chunk while other connections have had turns."""
+
+    def __call__(self, request: "Command", waited: float, behind: int, /) -> "Command | None":
+        """The answer to a request that waited for too many seconds, with `behind` others behind it; None for one that is to be served."""
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class ChannelLimits:
     """How much a channel takes before it refuses. Sizes in bytes, times in seconds; `math.inf` switches a time limit off."""

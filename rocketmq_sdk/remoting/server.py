@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Channel, Handler, Turn
+    from rocketmq_sdk.remoting.channel import Channel, Handler, Overdue, Turn
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -31,7 +31,7 @@ class RemotingServer:
 
     `on_open` and `on_close` are told of each channel, over streams and in process, synchronously. With `tls`, or a `tls_mode` other than permissive,
     the first byte of a connection decides whether it speaks TLS. Over `max_connections` new streams are closed at once. `turn` frames the serving of
-    requests of a stream that arrived together.
+    requests of a stream that arrived together, `overdue` judges those of them that had to wait for turns of others.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class RemotingServer:
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         max_connections: int = 10000,
         turn: "Turn | None" = None,
+        overdue: "Overdue | None" = None,
     ) -> None:
         self.channels: dict[int, Channel] = {}
         self._handler = handler
@@ -55,6 +56,7 @@ class RemotingServer:
         self._tls_mode = tls_mode
         self._max_connections = max_connections
         self._turn = turn
+        self._overdue = overdue
         self._streams = 0
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -121,6 +123,7 @@ class RemotingServer:
                 remote_host_packed=ends.remote_host_packed,
                 pause_reading=True,
                 turn=self._turn,
+                overdue=self._overdue,
             )
             served.add(channel)
             try:

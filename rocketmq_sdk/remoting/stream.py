@@ -19,7 +19,7 @@ from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.base import CommandChannel
-from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, Turn, logger
+from rocketmq_sdk.remoting.channel import ChannelLimits, Overdue, PendingCall, Turn, logger
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class StreamChannel(CommandChannel):
         remote_host_packed: bytes = LOOPBACK_HOST,
         pause_reading: bool = False,
         turn: Turn | None = None,
+        overdue: Overdue | None = None,
     ) -> None:
         super().__init__(
             handler,
@@ -64,6 +65,7 @@ class StreamChannel(CommandChannel):
         self._connection = Connection(max_frame=self.limits.max_frame)
         self._high_water = self.limits.high_water if pause_reading else math.inf
         self._turn = turn
+        self._overdue = overdue
         self._frames: list[bytes] = []
         self._unsent = 0
         self._direct = can_send_now(stream)
@@ -210,6 +212,7 @@ class StreamChannel(CommandChannel):
     async def _handle(self, commands: "list[Command]") -> None:
         answer, high_water = self._calls.answer, self._high_water
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
+        overdue, turns, waited = self._overdue, 0, 0.0
         self._begin_turn()
         try:
             for number, command in enumerate(commands, 1):
@@ -218,8 +221,10 @@ class StreamChannel(CommandChannel):
                     continue
                 if self.closed:
                     return
-                response = self._serve(command)
-                if response is not None and not self.closed:
+                response = overdue(command, waited, len(commands) - number) if waited and overdue is not None else None
+                if response is None:
+                    response = self._serve(command)
+                if response is not None and not self.closed and not (waited and command.flag & FLAG_ONEWAY):
                     self._answer(command, response)
                 if self._unsent > high_water:
                     self._end_turn()
@@ -230,7 +235,11 @@ class StreamChannel(CommandChannel):
                     self._end_turn()
                     await trio.lowlevel.checkpoint()
                     self._begin_turn()
-                    turn_ends = current_time() + TURN
+                    now = current_time()
+                    turn_ends = now + TURN
+                    turns += 1
+                    # One turn that took long may have been a pause of the machine.
+                    waited = now - self._last_read if turns > 1 else 0.0
         finally:
             self._end_turn()
 

@@ -1,0 +1,115 @@
+"""Requests that waited too long: refused with Apache's code and text, by the limit of their kind."""
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import broker_error
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import Connection
+from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+from rocketmq_sdk.transport.memory import MemoryNetwork
+from support.broker import send_request
+
+LIMITS = {
+    RequestCode.SEND_MESSAGE_V2: 0.2,
+    RequestCode.SEND_BATCH_MESSAGE: 0.2,
+    RequestCode.CONSUMER_SEND_MSG_BACK: 0.2,
+    RequestCode.PULL_MESSAGE: 5.0,
+    RequestCode.POP_MESSAGE: 5.0,
+    RequestCode.LITE_PULL_MESSAGE: 5.0,
+    RequestCode.HEART_BEAT: 31.0,
+    RequestCode.END_TRANSACTION: 3.0,
+    RequestCode.ACK_MESSAGE: 3.0,
+    RequestCode.GET_BROKER_RUNTIME_INFO: 5.0,
+}
+
+
+@pytest.mark.parametrize(("code", "limit"), LIMITS.items())
+def test_each_kind_has_apaches_limit(code: RequestCode, limit: float) -> None:
+    judge = FastFailure(LiveConfig(BrokerConfig()))
+    assert judge(Command.request(code), limit - 0.001, 7) is None
+    answer = judge(Command.request(code), limit + 0.0001, 7)
+    assert answer is not None
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    period = int(limit * 1000)
+    assert answer.remark == f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {period}ms, size of queue: 7"
+    assert judge.failed == 1
+
+
+def test_offsets_of_consumers_are_never_refused() -> None:
+    judge = FastFailure(LiveConfig(BrokerConfig()))
+    assert judge(Command.request(RequestCode.UPDATE_CONSUMER_OFFSET), 1000.0, 0) is None
+
+
+def test_it_can_be_switched_off_and_changed_while_the_broker_runs() -> None:
+    live = LiveConfig(BrokerConfig())
+    judge = FastFailure(live)
+    live.update({"waitTimeMillsInSendQueue": "1000"}, 0)
+    assert judge(Command.request(RequestCode.SEND_MESSAGE), 0.9, 0) is None
+    assert judge(Command.request(RequestCode.SEND_MESSAGE), 1.1, 0) is not None
+    live.update({"brokerFastFailureEnable": "false"}, 0)
+    assert judge(Command.request(RequestCode.SEND_MESSAGE), 1.1, 0) is None
+
+
+async def sends_in_one_chunk(count: int, seconds_each: float, clock: MockClock, **settings: Any) -> list[Command]:
+    """Send requests at once to a broker that takes its time for each; the answers."""
+    network = MemoryNetwork()
+    answers: list[Command] = []
+    async with EmbeddedBroker(**settings) as broker, trio.open_nursery() as nursery:
+        await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
+        broker.handler.handlers[RequestCode.SEND_MESSAGE_V2] = _slowed(broker, clock, seconds_each)
+        stream = await network.connect("127.0.0.1:10911")
+        frames = []
+        for number in range(count):
+            request = send_request("orders", b"x")
+            request.opaque = number
+            frames.append(encode_frame(request))
+        await stream.send_all(b"".join(frames))
+        engine = Connection()
+        with trio.fail_after(1000):
+            while len(answers) < count:
+                answers += engine.receive_commands(bytes(await stream.receive_some()))
+        nursery.cancel_scope.cancel()
+    return answers
+
+
+def _slowed(broker: EmbeddedBroker, clock: MockClock, seconds: float) -> Handler:
+    serve = broker.handler.handlers[RequestCode.SEND_MESSAGE_V2]
+
+    def slow(channel: Channel, request: Command) -> "Command | Continuation | None":
+        clock.jump(seconds)
+        return serve(channel, request)
+
+    return slow
+
+
+async def test_sends_behind_slow_ones_are_refused(autojump_clock: MockClock) -> None:
+    """20 ms each: the first ten are served, those that waited for 200 ms are not, and nothing of them is stored."""
+    answers = await sends_in_one_chunk(40, 0.02, autojump_clock)
+    codes = [answer.code for answer in sorted(answers, key=lambda answer: answer.opaque)]
+    assert codes[:10] == [0] * 10
+    assert codes[-20:] == [ResponseCode.SYSTEM_BUSY] * 20
+    assert all("[TIMEOUT_CLEAN_QUEUE]broker busy" in (answer.remark or "") for answer in answers if answer.code)
+
+
+async def test_one_long_pause_refuses_nobody(autojump_clock: MockClock) -> None:
+    """As a machine makes that stands still for a moment."""
+    answers = await sends_in_one_chunk(7, 0.06, autojump_clock)
+    assert [answer.code for answer in answers] == [0] * 7
+
+
+async def test_without_fast_failure_all_are_served(autojump_clock: MockClock) -> None:
+    answers = await sends_in_one_chunk(40, 0.02, autojump_clock, broker_fast_failure_enable=False)
+    assert {answer.code for answer in answers} == {0}
+
+
+def test_clients_may_try_again() -> None:
+    assert broker_error(ResponseCode.SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy").retryable
