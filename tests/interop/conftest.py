@@ -37,7 +37,11 @@ def binary_driver() -> Iterator[java.Driver]:
 
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
-    """One Apache name server and broker for the session, with short delay levels."""
-    settings: dict[str, Any] = {"messageDelayLevel": "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"}
+    """One Apache name server and broker for the session, with short delay levels and soon-checked transactions."""
+    settings: dict[str, Any] = {
+        "messageDelayLevel": "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s",
+        "transactionTimeOut": 1000,
+        "transactionCheckInterval": 2000,
+    }
     with java.apache_cluster(tmp_path_factory.mktemp("apache"), **settings) as cluster:
         yield cluster

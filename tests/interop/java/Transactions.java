@@ -1,0 +1,170 @@
+import com.alibaba.fastjson2.JSON;
+import com.alibaba.fastjson2.JSONObject;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** Transactions, and requests with replies, of Apache's own client: one JSON command a line, one JSON line as the answer. */
+public final class Transactions {
+    private final Map<String, TransactionMQProducer> producers = new ConcurrentHashMap<>();
+    private final Map<String, List<JSONObject>> checked = new ConcurrentHashMap<>();
+    private final Map<String, DefaultMQPushConsumer> repliers = new ConcurrentHashMap<>();
+    private final Map<String, DefaultMQProducer> replying = new ConcurrentHashMap<>();
+
+    public static void main(String[] args) throws Exception {
+        QuickShutdown.start();
+        PrintStream out = System.out;
+        System.setOut(System.err);
+        Transactions driver = new Transactions();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        out.println("{\"ready\":true}");
+        out.flush();
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JSONObject answer = new JSONObject();
+            try {
+                JSONObject command = JSON.parseObject(line);
+                if ("exit".equals(command.getString("do"))) {
+                    break;
+                }
+                answer.put("ok", driver.perform(command));
+            } catch (Throwable problem) {
+                answer.put("error", problem.getClass().getSimpleName());
+                answer.put("message", String.valueOf(problem.getMessage()));
+            }
+            out.println(answer.toJSONString());
+            out.flush();
+        }
+        System.exit(0);
+    }
+
+    private Object perform(JSONObject command) throws Exception {
+        String id = command.getString("id");
+        switch (command.getString("do")) {
+            case "producer":
+                return producer(id, command);
+            case "transaction":
+                return transaction(id, command);
+            case "checked":
+                return checked.get(id);
+            case "request":
+                Message request = new Message(command.getString("topic"), bytes(command.getString("body")));
+                return described((MessageExt) producers.get(id).request(request, command.getLongValue("timeout")));
+            case "replier":
+                return replier(id, command);
+            case "stop":
+                if (producers.containsKey(id)) {
+                    producers.remove(id).shutdown();
+                }
+                if (repliers.containsKey(id)) {
+                    repliers.remove(id).shutdown();
+                    replying.remove(id).shutdown();
+                }
+                return true;
+            default:
+                throw new IllegalArgumentException("no such command");
+        }
+    }
+
+    private Object producer(String id, JSONObject command) throws Exception {
+        List<JSONObject> asked = new CopyOnWriteArrayList<>();
+        String answer = command.getString("answer");
+        TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setInstanceName(id);
+        producer.setSendMsgTimeout(20000);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object state) {
+                return (LocalTransactionState) state;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                asked.add(described(message));
+                if ("NEVER".equals(answer)) {
+                    try {
+                        Thread.sleep(Long.MAX_VALUE);
+                    } catch (InterruptedException ended) {
+                        return LocalTransactionState.UNKNOW;
+                    }
+                }
+                return LocalTransactionState.valueOf(answer);
+            }
+        });
+        producer.start();
+        checked.put(id, asked);
+        producers.put(id, producer);
+        return true;
+    }
+
+    private Object transaction(String id, JSONObject command) throws Exception {
+        Message message = new Message(command.getString("topic"), "TagT", command.getString("key"), bytes(command.getString("body")));
+        LocalTransactionState state = LocalTransactionState.valueOf(command.getString("local"));
+        TransactionSendResult result = producers.get(id).sendMessageInTransaction(message, state);
+        JSONObject answer = new JSONObject();
+        answer.put("status", result.getSendStatus().name());
+        answer.put("state", result.getLocalTransactionState().name());
+        answer.put("msgId", result.getMsgId());
+        answer.put("transactionId", result.getTransactionId());
+        return answer;
+    }
+
+    private Object replier(String id, JSONObject command) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + "_p");
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setInstanceName(id + "p");
+        producer.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setInstanceName(id);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(command.getString("topic"), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                try {
+                    String body = "reply to " + new String(message.getBody(), StandardCharsets.UTF_8);
+                    producer.send(MessageUtil.createReplyMessage(message, bytes(body)), 10000);
+                } catch (Exception problem) {
+                    problem.printStackTrace();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        repliers.put(id, consumer);
+        replying.put(id, producer);
+        return true;
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static JSONObject described(MessageExt message) {
+        JSONObject found = new JSONObject();
+        found.put("topic", message.getTopic());
+        found.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
+        found.put("msgId", message.getMsgId());
+        found.put("transactionId", message.getTransactionId());
+        found.put("keys", message.getKeys());
+        found.put("properties", message.getProperties());
+        return found;
+    }
+}
