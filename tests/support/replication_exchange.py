@@ -73,7 +73,8 @@ async def ours_behind_apache(cluster: java.ApacheCluster, directory: Path, count
 
 
 def _state(slave: EmbeddedBroker) -> SlaveState | None:
-    return slave.context.replication.slave and slave.context.replication.slave.state
+    following = slave.context.replication.slave
+    return None if following is None else following.state
 
 
 async def _wait_and_compare(

@@ -6,6 +6,7 @@ from typing import Final, Self
 import attrs
 
 from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
+from rocketmq_sdk.errors import ConfigurationError
 
 _NAMES: Final = """
     bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath defaultThreadPoolNums
@@ -16,6 +17,11 @@ _NAMES: Final = """
     supportActingMaster unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
 """
 KNOWN_WITHOUT_EFFECT: Final = frozenset(_NAMES.split())
+_REFUSED: Final = {
+    "supportActingMaster": "slaves that are shown as masters; here a slave becomes the master by a start with another role",
+    "notifyMinBrokerIdChanged": "word to brokers whose slaves act as masters, which these do not",
+    "enableControllerInNamesrv": "a controller, which this name server has not",
+}
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 
@@ -38,8 +44,11 @@ class NamesrvConfig:
     def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
         """The settings changed by texts under Apache's names, all or none, and the warnings.
 
-        Raises `ConfigurationError` for a bad value.
+        Raises `ConfigurationError` for a bad value and for what is refused.
         """
+        for name, reason in _REFUSED.items():
+            if texts.get(name, "").strip().lower() == "true":
+                raise ConfigurationError(f"{name}=true asks for {reason}: leave it out")
         own = settings_of(type(self))
         kept = {name: text for name, text in texts.items() if name not in own}
         changed = evolve_settings(self, {name: text for name, text in texts.items() if name in own})

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import RemoteProtocolError, broker_error
-from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupWrapper
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.groups import GetAllSubscriptionGroupRequestHeader
 from rocketmq_sdk.protocol.headers.topics import GetAllTopicConfigRequestHeader
@@ -31,17 +31,17 @@ async def ask(caller: "Caller", address: str, code: RequestCode, header: "Header
 
 
 async def all_topics(caller: "Caller", address: str) -> TopicConfigSerializeWrapper:
-    """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes of it. Raises as `ask` does."""
+    """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes of it.
 
-    async def part(start: int, version: DataVersion | None) -> tuple[TopicConfigSerializeWrapper, Command]:
-        header = GetAllTopicConfigRequestHeader(topic_seq=start, data_version=_text(version), max_topic_num=PAGE_SIZE)
-        answer = await ask(caller, address, RequestCode.GET_ALL_TOPIC_CONFIG, header)
-        return TopicConfigSerializeWrapper.decode(answer.body), answer
-
+    Raises as `ask` does, and `RemoteProtocolError` when the parts do not come to an end.
+    """
     for _ in range(_RESTARTS):
-        table, version = {}, None
+        table: dict[str, TopicConfig] = {}
+        version: DataVersion | None = None
         while True:
-            wrapper, answer = await part(len(table), version)
+            header = GetAllTopicConfigRequestHeader(topic_seq=len(table), data_version=_text(version), max_topic_num=PAGE_SIZE)
+            answer = await ask(caller, address, RequestCode.GET_ALL_TOPIC_CONFIG, header)
+            wrapper = TopicConfigSerializeWrapper.decode(answer.body)
             if version is not None and wrapper.data_version != version:
                 break
             version = wrapper.data_version
@@ -51,9 +51,10 @@ async def all_topics(caller: "Caller", address: str) -> TopicConfigSerializeWrap
 
 
 async def all_groups(caller: "Caller", address: str) -> SubscriptionGroupWrapper:
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the master makes of it. Raises as `ask` does."""
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the master makes of it. Raises as `all_topics` does."""
     for _ in range(_RESTARTS):
-        table, version = {}, None
+        table: dict[str, SubscriptionGroupConfig] = {}
+        version: DataVersion | None = None
         while True:
             header = GetAllSubscriptionGroupRequestHeader(group_seq=len(table), data_version=_text(version), max_group_num=PAGE_SIZE)
             answer = await ask(caller, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
@@ -71,7 +72,10 @@ def _text(version: DataVersion | None) -> str | None:
 
 
 def _complete(table: "dict[str, _Value]", part: "dict[str, _Value]", answer: Command, total_field: str) -> bool:
-    """Add a part; whether that was the last one. An answer without a total is the whole table; a part without anything new ends it too."""
+    """Add a part; whether that was the last one. An answer without a total is the whole table.
+
+    Raises `RemoteProtocolError` for a part that holds nothing new although the table is not complete.
+    """
     before = len(table)
     table.update(part)
     total = answer.ext_fields.get(total_field)

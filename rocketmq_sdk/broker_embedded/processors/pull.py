@@ -148,6 +148,7 @@ class PullProcessor:
     ) -> Command | None:
         context = self._context
         status = result.status
+        code: int
         if status in _NOTHING:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         else:

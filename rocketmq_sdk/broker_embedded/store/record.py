@@ -42,7 +42,7 @@ def blank(rest: int) -> bytes:
     return _SIZE_AND_MAGIC.pack(rest, MAGIC_BLANK)
 
 
-def size_and_magic(data: bytes, at: int) -> tuple[int, int]:
+def size_and_magic(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """The first two fields of a record."""
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
     return size, magic
