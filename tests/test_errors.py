@@ -13,7 +13,8 @@ CLASSES = [member for _name, member in inspect.getmembers(errors, inspect.isclas
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_all_errors_answer_the_three_questions(kind: type[RocketMQError]) -> None:
-    error = kind(17) if issubclass(kind, BrokerError) else kind("text")
+    arguments: dict[type[RocketMQError], tuple[object, ...]] = {errors.FilterSyntaxError: ("a >", 3, "nothing follows")}
+    error = kind(*arguments.get(kind, (17,) if issubclass(kind, BrokerError) else ("text",)))
     assert isinstance(error.retryable, bool)
     assert isinstance(error.route_stale, bool)
     assert isinstance(error.outcome_unknown, bool)

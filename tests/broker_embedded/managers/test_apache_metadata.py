@@ -24,7 +24,6 @@ NAMES = ["plain", "kitchen-sink", "kitchen-sink-5.3.3", "killed", "torn", "maste
 def open_recorded(name: str, root: Path) -> EmbeddedBroker:
     sizes = expected(name)["sizes"]
     texts = {key: str(size) for key, size in sizes.items() if "Size" in key or key.startswith("max")}
-    texts.pop("mappedFileSizeTimerLog")
     config, _warnings = BrokerConfig().with_settings({**texts, "diskMaxUsedSpaceRatio": "95"})
     return EmbeddedBroker(root, config=config)
 
