@@ -42,7 +42,8 @@ class ChangeInvisibleTimeProcessor:
         if handle.is_ordered:
             return self._change_ordered(header, handle)
         check_revive_queue(context, handle.revive_queue_id)
-        now = context.clock.now_ms()
+        # Later than the pop also within its millisecond: acks of the old checkpoint would end the new one if both had the same time.
+        now = max(context.clock.now_ms(), handle.pop_time + 1)
         checkpoint = PopCheckPoint(
             header.topic,
             header.consumer_group,

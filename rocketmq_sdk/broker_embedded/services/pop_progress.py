@@ -78,10 +78,10 @@ class PopProgress:
         return self._around(self._store.max_physical_offset, self._activity())
 
 
-def _since(store: "MessageStore", topic: str, queue_id: int, position: int) -> Iterator[tuple[int, int, int]]:
-    """The units of a queue whose records lie behind a position of the log, oldest first."""
-    low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-    end = high
+def _since(store: "MessageStore", topic: str, queue_id: int, position: int, end: int | None = None) -> Iterator[tuple[int, int, int]]:
+    """The units of a queue whose records lie behind a position of the log, oldest first; those before the offset `end`."""
+    low = store.min_offset(topic, queue_id)
+    high = end = store.max_offset(topic, queue_id) if end is None else end
     while low < high:
         middle = (low + high) // 2
         unit = store.queue_unit(topic, queue_id, middle)
@@ -139,6 +139,16 @@ def _raise(store: "MessageStore", offsets: "ConsumerOffsetManager", checkpoint: 
         return
     if offsets.query(group, topic, queue_id) <= last:
         offsets.commit(group, topic, queue_id, last + 1)
+
+
+def keys_before(store: "MessageStore", topic: str, queue_id: int, since: int, end: int) -> Iterator[str]:
+    """The keys of the checkpoints in a revive queue behind a position of the log and before an offset."""
+    units = (unit for unit in _since(store, topic, queue_id, since, end) if unit[2] == _CHECKPOINT_CODE)
+    for _position, message in _messages(store, units):
+        try:
+            yield PopCheckPoint.decode(message.body).key
+        except ProtocolError:
+            continue
 
 
 def revived_copies(store: "MessageStore", since: int) -> "Counter[Identity]":

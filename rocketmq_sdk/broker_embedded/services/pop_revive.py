@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.services.pop_plan import record_offsets
-from rocketmq_sdk.broker_embedded.services.pop_progress import identity_of
+from rocketmq_sdk.broker_embedded.services.pop_progress import identity_of, keys_before
 from rocketmq_sdk.broker_embedded.services.pop_records import is_stored
 from rocketmq_sdk.broker_embedded.store.types import GetStatus, MessageToStore, PutStatus
 from rocketmq_sdk.errors import ProtocolError, StoreError
@@ -64,7 +64,7 @@ class _UnavailableError(Exception):
 class _ReviveQueue:
     """What was read of one queue of the revive topic and is not finished."""
 
-    __slots__ = ("by_key", "latest_ms", "next_offset", "open", "queue_id")
+    __slots__ = ("by_key", "latest_ms", "next_offset", "old_end", "open", "queue_id")
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
         self.queue_id = queue_id
@@ -72,6 +72,7 @@ class _ReviveQueue:
         self.open: deque[PopCheckPoint] = deque()
         self.by_key: dict[str, PopCheckPoint] = {}
         self.latest_ms = 0
+        self.old_end = 0
 
     @property
     def finished(self) -> int:
@@ -107,18 +108,27 @@ class ReviveService:
         self._delivered_until = delivered_until
         self._queues: dict[int, _ReviveQueue] = {}
         self._copies: Counter[Identity] | None = None
+        self._finished: set[str] = set()
         self._loaded_at = 0
+        self._mark = 0, 0
+        self._readable_until = 0
         self._wake = trio.Event()
         self.revived = 0
         """Messages put into retry topics since the start."""
 
-    def load(self, copies: "Counter[Identity]") -> None:
-        """Go on where the offsets say; `copies` are in the retry topics since those were written, and are not made twice."""
+    def load(self, copies: "Counter[Identity]", since: int) -> None:
+        """Go on where the offsets say.
+
+        `copies` are in the retry topics since those were written, and are not made twice. The wheel may deliver checkpoints once more that it had
+        delivered before a crash; the finished ones among those behind the position `since` of the log are known again by their keys.
+        """
         topic = self._records.topic
         for queue_id in {*range(self._config.current.revive_queue_num), *self._store.queue_ids(topic)}:
             finished = self._offsets.query(REVIVE_GROUP, topic, queue_id)
-            self._queues[queue_id] = _ReviveQueue(queue_id, max(finished + 1, self._store.min_offset(topic, queue_id)))
-        self._copies, self._loaded_at = copies or None, self._clock.now_ms()
+            queue = self._queues[queue_id] = _ReviveQueue(queue_id, max(finished + 1, self._store.min_offset(topic, queue_id)))
+            queue.old_end = self._store.max_offset(topic, queue_id)
+            self._finished.update(keys_before(self._store, topic, queue_id, since, queue.next_offset))
+        self._copies, self._loaded_at = copies, self._clock.now_ms()
 
     def on_arrival(self, arrival: "Arrival") -> None:
         """A message has arrived; one of the revive topic is looked at."""
@@ -137,12 +147,13 @@ class ReviveService:
     async def _round(self) -> float:
         """Read and finish what can be; gives for how many seconds there is nothing to do unless something arrives."""
         wait = float("inf")
+        delivered = self._delivered_and_readable()
         for queue in self._queues.values():
             more = True
             while more:
                 more = self._read(queue)
                 try:
-                    finished = await self._finish(queue, everything_read=not more)
+                    finished = await self._finish(queue, 0 if more else delivered)
                 except _UnavailableError as problem:
                     logger.warning("revival waits: %s", problem)
                     wait, more, finished = min(wait, RETRY_SECONDS), False, True
@@ -151,9 +162,20 @@ class ReviveService:
             self._keep_offset(queue)
             if queue.open:
                 wait = min(wait, self._until(queue.open[0]))
-        if self._copies is not None and wait == float("inf") and self._delivered_until() > self._loaded_at:
+        if self._copies is not None and wait == float("inf") and delivered > self._loaded_at:
             self._copies = None
+            self._finished.clear()
         return wait
+
+    def _delivered_and_readable(self) -> int:
+        """Up to which moment timers were delivered into queues from which they can be read: under SYNC_FLUSH that is behind their sync."""
+        store = self._store
+        for _ in range(2):
+            if store.dispatched.value < self._mark[1]:
+                break
+            self._readable_until = self._mark[0]
+            self._mark = self._delivered_until(), store.max_physical_offset
+        return self._readable_until
 
     def _until(self, checkpoint: PopCheckPoint) -> float:
         """Seconds until a checkpoint may be finished: the acks of its time leave the wheel when their second is over."""
@@ -207,16 +229,15 @@ class ReviveService:
             if not is_stored(self._records.put_checkpoint(checkpoint, queue.queue_id)):
                 raise ValueError(f"a checkpoint of {checkpoint.topic} is due at {checkpoint.revive_time}, which is too far ahead")
             return
-        if checkpoint.key in queue.by_key:
+        if checkpoint.key in queue.by_key or checkpoint.key in self._finished:
             return
         queue.by_key[checkpoint.key] = checkpoint
         queue.open.append(checkpoint)
 
     # --- finishing -------------------------------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, queue: _ReviveQueue, *, everything_read: bool) -> bool:
-        """Revive what is due at the head of a queue; whether there was something."""
-        delivered = self._delivered_until() if everything_read else 0
+    async def _finish(self, queue: _ReviveQueue, delivered: int) -> bool:
+        """Revive what is due at the head of a queue; whether there was something. All timers up to `delivered` were read."""
         some = False
         turn = 0
         while queue.open:
@@ -227,6 +248,8 @@ class ReviveService:
             await self._revive(checkpoint, queue.queue_id)
             queue.open.popleft()
             del queue.by_key[checkpoint.key]
+            if checkpoint.revive_offset < queue.old_end:
+                self._finished.add(checkpoint.key)
             some = True
             turn += checkpoint.count
             if turn >= _SLICE:

@@ -61,7 +61,7 @@ class PopService:
             return  # the master knows what was popped
         progress.load()
         raise_positions(context.store, context.topics, context.groups, context.offsets, self.records.topic, progress.position)
-        self.revive.load(revived_copies(context.store, progress.before))
+        self.revive.load(revived_copies(context.store, progress.before), progress.before)
         context.offsets.around_write = progress.writing
 
     def release(self) -> None:
