@@ -67,6 +67,7 @@ class PopBuffer:
         self._earlier = trio.Event()
         self._sleeping_until: float = 0
         self.closing = False
+        records.in_memory = self._queues.__contains__
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -85,7 +86,7 @@ class PopBuffer:
         if self._may_keep(checkpoint, key):
             self._keep(_Entry(key, next_offset, checkpoint, revive_queue_id), checkpoint)
             return None
-        result = self._records.put_checkpoint(checkpoint, revive_queue_id, ahead=key in self._queues)
+        result = self._records.put_checkpoint(checkpoint, revive_queue_id)
         if is_stored(result):
             self.pass_over(key, next_offset)
         return result

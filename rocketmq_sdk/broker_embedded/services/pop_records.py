@@ -12,6 +12,8 @@ from rocketmq_sdk.protocol.bodies.pop import CHECKPOINT_TAG
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.broker_embedded.config import LiveConfig
     from rocketmq_sdk.broker_embedded.put import PutPipeline
     from rocketmq_sdk.broker_embedded.store.types import PutResult
@@ -27,7 +29,7 @@ AHEAD: Final = "POP_AHEAD"
 class PopRecords:
     """Writes checkpoints and acks."""
 
-    __slots__ = ("_clock", "_put", "_store_host", "topic", "written")
+    __slots__ = ("_clock", "_put", "_store_host", "in_memory", "topic", "written")
 
     def __init__(self, put: "PutPipeline", config: "LiveConfig", clock: "Clock", store_host: bytes) -> None:
         self._put = put
@@ -35,12 +37,16 @@ class PopRecords:
         self._store_host = store_host
         self.topic = revive_topic(config.current.broker_cluster_name)
         """The revive topic."""
+        self.in_memory: Callable[[tuple[str, str, int]], bool] = lambda _key: False
+        """Whether pops of a queue (topic, group, queue id) are in memory only; set by who keeps them."""
         self.written = 0
         """How many records were written since the start."""
 
-    def put_checkpoint(self, checkpoint: "PopCheckPoint", revive_queue_id: int, *, ahead: bool = False) -> "PutResult":
-        """Store a checkpoint; the caller looks whether it is stored."""
+    def put_checkpoint(self, checkpoint: "PopCheckPoint", revive_queue_id: int, *, ahead: bool | None = None) -> "PutResult":
+        """Store a checkpoint; the caller looks whether it is stored. `ahead`: pops in front of it are in memory only; None asks for that."""
         due = checkpoint.revive_time - CHECKPOINT_LEAD_MS
+        if ahead is None:
+            ahead = self.in_memory((checkpoint.topic, checkpoint.group, checkpoint.queue_id))
         more = f"{AHEAD}\x01true\x02" if ahead else ""
         return self._store(checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more)
 
