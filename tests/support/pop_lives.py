@@ -7,7 +7,7 @@ acknowledged in time never comes again, and none comes before its invisible time
 
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -15,9 +15,11 @@ from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 from support.broker import Peer, open_on, send_request
 from support.popping import Popper
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 
 LONGEST_MS = 60_000
 SETTLED = 75.0
