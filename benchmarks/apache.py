@@ -12,7 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks import filters
+import trio
+
+from benchmarks import filters, timers
 from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 
@@ -129,7 +131,13 @@ def _simple(report: Report, scale: float) -> None:
         consumers.close()
 
 
-_WORK = {"simple": _simple, "loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters}
+def _timers(report: Report, scale: float) -> None:
+    """Our client, Apache's broker: what is measured is the broker."""
+    cluster, _ = _peers()
+    trio.run(timers.measure, cluster.namesrv, report, scale, "apache, ")
+
+
+_WORK = {"simple": _simple, "loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters, "timers": _timers}
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:

@@ -80,6 +80,8 @@ public final class Driver {
                 return send(command);
             case "send_many":
                 return sendMany(command);
+            case "recall":
+                return producers.get(command.getString("id")).recallMessage(command.getString("topic"), command.getString("handle"));
             case "consumer":
                 return startConsumer(command);
             case "received":
@@ -117,6 +119,12 @@ public final class Driver {
         if (command.containsKey("delay_level")) {
             message.setDelayTimeLevel(command.getIntValue("delay_level"));
         }
+        if (command.containsKey("deliver_at")) {
+            message.setDeliverTimeMs(command.getLongValue("deliver_at"));
+        }
+        if (command.containsKey("delay_ms")) {
+            message.setDelayTimeMs(command.getLongValue("delay_ms"));
+        }
         if (command.containsKey("flag")) {
             message.setFlag(command.getIntValue("flag"));
         }
@@ -139,6 +147,7 @@ public final class Driver {
         result.put("queueOffset", sent.getQueueOffset());
         result.put("transactionId", sent.getTransactionId());
         result.put("regionId", sent.getRegionId());
+        result.put("recallHandle", sent.getRecallHandle());
         return result;
     }
 
