@@ -52,6 +52,7 @@ class ProducerOptions(ClientOptions, total=False):
     detect_interval: "float | timedelta"
     max_in_flight: int
     max_in_flight_bytes: int
+    check_message_type: bool
     auto_batch: AutoBatch | bool | None
     send_hooks: Iterable[SendHook]
     forbidden_hooks: Iterable[ForbiddenHook]
@@ -128,6 +129,8 @@ class ProducerConfig:
     """Messages handed over and not finished."""
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
     """Their bodies together; one message is always let through."""
+    check_message_type: bool = False
+    """Whether a message of another type than the topic's attribute `message.type` is refused before it is sent; brokers never do that."""
     auto_batch: AutoBatch | None = attrs.field(default=None, converter=_auto_batch)
     """Whether small messages of `send` and `submit` are joined into batches, and how; True means the defaults of `AutoBatch`."""
     send_hooks: tuple[SendHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_send", "after_send"))

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
@@ -27,6 +27,7 @@ from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, properties_of
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
@@ -105,6 +106,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         if self.config.auto_batch is not None:
             go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
             self._accumulator = Accumulator(self.config, self._next_id, self._more, go, self._abandoned)
+        self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
         self._requested: set[str] = set()
         self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
@@ -202,6 +204,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         size = len(message.body)
+        if self._types is not None:
+            await self._hold_to_type((message,))
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
         if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
@@ -228,6 +232,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         if self._is_full(len(message.body)):
             raise TooManyRequestsError(f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under way, the limit")
+        if self._types is not None:
+            self._types.check(self._topic(message.topic), message)
         if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
             return self._accumulate(message)
         handle = self._start(message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout))
@@ -252,6 +258,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         with trio.move_on_after(seconds):
+            await self._hold_to_type((message,))
             await self._oneway(message, queue, selector, key)
             return
         raise SendTimeout(f"the one-way message to {message.topic!r} found no way within {seconds:g} s", outcome_unknown=False)
@@ -271,6 +278,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         errors are those of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed or over `max_message_size` when encoded.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
+        await self._hold_to_type(messages)
         batch = make_batch(messages, self.config, self._next_id)
         if self._is_full(len(batch.body)):
             seconds = await self._wait_for_room(len(batch.body), seconds)
@@ -324,6 +332,7 @@ class Producer(ProducerCallbacks, RunsOnce):
                 await self._running_loop().find_route(message.topic)
                 await self.client.heartbeat_now()
             self._requested.add(message.topic)
+        await self._hold_to_type((message,))
         correlation = self._requests.open()
         try:
             more = request_properties(correlation, self.client.client_id, seconds)
@@ -372,6 +381,23 @@ class Producer(ProducerCallbacks, RunsOnce):
             await self._running_loop().find_route(topic)
             targets.current()
         return list(targets.queues)
+
+    async def learn_topic_type(self, topic: str) -> None:
+        """Ask for the type of a topic, once, so that `submit` can check messages; without `check_message_type` nothing is asked.
+
+        Raises `RouteError` when there is no route, `BrokerError` when the broker does not tell.
+        """
+        if self._types is not None:
+            await self.publish_queues(topic)
+            await self._types.learn(self._topic(topic))
+
+    async def _hold_to_type(self, messages: Iterable[Message], kind: str | None = None) -> None:
+        """Refuse messages of another type than their topic's, if that is wanted."""
+        if (types := self._types) is None:
+            return
+        for message in messages:
+            await self.learn_topic_type(message.topic)
+            types.check(self._topic(message.topic), message, kind)
 
     async def create_topic(
         self,

@@ -24,6 +24,7 @@ from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.config import ProducerOptions
 from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.message_type import TRANSACTION
 from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
 from rocketmq_sdk.producer.producer import SEND_V2, Producer
 from rocketmq_sdk.producer.trace import note_transaction
@@ -209,6 +210,7 @@ class TransactionProducer(Producer):
     async def _send_half(self, message: "Message", immunity: float | None, seconds: float) -> "SendResult":
         size = len(message.body)
         check_size(size, self.config.max_message_size)
+        await self._hold_to_type((message,), TRANSACTION)
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
         topic = self._topic(message.topic)

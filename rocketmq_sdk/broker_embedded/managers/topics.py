@@ -22,6 +22,8 @@ from rocketmq_sdk.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     OFFSET_MOVED_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
@@ -71,6 +73,8 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(SYNC_MEMBER_TOPIC_PREFIX + config.broker_name, 1, _INHERIT),
         topic(TRANSACTION_HALF_TOPIC, 1),
         topic(TRANSACTION_OP_TOPIC, 1),
+        topic(ROCKSDB_HALF_TOPIC, 1),
+        topic(ROCKSDB_OP_TOPIC, 1),
     ]
     if config.timer_wheel_enable:
         topics.append(topic(TIMER_TOPIC, 1))

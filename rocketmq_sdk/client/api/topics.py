@@ -6,7 +6,7 @@ from rocketmq_sdk.names import DEFAULT_TOPIC
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicList
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
-from rocketmq_sdk.protocol.headers.topics import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from rocketmq_sdk.protocol.headers.topics import CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader
 
 
 async def create_topic(client: Caller, address: str, config: TopicConfig, timeout: float | None = None) -> None:
@@ -42,3 +42,10 @@ async def topic_names(client: Caller, timeout: float | None = None) -> list[str]
     """All topics that a name server knows (206)."""
     response = checked(await client.call_name_server(Command.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout))
     return list(TopicList.decode(response.body).topic_list)
+
+
+async def topic_config(client: Caller, address: str, topic: str, timeout: float | None = None) -> TopicConfig:
+    """A topic as one broker keeps it (351). Raises `TopicNotFoundError` when it does not."""
+    command = Command.request(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic))
+    response = checked(await client.call_address(address, command, timeout), address=address, topic=topic)
+    return TopicConfig.decode(response.body)

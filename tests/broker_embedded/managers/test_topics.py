@@ -30,6 +30,8 @@ def test_system_topics() -> None:
         "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1, 1),
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": (1, 1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": (1, 1, 6),
         "rmq_sys_wheel_timer": (1, 1, 6),
     }
 

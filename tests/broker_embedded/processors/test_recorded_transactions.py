@@ -4,7 +4,9 @@ Mask: positions in the log, the times and hosts of the store, and which transact
 asked again about two that were ended; ours does not.
 """
 
+import gzip
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from trio.testing import MockClock
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.half_messages import committed, make_half, renewed
 from rocketmq_sdk.broker_embedded.managers.transactions import op_message, op_offsets
+from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.message import ReceivedMessage
@@ -22,8 +25,8 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.message_codec import decode_message
-from support.broker import Peer, connect
-from support.transactions import bodies_in, halves, ops
+from support.broker import Peer, connect, open_on
+from support.transactions import bodies_in, end_of_check, halves, ops, producer_heartbeat
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 RECORDS = [
@@ -157,3 +160,33 @@ def test_op_messages_have_the_properties_of_apaches() -> None:
     assert message.body == b"12,"
     assert message.properties.encode() == recorded.properties_bytes
     assert (message.topic, message.queue_id, message.sys_flag) == (recorded.topic, recorded.queue_id, recorded.sys_flag)
+
+
+@pytest.mark.parametrize("name", ["kitchen-sink", "kitchen-sink-5.3.3"])
+async def test_the_open_transactions_of_an_apache_directory_are_checked_and_committed(name: str, autojump_clock: MockClock) -> None:
+    """Four half messages were open when Apache's broker stopped; ours asks about exactly them, and shows those that are committed once."""
+    files = FaultyFileSystem()
+    with tarfile.open(VECTORS / "store" / f"{name}.tar.gz") as archive:
+        for member in archive.getmembers():
+            content = archive.extractfile(member)
+            if content is not None and not member.name.endswith(("timerwheel", "lock")):
+                files.write(member.name.partition("store/")[2], content.read())
+    expected = json.loads(gzip.decompress((VECTORS / "store" / f"{name}.expected.json.gz").read_bytes()))
+    sizes = expected["sizes"]
+    names = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "mappedFileSizeTimerLog")
+    settings = {setting: sizes[setting] for setting in names}
+    with trio.fail_after(600):
+        async with open_on(files, timer_wheel_enable=False, **settings) as (broker, peer):
+            assert len(broker.context.transactions) == 4
+            before = len(bodies_in(broker, "KTran"))
+            await peer.ask(producer_heartbeat("c@1", "PG_ktran"))
+            await trio.sleep(35)
+            assert len(peer.requests) == 4
+            for check in peer.requests[:2]:
+                assert (await peer.ask(end_of_check(check, 8, group="PG_ktran"))).code == 0
+                assert (await peer.ask(end_of_check(check, 8, group="PG_ktran"))).code == 0
+            assert len(bodies_in(broker, "KTran")) == before + 2
+            assert len(broker.context.transactions) == 2
+        async with open_on(files, timer_wheel_enable=False, **settings) as (broker, peer):
+            assert len(broker.context.transactions) == 2
+            assert len(bodies_in(broker, "KTran")) == before + 2
