@@ -1,5 +1,6 @@
 """A consumer group of a Java and a Python member, on Apache's broker and on ours: they share the queues, one dies, the other takes all."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,112 @@ async def test_two_languages_share_a_group_and_one_dies(namesrv: str, killed: st
         peer.close()
     everything = set(ours) | {m["body"] for m in theirs}
     assert everything >= {"begin", *(f"m{number}" for number in range(800))}
+
+
+class Members:
+    """Two members of each language in one group, orderly or not; what each of them saw, with the time."""
+
+    def __init__(self, namesrv: str, group: str, topic: str, *, orderly: bool) -> None:
+        self.namesrv, self.group, self.topic, self.orderly = namesrv, group, topic, orderly
+        self.ours: list[tuple[int, int, str]] = []
+        self.theirs: dict[str, list[dict[str, Any]]] = {}
+        self._drivers: dict[str, java.Driver] = {}
+
+    async def start_java(self, name: str) -> None:
+        driver = java.Driver()
+        self._drivers[name] = driver
+        await driver.do("consumer", id=name, group=self.group, topic=self.topic, namesrv=self.namesrv, orderly=self.orderly)
+
+    async def stop_java(self, name: str, *, kill: bool) -> None:
+        await self.look()
+        driver = self._drivers.pop(name)
+        if not kill:
+            await driver.do("stop", id=name)
+            driver.close()
+        else:
+            driver.kill()
+            driver.close()
+
+    def python(self) -> PushConsumer:
+        async def listener(message: ReceivedMessage) -> None:
+            self.ours.append((time.time_ns() // 1_000_000, message.queue_id, message.body.decode()))
+
+        return PushConsumer(
+            self.group,
+            namesrv=self.namesrv,
+            subscriptions={self.topic: "*"},
+            listener=listener,
+            orderly=self.orderly,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        )
+
+    async def look(self) -> set[str]:
+        """All bodies that anybody has seen."""
+        for name, driver in self._drivers.items():
+            self.theirs[name] = await driver.do("received", id=name)
+        return {body for _at, _queue, body in self.all()}
+
+    def all(self) -> list[tuple[int, int, str]]:
+        """Time in epoch milliseconds, queue and body of each delivery, in order of time."""
+        java_side = [(seen["at"], seen["queueId"], seen["body"]) for member in self.theirs.values() for seen in member]
+        return sorted([*self.ours, *java_side], key=lambda entry: entry[0])
+
+    def close(self) -> None:
+        for driver in self._drivers.values():
+            driver.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+async def test_members_of_both_languages_join_leave_and_die_and_everything_is_consumed(
+    namesrv: str, orderly: bool, request: pytest.FixtureRequest
+) -> None:
+    topic, group = unique("many"), unique("cg")
+    queues, sent = 4, 0
+    members = Members(namesrv, group, topic, orderly=orderly)
+
+    async def send(producer: Producer, count: int) -> None:
+        nonlocal sent
+        places = await producer.publish_queues(topic)
+        for _ in range(count):
+            await producer.send(Message(topic, b"%d" % sent), queue=places[sent % queues])
+            sent += 1
+
+    async def arrived(seconds: float) -> None:
+        with trio.fail_after(seconds):
+            while not {str(number) for number in range(sent)} <= await members.look():
+                await trio.sleep(0.1)
+
+    try:
+        async with Producer(unique("pg"), namesrv=namesrv) as producer:
+            await producer.create_topic(topic, queues=queues)
+            await members.start_java("one")
+            async with members.python():
+                await members.start_java("two")
+                async with members.python():
+                    await send(producer, 400)
+                    # A Java member keeps the lock of an ordered queue that still holds messages for 20 s when it gives the queue up.
+                    await arrived(200)
+                await send(producer, 200)
+                await members.stop_java("two", kill=False)
+                await send(producer, 200)
+                await arrived(200)
+                # The locks of a killed orderly member outlive it by a minute, so that is done on one broker only.
+                await members.stop_java("one", kill=not (orderly and "apache" in request.node.name))
+                await send(producer, 200)
+                await arrived(200)
+    finally:
+        members.close()
+    deliveries = members.all()
+    first_seen: dict[int, list[int]] = {queue: [] for queue in range(queues)}
+    for _at, queue, body in deliveries:
+        if int(body) not in first_seen[queue]:
+            first_seen[queue].append(int(body))
+    assert sorted(number for numbers in first_seen.values() for number in numbers) == list(range(sent))
+    if orderly:
+        for queue, numbers in first_seen.items():
+            assert numbers == sorted(numbers), f"queue {queue} was reordered"
+    # Twice comes only what was in flight or not committed yet when a queue changed its owner.
+    assert len(deliveries) - sent <= 400
+    assert {len(seen) > 0 for seen in members.theirs.values()} == {True}
+    assert members.ours

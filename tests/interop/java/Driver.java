@@ -16,10 +16,13 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Predicate;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -292,7 +295,7 @@ public final class Driver {
         String failPrefix = command.getString("fail_prefix");
         boolean keep = !command.getBooleanValue("count_only");
         Consumer holder = new Consumer(consumer);
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+        Predicate<List<MessageExt>> taken = messages -> {
             boolean fail = false;
             for (MessageExt message : messages) {
                 holder.count.incrementAndGet();
@@ -311,8 +314,15 @@ public final class Driver {
                     fail |= failPrefix != null && seen.getString("body").startsWith(failPrefix);
                 }
             }
-            return fail ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+            return !fail;
+        };
+        if (command.getBooleanValue("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                taken.test(messages) ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                taken.test(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        }
         consumer.start();
         consumers.put(command.getString("id"), holder);
         return true;
@@ -333,6 +343,7 @@ public final class Driver {
         seen.put("flag", message.getFlag());
         seen.put("bornTimestamp", message.getBornTimestamp());
         seen.put("storeTimestamp", message.getStoreTimestamp());
+        seen.put("at", System.currentTimeMillis());
         return seen;
     }
 
