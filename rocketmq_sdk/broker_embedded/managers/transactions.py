@@ -86,6 +86,8 @@ class TransactionTable:
         self._by_key: dict[str, Half] = {}
         self._ops: deque[tuple[int, int]] = deque()
         self._op_end = 0
+        self._noted: tuple[int, int, int] | None = None
+        """The end of the log, and the progress that may be committed once it is durable up to there."""
         self._half_end = 0
         self.unended: list[Half] = []
         """After `load`: what is finished by the record that ends it, and no op record yet."""
@@ -140,15 +142,27 @@ class TransactionTable:
     # --- progress
 
     def note_progress(self) -> None:
-        """Commit how far both queues are worked off; the file of the offsets is written later."""
+        """Commit how far both queues are worked off, as soon as the log is durable up to there; the file of the offsets is written later.
+
+        Offsets ahead of a log that lost its end in a power cut would pass half messages over whose ends were lost with it.
+        """
+        if self._noted is None:
+            self._noted = (self._store.max_physical_offset, *self._progress())
+        position, half_offset, op_offset = self._noted
+        if self._store.flushed.value < position:
+            return
+        self._noted = None
+        if half_offset or self._offsets.query(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID) >= 0:
+            self._offsets.commit(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID, half_offset)
+            self._offsets.commit(GROUP, TRANSACTION_OP_TOPIC, QUEUE_ID, op_offset)
+
+    def _progress(self) -> tuple[int, int]:
+        """Up to where the half messages are finished, and the first op record that a later start still needs."""
         half_offset = next(iter(self._halves), self._half_end)
         ops = self._ops
         while ops and ops[0][1] < half_offset:
             ops.popleft()
-        op_offset = ops[0][0] if ops else self._op_end
-        if half_offset or self._offsets.query(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID) >= 0:
-            self._offsets.commit(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID, half_offset)
-            self._offsets.commit(GROUP, TRANSACTION_OP_TOPIC, QUEUE_ID, op_offset)
+        return half_offset, ops[0][0] if ops else self._op_end
 
     # --- the start
 

@@ -220,7 +220,7 @@ async def test_the_progress_of_both_queues_moves_on(autojump_clock: MockClock) -
             assert offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0) <= 0
             assert offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) <= 0
             await ended(peer, answers[0], COMMIT)
-            await trio.sleep(6)
+            await trio.sleep(20)  # the next write of the offsets after the next flush of the log
             assert offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0) == 5
             assert offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) == 5
 
