@@ -96,13 +96,17 @@ class Dispatcher:
 
         False when the queue lacks records in front of it that an older part of the log may hold; with `from_start` there is no older part.
         """
+        queues = self.table.queues.get(head.topic)
+        known = None if queues is None else queues.get(head.queue_id)
+        if known is not None and head.position + head.size <= known.max_physical:
+            return True
         if not is_dispatched(head.sys_flag):
             return True
         if head.position < self.deleted_topics.get(head.topic, 0):
             return True
         if head.sys_flag & SysFlag.INNER_BATCH and head.topic not in self.table.queues:
             self.table.batch_topics.add(head.topic)
-        queue = self.table.obtain(head.topic, head.queue_id)
+        queue = known or self.table.obtain(head.topic, head.queue_id)
         end = head.position + head.size
         if queue is None or end <= queue.max_physical:
             return True

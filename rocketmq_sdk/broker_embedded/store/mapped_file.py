@@ -6,6 +6,7 @@ The name is kept although nothing is mapped: `os_files` says why.
 from rocketmq_sdk.broker_embedded.store.file_system import Bytes, StoreFile
 
 NAME_DIGITS = 20
+_ZEROS = bytes(1024 * 1024)
 
 
 def file_name(start: int) -> str:
@@ -47,11 +48,13 @@ class MappedFile:
 
     def zero_from(self, position: int) -> int:
         """Overwrite with zeros what is behind a position and is not zero; gives the number of bytes written."""
-        step = 1024 * 1024
+        step = len(_ZEROS)
         written = 0
         for low, high in list(self.file.data_ranges(position - self.start, self.size)):
             for offset in range(low, high, step):
                 data = self.file.pread(min(step, high - offset), offset)
+                if data == _ZEROS[: len(data)]:
+                    continue
                 first = len(data) - len(data.lstrip(b"\0"))
                 last = len(data.rstrip(b"\0"))
                 if first < last:

@@ -15,7 +15,7 @@ from rocketmq_sdk.protocol.message_codec import HOST_BITS, MAGIC_BLANK, MAGIC_V1
 
 _HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
 _HEAD_V4: Final = _HEADS[0]
-_SIZE_AND_MAGIC: Final = Struct(">iI")
+SIZE_AND_MAGIC: Final = Struct(">iI")
 _LONG: Final = Struct(">q")
 _INT: Final = Struct(">i")
 _SHORT: Final = Struct(">h")
@@ -39,12 +39,12 @@ class RecordHead:
 
 def blank(rest: int) -> bytes:
     """The record that says: the rest of this file, so many bytes, holds nothing."""
-    return _SIZE_AND_MAGIC.pack(rest, MAGIC_BLANK)
+    return SIZE_AND_MAGIC.pack(rest, MAGIC_BLANK)
 
 
 def size_and_magic(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """The first two fields of a record."""
-    size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+    size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
     return size, magic
 
 

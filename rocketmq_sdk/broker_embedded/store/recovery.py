@@ -18,13 +18,14 @@ from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
-from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, SIZE_AND_MAGIC, RecordHead, check_record, is_message_magic, size_and_magic
 from rocketmq_sdk.broker_embedded.store.set_aside import look_behind, set_aside
 from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
-from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
+from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
 _log = logging.getLogger(__name__)
+_MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
 _CHUNK = 4 * 1024 * 1024
 _PROGRESS_STEP = 16 * 1024 * 1024
 MAX_TIME = (1 << 63) - 1
@@ -56,7 +57,8 @@ class LogScanner:
     def _records_of(self, file: MappedFile) -> Iterator[RecordHead]:
         base = position = self.end
         data = b""
-        topics = self._topics
+        topics, check_crc, property_crc = self._topics, self._check_crc, self._property_crc
+        end, unpack = file.end, SIZE_AND_MAGIC.unpack_from
         while True:
             at = position - base
             if len(data) - at < BLANK_SIZE:
@@ -64,17 +66,18 @@ class LogScanner:
                 base, at = position, 0
                 if len(data) < BLANK_SIZE:
                     return
-            size, magic = size_and_magic(data, at)
-            if magic == MAGIC_BLANK:
-                self.end = file.end
+            size, magic = unpack(data, at)
+            if magic not in _MESSAGES:
+                if magic == MAGIC_BLANK:
+                    self.end = end
                 return
-            if not is_message_magic(magic) or not 0 < size <= file.end - position:
+            if not 0 < size <= end - position:
                 return
             if size > len(data) - at:
                 data = file.read(position, max(_CHUNK, size))
                 base, at = position, 0
-            head = check_record(data, at, position, topics, check_crc=self._check_crc)
-            if head is None or (self._property_crc and not verify_property_crc(data[at : at + size])):
+            head = check_record(data, at, position, topics, check_crc=check_crc)
+            if head is None or (property_crc and not verify_property_crc(data[at : at + size])):
                 return
             position += size
             self.end = position
