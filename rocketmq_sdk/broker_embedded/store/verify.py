@@ -12,16 +12,16 @@ from rocketmq_sdk.broker_embedded.store.config_file import DIRECTORY as CONFIG_D
 from rocketmq_sdk.broker_embedded.store.directory_lock import is_locked
 from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.verify_batches import BatchWalk, batch_unit_of
+from rocketmq_sdk.broker_embedded.store.verify_config import check_config
 from rocketmq_sdk.broker_embedded.store.verify_index import IndexWalk
 from rocketmq_sdk.broker_embedded.store.verify_log import LogRecord, LogWalk, RecordReader
 from rocketmq_sdk.broker_embedded.store.verify_queues import QueueWalk
-from rocketmq_sdk.broker_embedded.store.verify_report import NO_FILE, DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store.verify_report import DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
 from rocketmq_sdk.broker_embedded.store.verify_timer import TimerWalk
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
 _WHOLE_FILE = 1 << 30
-_JSON_NAMES = ("timermetrics", "transactionMetrics")
 
 
 def verify_directory(
@@ -70,7 +70,7 @@ def verify(
     report.running = running
     if reader.exists("abort") and not running:
         report.add("abort", 0, "abort", "the store was not closed; the next start recovers it")
-    _check_config(reader, report)
+    check_config(reader, report)
     report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
     chain = chain_of(reader, LOG_DIRECTORY, report.log_file_size, report)
     known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(reader.directory_names(BATCH_DIRECTORY))
@@ -108,23 +108,3 @@ def _deleted_topics(reader: StoreReader) -> dict[str, int]:
 def _known_topics(reader: StoreReader) -> set[str] | None:
     table = _table(reader, "topics.json", "topicConfigTable")
     return None if table is None else set(table)
-
-
-def _check_config(reader: StoreReader, report: Report) -> None:
-    for name, size in reader.file_sizes(CONFIG_DIRECTORY):
-        path = f"{CONFIG_DIRECTORY}/{name}"
-        if not name.endswith(".json") and name not in _JSON_NAMES:
-            continue
-        if size == NO_FILE:
-            report.add(path, 0, "name", "is no regular file; move it away")
-            continue
-        data = reader.read(path, 0, _WHOLE_FILE)
-        try:
-            if data:
-                decode_json(data)
-                continue
-            problem = "the file is empty"
-        except RemoteProtocolError as error:
-            problem = f"no JSON: {error}"
-        backup = "its .bak can be read" if _json(reader, f"{path}.bak") is not None else "there is no .bak that can be read"
-        report.add(path, 0, "config", f"{problem}; {backup}")
