@@ -7,6 +7,7 @@ import attrs
 from rocketmq_sdk.admin.story import MessageStory, tell
 from rocketmq_sdk.admin.track import Track, track
 from rocketmq_sdk.client.api.groups import consuming_groups
+from rocketmq_sdk.client.api.messages import KEY, QUERY_MAX
 from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
@@ -34,11 +35,18 @@ class Messages(MessageQueries):
 
         Retries are looked for in the groups that consume the topic now or have offsets in it. Empty when nothing is stored under the id.
         """
+        topic = self._namespace.wrap(topic)
         found: list[tuple[ReceivedMessage, str]] = []
         for place in (topic, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC, *await self._places_of_groups(topic, timeout)):
             found += [(message, place) for message in await self.copies(topic, unique_id, place, timeout=timeout)]
         found.sort(key=lambda pair: (pair[0].store_timestamp, pair[0].broker_name, pair[0].commit_log_offset))
-        return [MessageTrail.of(message, place) for message, place in found]
+        return [self._named_trail(MessageTrail.of(message, place)) for message, place in found]
+
+    def _named_trail(self, trail: MessageTrail) -> MessageTrail:
+        """A trail with the names of topic and group as users write them."""
+        unwrap = self._namespace.unwrap
+        group, target = (None if name is None else unwrap(name) for name in (trail.group, trail.target))
+        return attrs.evolve(trail, topic=unwrap(trail.topic), target=target, group=group) if self._namespace else trail
 
     async def story(
         self,
@@ -64,8 +72,10 @@ class Messages(MessageQueries):
 
     async def track(self, message: "ReceivedMessage", *, timeout: float | None = None) -> dict[str, Track]:
         """Whether each group that consumes the message's topic has had it, as far as the broker that stores it knows."""
-        route = await self._client.route(message.topic)
-        return await track(self._client, address_of(message.broker_name, route), message, timeout)
+        topic = self._namespace.wrap(message.topic)
+        address = address_of(message.broker_name, await self._client.route(topic))
+        found = await track(self._client, address, topic, message, timeout)
+        return {self._namespace.unwrap(group): verdict for group, verdict in found.items()}
 
     async def stories(
         self, key: str, *, trace_topic: str | None = None, begin: Moment = None, end: Moment = None, timeout: float | None = None
@@ -83,7 +93,7 @@ class Messages(MessageQueries):
     async def _traces(self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None) -> list[TraceRecord]:
         topic = trace_topic or self._client.config.trace_topic
         try:
-            messages = await self.by_key(topic, key, begin=begin, end=end, timeout=timeout)
+            messages = await self._by_index(topic, key, KEY, QUERY_MAX, begin, end, timeout)
         except TopicNotFoundError:
             return []  # nobody has traced anything yet
         return [record for message in messages for record in decode_traces(message.body.decode("utf-8", "replace"))]

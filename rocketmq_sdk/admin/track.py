@@ -27,13 +27,16 @@ class Track(Enum):
     """Each member has offsets of its own, so brokers do not know."""
 
 
-async def track(client: "Caller", address: str, message: "ReceivedMessage", timeout: float | None = None) -> dict[str, Track]:
-    """What became of a message in each group that consumes its topic or has offsets in it; `address` is the broker that stores it."""
-    groups = await consuming_groups(client, address, message.topic, timeout)
-    return {group: await _track(client, address, message, group, timeout) for group in sorted(groups)}
+async def track(client: "Caller", address: str, topic: str, message: "ReceivedMessage", timeout: float | None = None) -> dict[str, Track]:
+    """What became of a message in each group that consumes its topic or has offsets in it.
+
+    `address` is the broker that stores it, `topic` the name of its topic there.
+    """
+    groups = await consuming_groups(client, address, topic, timeout)
+    return {group: await _track(client, address, topic, message, group, timeout) for group in sorted(groups)}
 
 
-async def _track(client: "Caller", address: str, message: "ReceivedMessage", group: str, timeout: float | None) -> Track:
+async def _track(client: "Caller", address: str, topic: str, message: "ReceivedMessage", group: str, timeout: float | None) -> Track:
     try:
         members = await consumer_connections(client, address, group, timeout)
     except GroupNotFoundError:
@@ -42,14 +45,14 @@ async def _track(client: "Caller", address: str, message: "ReceivedMessage", gro
         return Track.PULL
     if members.message_model is MessageModel.BROADCASTING:
         return Track.BROADCASTING
-    progress = await consume_stats(client, address, group, message.topic, timeout)
+    progress = await consume_stats(client, address, group, topic, timeout)
     for queue, offsets in progress.offset_table.items():
-        if (queue.topic, queue.queue_id) == (message.topic, message.queue_id) and offsets.consumer_offset > message.offset:
-            return Track.CONSUMED if _wants(members, message) else Track.CONSUMED_BUT_FILTERED
+        if (queue.topic, queue.queue_id) == (topic, message.queue_id) and offsets.consumer_offset > message.offset:
+            return Track.CONSUMED if _wants(members, topic, message) else Track.CONSUMED_BUT_FILTERED
     return Track.NOT_CONSUMED_YET
 
 
-def _wants(members: "ConsumerConnection", message: "ReceivedMessage") -> bool:
+def _wants(members: "ConsumerConnection", topic: str, message: "ReceivedMessage") -> bool:
     """Whether the tags that the group subscribes to let the message through; of an expression nobody can tell here."""
-    subscription = members.subscription_table.get(message.topic)
+    subscription = members.subscription_table.get(topic)
     return subscription is None or not subscription.tags_set or message.tags in subscription.tags_set

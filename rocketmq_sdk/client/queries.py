@@ -42,6 +42,14 @@ class MessageQueries:
 
     def __init__(self, client: "Client") -> None:
         self._client = client
+        self._namespace = client.namespace
+
+    def _named(self, messages: "list[ReceivedMessage]") -> "list[ReceivedMessage]":
+        """Messages with the topics as users write them."""
+        if self._namespace:
+            for message in messages:
+                message.topic = self._namespace.unwrap(message.topic)
+        return messages
 
     # --- by id
 
@@ -53,13 +61,14 @@ class MessageQueries:
         """
         host, port, offset = parse_offset_id(offset_id)
         address = join_address(host, port)
+        topic = None if topic is None else self._namespace.wrap(topic)
         for place, name in await self._places(address, topic):
             try:
                 message = await view_message(self._client, place, name, offset, topic, timeout)
             except NotFoundError:
                 continue
             if message.offset_message_id == offset_id.upper():
-                return message
+                return self._named([message])[0]
         raise NotFoundError(1, f"no message has the offset id {offset_id}", address=address, topic=topic)
 
     async def _places(self, address: str, topic: str | None) -> list[tuple[str, str]]:
@@ -79,7 +88,7 @@ class MessageQueries:
 
         Raises `NotFoundError`.
         """
-        found = await self._by_index(topic, unique_id, UNIQUE, QUERY_MAX, begin, end, timeout)
+        found = await self._by_index(self._namespace.wrap(topic), unique_id, UNIQUE, QUERY_MAX, begin, end, timeout)
         if not found:
             raise NotFoundError(22, f"no message of the topic has the unique id {unique_id}", topic=topic)
         return found[0]
@@ -100,13 +109,13 @@ class MessageQueries:
         self, topic: str, key: str, *, limit: int = QUERY_MAX, begin: Moment = None, end: Moment = None, timeout: float | None = None
     ) -> "list[ReceivedMessage]":
         """Messages with a key, or a unique id, stored within a time; at most `limit`, the newest of each broker."""
-        return await self._by_index(topic, key, KEY, limit, begin, end, timeout)
+        return await self._by_index(self._namespace.wrap(topic), key, KEY, limit, begin, end, timeout)
 
     async def by_tag(
         self, topic: str, tag: str, *, limit: int = QUERY_MAX, begin: Moment = None, end: Moment = None, timeout: float | None = None
     ) -> "list[ReceivedMessage]":
         """Messages with a tag, stored within a time; at most `limit`, the newest of each broker. Brokers before 5.4 find none."""
-        return await self._by_index(topic, tag, TAG, limit, begin, end, timeout)
+        return await self._by_index(self._namespace.wrap(topic), tag, TAG, limit, begin, end, timeout)
 
     async def _by_index(
         self, topic: str, key: str, index_type: str, limit: int, begin: Moment, end: Moment, timeout: float | None, stored_in: str | None = None
@@ -127,7 +136,7 @@ class MessageQueries:
             )
 
         await self._each_broker(topic, ask)
-        return _sorted(found)[-limit:]
+        return self._named(_sorted(found)[-limit:])
 
     async def _each_broker(self, topic: str, ask: Callable[[str, str], Awaitable[None]]) -> None:
         route = await self._client.route(topic)
@@ -147,13 +156,14 @@ class MessageQueries:
 
     async def copies(self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None) -> "list[ReceivedMessage]":
         """What the brokers of a topic keep of a message in another topic: where it waited, was retried, or ended."""
-        return await self._by_index(topic, unique_id, UNIQUE, QUERY_MAX, None, None, timeout, stored_in)
+        return await self._by_index(self._namespace.wrap(topic), unique_id, UNIQUE, QUERY_MAX, None, None, timeout, stored_in)
 
     # --- by place and time
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic."""
-        return (await self._client.route(topic)).subscribe_queues(topic)
+        full = self._namespace.wrap(topic)
+        return (await self._client.route(full)).subscribe_queues(full)
 
     async def at(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> "ReceivedMessage":
         """The message at an offset of a queue. Raises `NotFoundError` when there is none."""
@@ -180,6 +190,7 @@ class MessageQueries:
         Reads as far as the iteration goes. What is stored after it began may be left out.
         """
         first, last = _milliseconds(begin, 0), _milliseconds(end, _FOREVER)
+        topic = self._namespace.wrap(topic)
         route = await self._client.route(topic)
         heads: list[tuple[int, int, ReceivedMessage, AsyncIterator[ReceivedMessage]]] = []
         for order, queue in enumerate(route.subscribe_queues(topic)):
@@ -236,7 +247,7 @@ class MessageQueries:
             )
             result = await pull_message(self._client, address, queue.broker_name, header, _PULL_TIMEOUT if timeout is None else timeout)
             if result.status is PullStatus.FOUND or result.next_begin_offset <= offset:
-                return result.messages
+                return self._named(result.messages)
             offset = result.next_begin_offset
 
 

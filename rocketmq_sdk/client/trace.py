@@ -50,6 +50,8 @@ class TraceDispatcher:
 
     def __init__(self, client: "Client", group: str, kind: str) -> None:
         self._client = client
+        self.unwrap = client.namespace.unwrap
+        """Names of topics and groups stand in traces as users write them."""
         self.group = f"{GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
         self.topic = client.config.trace_topic
         self._batch = min(client.config.trace_msg_batch_num, MAX_BATCH)

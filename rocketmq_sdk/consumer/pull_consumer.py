@@ -10,6 +10,7 @@ import trio
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.send_back import consumer_send_back
 from rocketmq_sdk.client.config import ClientOptions, NamesrvSource, to_seconds
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression
 from rocketmq_sdk.consumer.membership import Membership
@@ -95,6 +96,11 @@ class PullConsumer(QueueFacts, RunsOnce):
                 yield
             finally:
                 self._running = False
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
 
     async def pull(
         self,

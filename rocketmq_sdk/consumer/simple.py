@@ -9,6 +9,7 @@ from typing import Final, Self, Unpack
 import trio
 
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
@@ -59,6 +60,7 @@ class SimpleConsumer(RunsOnce):
         settings = Settings("SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client)
         self.group = group
         self.config = SimpleConfig(**settings.own)
+        self._client = settings.client
         self._namespace = settings.client.namespace
         wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
         self._member = SimpleMember(settings.client, settings.group, self.config, wanted, own_client=settings.own_client)
@@ -69,6 +71,11 @@ class SimpleConsumer(RunsOnce):
             yield
 
     # -- what is known of it
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
 
     def statistics(self) -> SimpleStatistics:
         """What the consumer has received, acknowledged and given up, and its rates."""

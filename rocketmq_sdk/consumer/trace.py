@@ -23,7 +23,7 @@ class ConsumeTrace:
     def __init__(self, dispatcher: "TraceDispatcher", client: "Client", group: str) -> None:
         self._dispatcher = dispatcher
         self._client = client
-        self._group = group
+        self._group = dispatcher.unwrap(group)
 
     def around(self, listener: "AsyncListener") -> "AsyncListener":
         """The listener with its traces. Its errors, and its cancellation, which counts as a time-out, pass through."""

@@ -29,8 +29,8 @@ def note_sent(trace: "TraceDispatcher", group: str, handle: "SendHandle", now_ms
     record = Published(
         time=now_ms - cost,
         region=result.region_id,
-        group=group,
-        topic=topic,
+        group=trace.unwrap(group),
+        topic=trace.unwrap(topic),
         message_id=handle.message_id,
         tags=message.tags if single else None,
         keys=" ".join(message.keys) or None if single else None,
@@ -62,8 +62,8 @@ def note_transaction(
         record = TransactionEnded(
             time=now_ms,
             region=region,
-            group=group,
-            topic=message.topic,
+            group=trace.unwrap(group),
+            topic=trace.unwrap(message.topic),
             message_id=message_id,
             tags=message.tags,
             keys=" ".join(message.keys) or None,

@@ -10,8 +10,11 @@ from trio.testing import MockClock
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
 from rocketmq_sdk.consumer.outcome import RejectMessage
+from rocketmq_sdk.consumer.pull_consumer import PullConsumer
 from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, NotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
@@ -40,6 +43,20 @@ async def test_by_either_id(autojump_clock: MockClock) -> None:
             await producer.messages.by_unique_id("orders", sent.message_id),
         ):
             assert (found.body, found.message_id, found.offset_message_id) == (b"x", sent.message_id, sent.offset_message_id)
+
+
+async def test_every_kind_of_member_asks(autojump_clock: MockClock) -> None:
+    async with shop() as (broker, producer, admin):
+        sent = await producer.send(Message("orders", b"x"))
+        wanted = {"orders": "*"}
+        async with (
+            PushConsumer("push", namesrv=broker, subscriptions=wanted, listener=print) as push,
+            SimpleConsumer("simple", namesrv=broker, subscriptions=wanted) as simple,
+            LitePullConsumer("lite", namesrv=broker, subscriptions=wanted) as lite,
+            PullConsumer("pull", namesrv=broker) as pull,
+        ):
+            for member in (producer, push, simple, lite, pull, admin):
+                assert (await member.messages.by_unique_id("orders", sent.message_id)).body == b"x"  # type: ignore[attr-defined]
 
 
 async def test_ids_of_nothing(autojump_clock: MockClock) -> None:

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import MAX_MESSAGE, MAX_WAITING, TraceDispatcher
@@ -184,3 +185,31 @@ async def test_a_trace_message_keeps_its_limit(autojump_clock: MockClock) -> Non
 def test_settings_are_checked(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Producer("shop", namesrv="127.0.0.1:1", **{name: value})  # type: ignore[arg-type]
+
+
+async def test_names_of_a_namespace_are_those_that_users_write(autojump_clock: MockClock) -> None:
+    seen: list[str] = []
+
+    async def listener(message: object) -> None:
+        seen.append(message.topic)  # type: ignore[attr-defined]
+
+    with trio.fail_after(LIMIT):
+        async with EmbeddedBroker() as broker, Admin(namesrv=broker, namespace="shop") as admin:
+            async with Producer("pg", namesrv=broker, namespace="shop", enable_trace=True) as producer:
+                await producer.create_topic("orders", queues=1)
+                async with PushConsumer(
+                    "billing", namesrv=broker, namespace="shop", subscriptions={"orders": "*"}, listener=listener, enable_trace=True
+                ):
+                    sent = await producer.send(Message("orders", b"x", keys=["42"], tags="paid"))
+                    await until(lambda: bool(seen))
+                    message = await admin.messages.by_unique_id("orders", sent.message_id)
+                    await trio.sleep(10)
+                    assert await admin.messages.track(message) == {"billing": Track.CONSUMED}
+            assert set(broker.store.topics()) >= {"shop%orders", "RMQ_SYS_TRACE_TOPIC"}
+            assert message.topic == "orders"
+            assert [found.topic for found in await admin.messages.by_key("orders", "42")] == ["orders"]
+            assert [found.topic async for found in admin.messages.in_time("orders", None)] == ["orders"]
+            assert (await admin.messages.by_offset_id(sent.offset_message_id, topic="orders")).topic == "orders"
+            story = await admin.messages.story(sent.message_id)
+            assert (story.topic, story.published[0].group, story.groups()) == ("orders", "pg", {"billing": True})
+            assert [(step.topic, step.queue.topic) for step in story.trail] == [("orders", "shop%orders")]

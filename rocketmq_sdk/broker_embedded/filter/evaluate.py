@@ -60,8 +60,8 @@ class CompiledExpression:
 
 
 def compile_expression(text: str) -> CompiledExpression:
-    """The expression of a text; for short texts the same object again. Raises `FilterSyntaxError`, for the same text again at no cost."""
-    found = _compile(text) if len(text) > _CACHED_LENGTH else _compile_cached(text)
+    """The expression of a text, for the same text again at no cost. Raises `FilterSyntaxError`."""
+    found = _compile_cached_long(text) if len(text) > _CACHED_LENGTH else _compile_cached(text)
     if isinstance(found, FilterSyntaxError):
         raise FilterSyntaxError(found.expression, found.position, found.reason)
     return found
@@ -75,6 +75,8 @@ def _compile(text: str) -> CompiledExpression | FilterSyntaxError:
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)
+# Long ones take megabytes, and who sends one with each pull would have it parsed each time.
+_compile_cached_long = lru_cache(maxsize=16)(_compile)
 
 
 # --- logic
