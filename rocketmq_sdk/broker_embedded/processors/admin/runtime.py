@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.processors import BrokerContext
     from rocketmq_sdk.remoting.channel import Handler
 
-VERSION_TEXT: Final = "V5_3_3"
+VERSION_TEXT: Final = "V5_4_0"
 WINDOWS: Final = (10.0, 60.0, 600.0)
 _QUEUES: Final = ("send", "pull", "litePull", "query", "ack")
 
