@@ -121,7 +121,7 @@ class TimerStore:
     def congestion(self, time: int) -> int:
         """How many messages wait in the slot of a time."""
         slot = self.wheel.get(time)
-        return slot.count if slot is not None and slot.time in self._waiting else 0
+        return slot.number if slot is not None and slot.time in self._waiting else 0
 
     def enter(self, queue_offset: int, physical_offset: int, size: int, text: str, stored_ms: int) -> Entry:
         """Put a message of the timer topic into its slot; the caller counts `next_offset` on. `text` is its properties."""
@@ -149,7 +149,7 @@ class TimerStore:
         if deletes:
             magic |= MAGIC_DELETE
         real_topic = property_in_text(text, REAL_TOPIC) or ""
-        previous, first, count = (occupant.last, occupant.first, occupant.count) if known and occupant is not None else (NO_POSITION, NO_POSITION, 0)
+        previous, first, count = (occupant.last, occupant.first, occupant.number) if known and occupant is not None else (NO_POSITION, NO_POSITION, 0)
         record = encode_timer_record(previous, magic, now, time - now, physical_offset, size, java_hash(real_topic))
         position = self.log.append(record)
         change = -1 if deletes else 1
@@ -213,7 +213,7 @@ class TimerStore:
         self._finished += 1
         slot = self.wheel.get(time)
         if slot is not None:
-            self.pending_count -= slot.count
+            self.pending_count -= slot.number
 
     # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class TimerStore:
         if slot is None or record.previous == NO_POSITION:
             self.wheel.put(time, position, position, change)
         else:
-            self.wheel.put(time, slot.first, position, slot.count + change)
+            self.wheel.put(time, slot.first, position, slot.number + change)
 
     def _agrees(self, read_time: int) -> bool:
         """Whether the last record of each slot that counts is there and belongs to it."""
@@ -381,7 +381,7 @@ class TimerStore:
     def _collect(self, read_time: int) -> None:
         for slot in self.wheel.slots(read_time):
             self._waiting.add(slot.time)
-            self.pending_count += slot.count
+            self.pending_count += slot.number
         self._slots = sorted(self._waiting)
 
     def _make_durable(self, start: int, read_time: int) -> None:

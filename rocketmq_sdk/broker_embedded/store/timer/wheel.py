@@ -32,7 +32,7 @@ class Slot(NamedTuple):
     time: int
     first: int
     last: int
-    count: int
+    number: int
 
 
 class TimerWheel:
