@@ -9,7 +9,7 @@ import trio
 from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
 from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
 from rocketmq_sdk.client.brokers import BrokerAddresses
-from rocketmq_sdk.model.route import BrokerData, TopicRoute
+from rocketmq_sdk.model.route import MASTER_ID, BrokerData, TopicRoute
 from support.waiting import until
 
 SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 65536, "slave_read_enable": True}
@@ -35,6 +35,12 @@ def _open_master(slave: EmbeddedBroker, path: Path, port: int = 0) -> EmbeddedBr
 def _follows(slave: EmbeddedBroker) -> bool:
     replication = slave.context.replication
     return replication.slave is not None and replication.slave.state is SlaveState.FOLLOWING
+
+
+def _has_master(slave: EmbeddedBroker) -> bool:
+    """Whether the slave's name server knows a master; one that starts may serve slaves a moment before it is registered."""
+    group = slave.namesrv.table.member_group("DefaultCluster", "broker-a")
+    return group is not None and MASTER_ID in group.broker_addrs
 
 
 async def _send(namesrv: str, topic: str, numbers: range) -> None:
@@ -88,7 +94,7 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
         await nursery.start(master.run)
         assert master.broker.address is not None
         port = int(master.broker.address.rpartition(":")[2])
-        await until(lambda: _follows(slave))
+        await until(lambda: _has_master(slave) and _follows(slave))
         await _send(namesrv, "orders", range(10))
         always = _Reader("always", namesrv)
         async with always.consumer:
@@ -109,7 +115,7 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
             assert sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 20, "offsets are kept at whoever is there"
             master = _Running(_open_master(slave, tmp_path / "master", port))
             await nursery.start(master.run)
-            await until(lambda: _follows(slave))
+            await until(lambda: _has_master(slave) and _follows(slave))
             await _send(namesrv, "orders", range(20, 25))
             await always.has(25)
             await until(lambda: master.broker.context.held_pulls.held > 0)
@@ -127,7 +133,7 @@ async def test_a_slow_reader_follows_the_suggestion_to_the_slave(tmp_path: Path)
             tmp_path / "master", listen=0, namesrv_addr=namesrv, total_replicas=2, access_message_in_memory_max_ratio=0, **SIZES
         )
         async with master:
-            await until(lambda: _follows(slave))
+            await until(lambda: _has_master(slave) and _follows(slave))
             async with Producer("writers", namesrv=namesrv) as producer:
                 await producer.create_topic("orders", queues=1)
                 for number in range(100):
