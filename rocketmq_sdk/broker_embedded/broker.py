@@ -326,6 +326,7 @@ class EmbeddedBroker(RunsOnce):
         if self._ha_listeners:
             await nursery.start(context.replication.serve, self._ha_listeners)
             self.ha_address = join_address(self._host, self._ha_port)
+        await self._registration.wait_tried()
 
     async def _accept(
         self, server: RemotingServer, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

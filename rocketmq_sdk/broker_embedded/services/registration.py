@@ -180,6 +180,12 @@ class RegistrationService:
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
 
+    async def wait_tried(self) -> None:
+        """Wait until each name server elsewhere was told of this broker or could not be reached, for at most 3 s."""
+        with trio.move_on_after(WAIT_SECONDS):
+            for remote in self._remotes:
+                await remote.told.wait()
+
     async def _follow(self, remote: _Remote) -> None:
         while True:
             remote.wake = trio.Event()
