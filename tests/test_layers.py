@@ -48,9 +48,9 @@ ORDERS = {
         ["waiting_room"], ["send"], ["producer"], ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health", "hooks"],
+        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health", "hooks", "retry_policy"],
         ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report"], ["membership"],
+        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report", "pop"], ["membership"],
         ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
     ],
     "admin": [["story", "track"], ["messages"], ["client"]],

@@ -47,6 +47,7 @@ class ConcurrentService(ListenerService):
         self._give_back = give_back
         self._most_retries = most_retries
         self._deferred: list[tuple[float, int, ProcessQueue, ReceivedMessage]] = []
+        self._looks: list[float] = []
         self._order = count()
 
     def withdraw(self, process_queue: "ProcessQueue") -> None:
@@ -63,6 +64,12 @@ class ConcurrentService(ListenerService):
     def waiting_for_retry(self) -> int:
         """How many messages wait to be consumed again because no broker took them back."""
         return len(self._deferred)
+
+    def look_at(self, moment: float) -> None:
+        """Have the sweeper look at listeners at a moment too, in seconds of trio's clock."""
+        heapq.heappush(self._looks, moment)
+        if self._looks[0] == moment:
+            self._sweep.set()
 
     # -- workers
 
@@ -179,6 +186,8 @@ class ConcurrentService(ListenerService):
             due = now + self._consume_timeout
             for worker in self._workers:
                 deadline = worker.started + self._consume_timeout
+                if worker.process_queue is not None and worker.started is not NOT_RUNNING:
+                    deadline = min(deadline, worker.process_queue.deadline_of(worker.messages))
                 if deadline <= now:
                     worker.started = NOT_RUNNING
                     worker.abandoned = worker.timed_out = True
@@ -191,5 +200,9 @@ class ConcurrentService(ListenerService):
                 self.add(process_queue)
             if self._deferred:
                 due = min(due, self._deferred[0][0])
+            while self._looks and self._looks[0] <= now:
+                heapq.heappop(self._looks)
+            if self._looks:
+                due = min(due, self._looks[0])
             with trio.move_on_at(due):
                 await self._sweep.wait()

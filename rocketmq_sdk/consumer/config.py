@@ -63,6 +63,10 @@ class PushOptions(QueueOptions, total=False):
     message_model: MessageModel
     local_offset_store_dir: "str | os.PathLike[str] | None"
     consume_hooks: Iterable[ConsumeHook]
+    client_rebalance: bool
+    pop_invisible_time: "float | timedelta"
+    pop_batch_nums: int
+    pop_threshold_for_queue: int
 
 
 class LitePullOptions(QueueOptions, total=False):
@@ -105,6 +109,11 @@ def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: flo
 def _boolean(_instance: object, field: "attrs.Attribute[bool]", value: bool) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+
+
+def _invisible(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+    if not 5.0 <= value <= 300.0:
+        raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 5 to 300")
 
 
 def _model(_instance: object, field: "attrs.Attribute[MessageModel]", value: MessageModel) -> None:
@@ -189,7 +198,9 @@ class PushConfig(QueueConfig):
     before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
     clients). `consume_timeout` bounds one call of the listener, not with `orderly`. With `message_model` BROADCASTING every member gets every message
     once: offsets are kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not delivered again.
-    `consume_hooks` see each call of the listener.
+    `consume_hooks` see each call of the listener. Without `client_rebalance` the broker says which queues are read, and whether they are pulled or
+    popped (not with `orderly` or BROADCASTING): `pop_batch_nums` messages at a time that are invisible to others for `pop_invisible_time`, which
+    bounds the listener too; popping pauses above `pop_threshold_for_queue` messages of one place.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
@@ -200,8 +211,17 @@ class PushConfig(QueueConfig):
     suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
     persist_consumer_offset_interval: float = _duration(5.0)
     message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
+    client_rebalance: bool = attrs.field(default=True, validator=_boolean)
+    pop_invisible_time: float = attrs.field(default=60.0, converter=to_seconds, validator=_invisible)
+    pop_batch_nums: int = attrs.field(default=32, validator=_between(1, 32))
+    pop_threshold_for_queue: int = attrs.field(default=96, validator=_between(1, 65535))
     consume_hooks: tuple[ConsumeHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume"))
     local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(default=None, validator=_directory)
+
+    @property
+    def asks_broker(self) -> bool:
+        """Whether brokers assign the queues."""
+        return not self.client_rebalance and not self.orderly and not self.broadcasting
 
     @property
     def broadcasting(self) -> bool:

@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.consumer.all_queues import AllQueues
+from rocketmq_sdk.consumer.assigned_queues import AssignedQueues
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
 from rocketmq_sdk.consumer.direct import consume_directly
 from rocketmq_sdk.consumer.hooks import hooked
@@ -16,9 +17,11 @@ from rocketmq_sdk.consumer.membership import QueueMembership
 from rocketmq_sdk.consumer.offsets.local import LocalOffsets
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.orderly import OrderlyService
+from rocketmq_sdk.consumer.pop import PopPlaces
 from rocketmq_sdk.consumer.pull import PullContext
 from rocketmq_sdk.consumer.queue_locks import QueueLocks
 from rocketmq_sdk.consumer.rebalance import Rebalancer
+from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
@@ -62,8 +65,10 @@ class Member(QueueMembership):
             subscriptions[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now)
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
+        self._places: PopPlaces | None = None
         self._commit_interval = config.persist_consumer_offset_interval
-        give_back = self._forget_failure if config.broadcasting else SendBack(client, group, most_retries=self._most_retries).give_back
+        self._send_back = SendBack(client, group, most_retries=self._most_retries)
+        give_back = self._forget_failure if config.broadcasting else self._give_back
         self._service, orderly = _make_service(listener, group, config, give_back, self._most_retries)
         if config.consume_hooks:
             self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
@@ -77,6 +82,10 @@ class Member(QueueMembership):
         start_offsets = StartOffsets(client, offsets, config.consume_from, timestamp)
         if config.broadcasting:
             self._rebalancer: Rebalancer = AllQueues(context, self._subscriptions, start_offsets, orderly=orderly)
+        elif config.asks_broker:
+            self._rebalancer = assigned = AssignedQueues(context, self._subscriptions, start_offsets)
+            assert isinstance(self._service, ConcurrentService)
+            assigned.places = self._places = PopPlaces(client, group, config, self._service, self._most_retries, lambda: self._policy_of_group)
         else:
             locks = QueueLocks(client, group) if orderly is not None else None
             self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)
@@ -99,11 +108,17 @@ class Member(QueueMembership):
             nursery.start_soon(self._flush_forever)
         else:
             nursery.start_soon(self._read_group_forever)
+        if self._places is not None:
+            nursery.start_soon(self._places.acknowledge_forever)
         if self._rebalancer.locks is not None:
             nursery.start_soon(self._rebalancer.keep_locks)
         await super()._begin(nursery)
 
     async def _finish(self, grace: float) -> None:
+        if self._places is not None:
+            self._balancing.cancel()
+            await self._balanced.wait()
+            await self._places.close(grace)
         await super()._finish(grace)
         if self._trace is not None:
             await self._trace.aclose()
@@ -122,6 +137,11 @@ class Member(QueueMembership):
 
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)
+
+    async def _give_back(self, message: "ReceivedMessage", delay_level: int) -> bool:
+        if self._places is not None and isinstance(message, PoppedMessage):
+            return await self._places.give_back(message, delay_level)
+        return await self._send_back.give_back(message, delay_level)
 
     async def _forget_failure(self, message: "ReceivedMessage", _delay_level: int) -> bool:
         """Broadcasting: nobody else would have the message, and nobody delivers it again."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.rebalance import Rebalancer
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -51,6 +52,7 @@ class Membership(ConsumerCallbacks):
         self._grace = 0.0
         self._introduced = float("-inf")
         self._retries_of_group: int | None = None
+        self._policy_of_group: GroupRetryPolicy | None = None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
@@ -164,6 +166,7 @@ class Membership(ConsumerCallbacks):
                     logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
                 else:
                     self._retries_of_group = config.retry_max_times
+                    self._policy_of_group = config.group_retry_policy
             await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
 
     # -- subscriptions

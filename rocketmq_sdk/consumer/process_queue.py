@@ -142,6 +142,10 @@ class ProcessQueue:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
+    def deadline_of(self, messages: "Sequence[ReceivedMessage]") -> float:  # noqa: ARG002 - for those who have one
+        """Until when a listener may work on taken messages, besides the consume timeout, in seconds of trio's clock."""
+        return math.inf
+
     def put_back(self, messages: "Sequence[ReceivedMessage]") -> None:
         """Taken messages wait again, in front of all others; for queues in order, of which nothing else is taken."""
         for message in messages:

@@ -1,0 +1,276 @@
+"""Popping for a push consumer, where the broker decides so: the loops that pop, what is held of their messages, and what becomes of each.
+
+Follows `DefaultMQPushConsumerImpl.popMessage` and `ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0: done is acknowledged; failed is
+made invisible for the delay of the group's retry policy; what has used up its attempts goes to the dead letter topic (Apache's client drops it). A
+message whose invisible time ends before its turn comes is left alone: the broker hands it out again.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.client.api.pop import batch_ack_messages, change_invisible_time, pop_message
+from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.outcome import DEAD_LETTER
+from rocketmq_sdk.consumer.process_queue import ProcessQueue
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.retry_machine import State, failure
+from rocketmq_sdk.consumer.retry_policy import delay_ms
+from rocketmq_sdk.errors import BrokerError, RocketMQError, RouteError
+from rocketmq_sdk.model.enums import ConsumeFrom, PopStatus
+from rocketmq_sdk.protocol.headers.pop import PopMessageRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.concurrent import ConcurrentService
+    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+POLL_MARGIN: Final = 10.0
+"""Seconds that a pop may take beyond the time for which the broker holds it."""
+FROM_MIN: Final = 0
+FROM_MAX: Final = 1
+PAUSE: Final = 0.05
+"""Seconds between two looks at a place that holds too much."""
+
+
+class PoppedQueue(ProcessQueue):
+    """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
+
+    __slots__ = ("_done", "_kept")
+
+    def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]") -> None:
+        super().__init__(queue, 0)
+        self._done = done
+        self._kept: set[int] = set()
+
+    # Offsets of several queues meet here, so that messages are known by themselves.
+
+    def take(self) -> "ReceivedMessage":
+        """The next message for a listener; call only while `has_work`."""
+        message = self.pending.popleft()
+        self.taken[id(message)] = message
+        return message
+
+    def finish(self, message: "ReceivedMessage") -> None:
+        """A taken message is done, or its fate was told the broker."""
+        del self.taken[id(message)]
+        self.byte_count -= len(message.body)
+        if id(message) in self._kept:
+            self._kept.discard(id(message))
+        elif isinstance(message, PoppedMessage):
+            self._done(message)
+        self._look_for_room()
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def deadline_of(self, messages: "Sequence[ReceivedMessage]") -> float:
+        """The end of the invisible time: from then on somebody else may have them."""
+        return min(_receipt(message).expires_at for message in messages) if messages else float("inf")
+
+    def keep(self, message: "ReceivedMessage") -> None:
+        """A taken message is not to be acknowledged."""
+        self._kept.add(id(message))
+
+    def add(self, messages: "Sequence[PoppedMessage]") -> None:
+        """Take in what a pop brought."""
+        self.pending.extend(messages)
+        self.byte_count += sum(len(message.body) for message in messages)
+
+    def drop_expired(self) -> None:
+        """Forget what the broker hands out again by now."""
+        while self.pending and not _receipt(self.pending[0]).is_good:
+            self.byte_count -= len(self.pending.popleft().body)
+        self._look_for_room()
+
+    def withdraw(self) -> None:
+        """Forget what no listener has; it comes again when its time is over."""
+        self.withdrawn = True
+        self.byte_count -= sum(len(message.body) for message in self.pending)
+        self.pending.clear()
+
+
+def _receipt(message: "ReceivedMessage") -> Receipt:
+    assert isinstance(message, PoppedMessage)
+    return message.receipt
+
+
+class PopPlaces:
+    """The places that this member pops, as the broker assigned them, one loop for each."""
+
+    def __init__(
+        self,
+        client: "Client",
+        group: str,
+        config: "PushConfig",
+        service: "ConcurrentService",
+        most_retries: "Callable[[], int]",
+        policy: "Callable[[], GroupRetryPolicy | None]",
+    ) -> None:
+        self.places: dict[MessageQueue, tuple[PoppedQueue, trio.CancelScope]] = {}
+        self._client = client
+        self._group = group
+        self._config = config
+        self._service = service
+        self._most_retries = most_retries
+        self._policy = policy
+        self._acks: list[Receipt] = []
+        self._to_ack = trio.Event()
+
+    def assign(self, topic: str, places: "Collection[MessageQueue]", subscription: "SubscriptionData", nursery: trio.Nursery) -> None:
+        """Pop these places of a topic and no others; loops live in `nursery`."""
+        for queue in [queue for queue in self.places if queue.topic == topic and queue not in places]:
+            self._leave(queue)
+        for queue in places:
+            if queue not in self.places:
+                popped, scope = PoppedQueue(queue, self._acknowledge), trio.CancelScope()
+                self.places[queue] = popped, scope
+                nursery.start_soon(self._loop, popped, subscription, scope, name=f"pop of {queue!r} for group {self._group}")
+
+    def _leave(self, queue: "MessageQueue") -> None:
+        popped, scope = self.places.pop(queue)
+        scope.cancel()
+        self._service.withdraw(popped)
+
+    def leave_topic(self, topic: str) -> None:
+        """Pop no place of a topic any more."""
+        for queue in [queue for queue in self.places if queue.topic == topic]:
+            self._leave(queue)
+
+    async def close(self, grace: float) -> None:
+        """Stop popping, let running listeners finish for `grace` seconds, and acknowledge what is done."""
+        left = [popped for popped, _scope in self.places.values()]
+        for queue in list(self.places):
+            self._leave(queue)
+        with trio.move_on_after(grace):
+            for popped in left:
+                await popped.wait_drained()
+        for popped in left:
+            self._service.interrupt(popped)
+        await self._send_acks()
+
+    # -- popping
+
+    async def _loop(self, popped: PoppedQueue, subscription: "SubscriptionData", scope: trio.CancelScope) -> None:
+        config, complaint = self._config, ""
+        with scope:
+            while True:
+                popped.drop_expired()
+                if popped.message_count > config.pop_threshold_for_queue:
+                    await trio.sleep(PAUSE)
+                    continue
+                try:
+                    status = await self._pop(popped, subscription)
+                except RocketMQError as error:
+                    if str(error) != complaint:
+                        complaint = str(error)
+                        logger.info("group %s: %r can not be popped, to be tried again: %s", self._group, popped.queue, error)
+                    if error.route_stale:
+                        self._client.routes.request_refresh(popped.queue.topic)
+                    busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
+                    await trio.sleep(0.02 if busy else config.pull_time_delay_when_exception)
+                else:
+                    complaint = ""
+                    if status is PopStatus.POLLING_FULL:
+                        await trio.sleep(config.pull_time_delay_when_exception)
+
+    async def _pop(self, popped: PoppedQueue, subscription: "SubscriptionData") -> PopStatus:
+        config, queue = self._config, popped.queue
+        if self._client.broker_address(queue.broker_name) is None:
+            raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+        header = PopMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=config.pop_batch_nums,
+            invisible_time=round(config.pop_invisible_time * 1000),
+            poll_time=round(config.pull_suspend * 1000),
+            born_time=self._client.clock.now_ms(),
+            init_mode=FROM_MIN if config.consume_from is ConsumeFrom.FIRST_OFFSET else FROM_MAX,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+        )
+        tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        timeout = config.pull_suspend + POLL_MARGIN
+        result = await pop_message(self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage)
+        expires_at = trio.current_time() + result.invisible_time / 1000
+        messages: list[PoppedMessage] = []
+        for message, handle in zip(result.messages, result.handles, strict=True):
+            assert isinstance(message, PoppedMessage)
+            message._receipt = Receipt(queue.topic, handle, expires_at)
+            if self._client.namespace:
+                message.topic = self._client.namespace.unwrap(message.topic)
+            messages.append(message)
+        self._acks += [Receipt(queue.topic, handle, expires_at) for handle in result.unwanted]
+        if result.unwanted:
+            self._to_ack.set()
+        if messages:
+            popped.add(messages)
+            self._service.add(popped)
+            self._service.look_at(expires_at)
+        return result.status
+
+    # -- what becomes of messages
+
+    def _acknowledge(self, message: PoppedMessage) -> None:
+        if message.receipt.is_good:
+            self._acks.append(message.receipt)
+            self._to_ack.set()
+
+    async def acknowledge_forever(self) -> None:
+        """Send acknowledgements as they come, those that came together in one request for each broker."""
+        while True:
+            await self._to_ack.wait()
+            self._to_ack = trio.Event()
+            await self._send_acks()
+
+    async def _send_acks(self) -> None:
+        acks, self._acks = self._acks, []
+        by_broker: dict[str, list[Receipt]] = {}
+        for receipt in acks:
+            by_broker.setdefault(receipt.handle.broker_name, []).append(receipt)
+        for broker_name, receipts in by_broker.items():
+            entries = [(receipt.topic, self._group, receipt.handle) for receipt in receipts]
+            try:
+                await batch_ack_messages(self._client, broker_name, entries)
+            except RocketMQError as error:
+                logger.info("group %s: %d acknowledgements failed, their messages come again: %s", self._group, len(receipts), error)
+            else:
+                for receipt in receipts:
+                    receipt.acknowledged()
+
+    async def give_back(self, message: PoppedMessage, delay_level: int) -> bool:
+        """A message has failed: postpone it, or put it into the dead letter topic. True always: without a word it comes again by itself."""
+        exhausted = failure(message.reconsume_times, self._most_retries()) is State.DLQ
+        receipt = message.receipt
+        try:
+            if exhausted or delay_level == DEAD_LETTER:
+                await consumer_send_back(
+                    self._client,
+                    message.broker_name,
+                    self._group,
+                    message.commit_log_offset,
+                    delay_level=DEAD_LETTER,
+                    origin_message_id=message.message_id,
+                    origin_topic=receipt.topic,
+                    max_reconsume_times=0,
+                )
+                return True  # and is acknowledged, as what is done
+            if receipt.is_good:
+                delay = delay_ms(self._policy(), delay_level - 3 if delay_level > 0 else message.reconsume_times)
+                await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, delay)
+        except RocketMQError as error:
+            logger.info("group %s: message %s could not be postponed, it comes again by itself: %s", self._group, message.message_id, error)
+        for popped, _scope in self.places.values():
+            if id(message) in popped.taken:
+                popped.keep(message)
+        return True

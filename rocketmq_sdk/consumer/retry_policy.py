@@ -1,0 +1,24 @@
+"""How long a popped message that failed waits: the group's retry policy (`CustomizedRetryPolicy`, `ExponentialRetryPolicy` of Apache RocketMQ)."""
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.consumer.retry_machine import interval
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
+
+_FIRST: Final = 2
+"""The first retry takes the third value of a customised list: as delay levels, the first two are for other uses."""
+_MOST_DOUBLINGS: Final = 32
+
+
+def delay_ms(policy: "GroupRetryPolicy | None", reconsume_times: int) -> int:
+    """Milliseconds until the next delivery, after `reconsume_times` failures before this one."""
+    times = max(reconsume_times, 0)
+    if policy is not None and policy.type == "EXPONENTIAL" and policy.exponential_retry_policy is not None:
+        exponential = policy.exponential_retry_policy
+        return min(exponential.initial * exponential.multiplier ** min(times, _MOST_DOUBLINGS), exponential.max)
+    if policy is not None and policy.type == "CUSTOMIZED" and policy.customized_retry_policy is not None and policy.customized_retry_policy.next:
+        values = policy.customized_retry_policy.next
+        return values[min(times + _FIRST, len(values) - 1)]
+    return interval(times) * 1000

@@ -1,0 +1,140 @@
+"""A push consumer whose broker decides: queues assigned, popped or pulled, failures by the group's policy, dead letters, and back to pulling."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.api.assignment import set_message_request_mode
+from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.retry_policy import delay_ms
+from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.names import dead_letter_topic
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from support.consuming import Collector, Sender, open_sender, until
+
+
+def billing(broker: EmbeddedBroker, listener: object, **options: object) -> PushConsumer:
+    return PushConsumer(
+        "billing",
+        namesrv=broker,
+        subscriptions={"orders": "*"},
+        listener=listener,  # type: ignore[arg-type]  # any callable
+        client_rebalance=False,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        **options,  # type: ignore[arg-type]  # settings of the tests
+    )
+
+
+async def mode(sender: Sender, wanted: MessageRequestMode) -> None:
+    await set_message_request_mode(sender.client, await sender._broker(), "orders", "billing", wanted)
+
+
+async def prepare(sender: Sender, policy: GroupRetryPolicy | None = None, retries: int = 16) -> None:
+    await sender.create_topic("orders", 4)
+    config = SubscriptionGroupConfig("billing", retry_max_times=retries, group_retry_policy=policy or GroupRetryPolicy())
+    await update_group(sender.client, await sender._broker(), config)
+
+
+async def test_by_default_the_broker_assigns_queues_to_pull(autojump_clock: MockClock) -> None:
+    first, second = Collector(), Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        async with billing(broker, first) as one, billing(broker, second) as two:
+            await until(lambda: all(len([q for q in each.statistics().queues if q.topic == "orders"]) == 2 for each in (one, two)), 30)
+            await sender.send("orders", *map(str, range(40)))
+            await until(lambda: len(first.messages) + len(second.messages) == 40)
+
+
+async def test_popped_messages_are_consumed_once_by_all_members(autojump_clock: MockClock) -> None:
+    first, second = Collector(), Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, first) as one, billing(broker, second):
+            await trio.sleep(2)
+            assert not [queue for queue in one.statistics().queues if queue.topic == "orders"]
+            for start in range(0, 200, 10):
+                await sender.send("orders", *map(str, range(start, start + 10)))
+                await trio.sleep(0.2)
+            await until(lambda: len(first.messages) + len(second.messages) >= 200)
+            await trio.sleep(200)
+        assert sorted(map(int, first.bodies + second.bodies)) == list(range(200))
+
+
+async def test_failures_wait_as_the_groups_policy_says_and_end_as_dead_letters(autojump_clock: MockClock) -> None:
+    seen: list[tuple[float, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((trio.current_time(), message.reconsume_times))
+        raise ValueError("as the test wants it")
+
+    dead = Collector()
+    policy = GroupRetryPolicy("EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2))
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender, policy, retries=3)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener):
+            await trio.sleep(2)
+            await sender.send("orders", "poison", queue=0)
+            await until(lambda: len(seen) == 4, 600)
+            await trio.sleep(600)
+        async with PushConsumer("undertaker", namesrv=broker, subscriptions={dead_letter_topic("billing"): "*"}, listener=dead):
+            await until(lambda: dead.messages)
+    assert [times for _at, times in seen] == [0, 1, 2, 3]
+    waits = [seen[index + 1][0] - seen[index][0] for index in range(3)]
+    for waited, expected in zip(waits, (20, 40, 60), strict=True):
+        assert expected <= waited < expected + 10
+    assert dead.bodies == ["poison"]
+
+
+async def test_a_listener_that_outlasts_the_invisible_time_is_cancelled_then(autojump_clock: MockClock) -> None:
+    began: list[float] = []
+
+    async def listener(_message: ReceivedMessage) -> None:
+        began.append(trio.current_time())
+        if len(began) == 1:
+            await trio.sleep(3600)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener, pop_invisible_time=10) as consumer:
+            await trio.sleep(2)
+            await sender.send("orders", "slow", queue=0)
+            await until(lambda: len(began) == 2, 120)
+            assert consumer.statistics().timed_out == 1
+    assert began[1] - began[0] >= 10
+
+
+async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockClock) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        async with billing(broker, collector, rebalance_interval=2):
+            await trio.sleep(3)
+            for start, wanted in ((0, MessageRequestMode.POP), (20, MessageRequestMode.PULL), (40, MessageRequestMode.POP)):
+                await sender.send("orders", *map(str, range(start, start + 20)))
+                await until(lambda: len(set(collector.bodies)) == start + 20, 200)  # noqa: B023 - awaited in the same turn
+                await trio.sleep(10)
+                await mode(sender, wanted)
+                await trio.sleep(10)
+    assert set(map(int, collector.bodies)) == set(range(60))
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [
+        (None, [10_000, 30_000, 60_000]),
+        (GroupRetryPolicy(), [10_000, 30_000, 60_000]),
+        (GroupRetryPolicy("CUSTOMIZED", customized_retry_policy=CustomizedRetryPolicy((1, 2, 3, 4))), [3, 4, 4]),
+        (GroupRetryPolicy("EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy()), [5000, 10_000, 20_000]),
+    ],
+)
+def test_the_delays_of_policies(policy: GroupRetryPolicy | None, delays: list[int]) -> None:
+    assert [delay_ms(policy, times) for times in range(3)] == delays
+    assert delay_ms(policy, 1000) <= 7_200_000
+    assert delay_ms(policy, -5) == delays[0]
