@@ -33,7 +33,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_setting_is_on_its_page() -> None:
     from rocketmq_sdk.client.config import CLIENT_OPTIONS
-    from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, PUSH_OPTIONS
+    from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, PUSH_OPTIONS, SIMPLE_OPTIONS
     from rocketmq_sdk.producer.config import PRODUCER_OPTIONS
 
     producer, consumer = ((ROOT / "docs" / name).read_text("utf-8") for name in ("producer.md", "consumer.md"))
@@ -41,3 +41,5 @@ def test_every_setting_is_on_its_page() -> None:
     assert {name for name in PUSH_OPTIONS if f"`{name}`" not in consumer} == set()
     lite_pull = (ROOT / "docs" / "lite_pull_consumer.md").read_text("utf-8")
     assert {name for name in LITE_PULL_OPTIONS if f"`{name}`" not in lite_pull} == set()
+    simple = (ROOT / "docs" / "simple_consumer.md").read_text("utf-8")
+    assert {name for name in SIMPLE_OPTIONS if f"`{name}`" not in simple} == set()

@@ -468,3 +468,17 @@ async def test_bounds_of_calls(autojump_clock: MockClock) -> None:
             with pytest.raises(ConfigurationError, match="bounds"):
                 async with consumer.processing(message, invisible_duration=1):
                     pass
+
+
+async def test_a_change_within_the_millisecond_of_the_pop_is_not_taken_for_it(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2, queues=1)
+        async with consumer_of(broker) as consumer:
+            messages = await receive(consumer, 2)
+            pop_time = messages[0].receipt.handle.pop_time
+            for expected in (1, 2, 3):
+                receipt = await consumer.change_invisible_duration(messages[0], 30)
+                assert receipt.handle.pop_time == pop_time + expected
+            await consumer.batch_ack(messages)
+            await trio.sleep(120)
+            assert await consumer.receive() == []
