@@ -91,8 +91,8 @@ def contents_of_broker(address: str, wanted: Contents) -> Contents:
             header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=time)
             contents.times[topic, queue_id, time] = _offset(asker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         for topic, key in wanted.keys:
-            header = QueryMessageRequestHeader(topic=topic, key=key, max_num=64, begin_timestamp=0, end_timestamp=LAST_TIME)
-            answer = asker.ask(Command.request(RequestCode.QUERY_MESSAGE, header))
+            query = QueryMessageRequestHeader(topic=topic, key=key, max_num=64, begin_timestamp=0, end_timestamp=LAST_TIME)
+            answer = asker.ask(Command.request(RequestCode.QUERY_MESSAGE, query))
             found = decode_messages(answer.body, inflate=False, unwrap=False) if answer.code == 0 else []
             contents.keys[topic, key] = sorted(message.commit_log_offset for message in found)
     return contents
