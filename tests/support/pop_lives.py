@@ -5,6 +5,7 @@ starts again on what is left. What the client was told holds through all of it: 
 acknowledged in time never comes again, and none comes before its invisible time is over.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ class Story:
         """The broker's clock, which is the loop's."""
         return self.clock_ms()
 
-    clock_ms: Any
+    clock_ms: Callable[[], int]
 
     async def work(self, peer: Peer, steps: int) -> None:
         """Random steps until the end comes."""
