@@ -41,6 +41,7 @@ RETRY_SECONDS: Final = 0.5
 _TURN: Final = 32
 _WALK_TURN: Final = 1000
 _EXPIRY_SECONDS: Final = 30
+_NEVER: Final = 1 << 60
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
 
@@ -215,19 +216,29 @@ class TimerService:
             self._ended.set()
 
     async def _serve(self) -> None:
-        timers = self.timers
         while True:
             self._wake = trio.Event()
-            await self._catch_up()
-            time = timers.next_slot if self._dequeues else None
-            if time is not None and time < timers.write_time:
-                await self._deliver_slot(time)
+            try:
+                due = await self._work()
+            except StoreError as error:
+                logger.error("timers wait for the disk: %s", error)
+                await trio.sleep(RETRY_SECONDS)
                 continue
-            due = None if time is None else time + timers.precision_ms
-            self._sleeping_until = 1 << 62 if time is None else time
-            with trio.move_on_after(float("inf") if due is None else max(0, due - self._clock.now_ms()) / 1000):
+            self._sleeping_until = due
+            with trio.move_on_after(max(0, due + self.timers.precision_ms - self._clock.now_ms()) / 1000):
                 await self._wake.wait()
             self._sleeping_until = 0
+
+    async def _work(self) -> int:
+        """Enter what arrived and deliver what is due; gives the next slot. Raises `StoreError` when something can not be read."""
+        while True:
+            await self._catch_up()
+            time = self.timers.next_slot if self._dequeues else None
+            if time is None:
+                return _NEVER
+            if time >= self.timers.write_time:
+                return time
+            await self._deliver_slot(time)
 
     async def _deliver_slot(self, time: int) -> None:
         """Deliver the messages of the earliest slot: first those that take others back, then the others in the order in which they came."""
