@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError, order_doubles, to_boolean, to_double, to_integer, to_long
 from rocketmq_sdk.errors import FilterSyntaxError
-from rocketmq_sdk.protocol.sql92.parser import parse
+from rocketmq_sdk.protocol.sql92.parser import NO_STACK, parse
 from rocketmq_sdk.protocol.sql92.tree import NUMBERS, AsBoolean, Compare, In, Kind, Literal, Logic, Negate, Node, Not, Search, Variable, kind_of
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,11 @@ def _compile(text: str) -> CompiledExpression | FilterSyntaxError:
     try:
         return CompiledExpression(text)
     except FilterSyntaxError as error:
+        if error.reason == NO_STACK:
+            raise  # another caller may have more of it, so this is not kept
         return error.with_traceback(None)
+    except RecursionError:
+        raise FilterSyntaxError(text, 1, NO_STACK) from None
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)

@@ -25,6 +25,7 @@ MAX_DEPTH: Final = 200
 """Parentheses within parentheses."""
 MAX_SIGNS: Final = 64
 """Signs and NOT in front of one operand, and comparisons with the result of a comparison."""
+NO_STACK: Final = "it is nested too deeply for what is left of this task's stack"
 _INT_MAX: Final = 0x7FFFFFFF
 _LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
 _DOUBLE_MIN: Final = 5e-324
@@ -43,7 +44,10 @@ def parse(text: str) -> Node:
     """The tree of an expression; a boolean one. Raises `FilterSyntaxError`."""
     if len(text) > MAX_LENGTH:
         raise FilterSyntaxError(text, MAX_LENGTH + 1, f"it has {len(text)} characters, {MAX_LENGTH} is the limit")
-    return _Parser(text).parse()
+    try:
+        return _Parser(text).parse()
+    except RecursionError:
+        raise FilterSyntaxError(text, 1, NO_STACK) from None
 
 
 class _Parser:

@@ -1,6 +1,7 @@
 """SQL92 expressions: against SQLite where both mean the same, and what is Apache's own one by one."""
 
 import sqlite3
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -227,6 +228,20 @@ def test_long_chains_and_deep_nesting_work_up_to_the_limits() -> None:
     for too_much in ("(" * (MAX_DEPTH + 1) + "a = 1", "-" * (MAX_SIGNS + 1) + "1 = 1", "a = 1" + " = TRUE" * MAX_SIGNS, "a" * (MAX_LENGTH + 1)):
         with pytest.raises(FilterSyntaxError):
             parse(too_much)
+
+
+def test_nesting_that_the_stack_does_not_hold_is_refused() -> None:
+    deep = "(a = 2 AND " * MAX_DEPTH + "a = 1" + ")" * MAX_DEPTH
+
+    def sink(frames: int) -> None:
+        if frames:
+            sink(frames - 1)
+        else:
+            compile_expression(deep)
+
+    with pytest.raises(FilterSyntaxError, match="nested too deeply"):
+        sink(sys.getrecursionlimit() - 300)
+    assert compile_expression(deep).matches({"a": "1"}) is False
 
 
 def test_a_refused_text_is_refused_again_with_a_fresh_error() -> None:
