@@ -9,7 +9,10 @@ from pathlib import Path
 from benchmarks.harness import Report
 from rocketmq_sdk.protocol import json_backend
 
-NAMES = ("append", "store", "in_process", "loopback", "consume", "simple", "latency", "stages", "startup", "filters", "idle_consumers", "timers")
+NAMES = (
+    "append", "store", "in_process", "loopback", "consume", "simple", "latency", "stages", "startup", "filters", "idle_consumers", "timers",
+    "transactions",
+)  # fmt: skip
 
 
 def _run_without_orjson(name: str, report: Report, scale: float) -> None:

@@ -34,15 +34,18 @@ _ORDINARY: Final = 310
 class _Batch:
     """Messages that go together, and the handle of the request that will carry them."""
 
-    __slots__ = ("deadline", "handle", "ids", "key", "offset_ids", "parts", "size")
+    __slots__ = ("deadline", "gone", "handle", "ids", "items", "key", "offset_ids", "size")
 
     def __init__(self, key: tuple[str, str | None, bool], handle: SendHandle, deadline: float) -> None:
         self.key = key
         self.handle = handle
         self.deadline = deadline
-        self.parts: list[bytes] | None = []
+        self.items: list[tuple[bytes, str]] = []
+        """What the body will hold of each message, and its unique id: one append for both, so that Ctrl-C can not part them."""
         self.ids: list[str] = []
+        """The unique ids, once the batch has gone; what it held is let go then."""
         self.size = 0
+        self.gone = False
         self.offset_ids: list[str] | None = None
 
     def result(self, index: int) -> SendResult:
@@ -79,7 +82,8 @@ class AccumulatedHandle:
     @property
     def message_id(self) -> str:
         """The unique id of the message."""
-        return self._batch.ids[self._index]
+        batch = self._batch
+        return batch.ids[self._index] if batch.gone else batch.items[self._index][1]
 
     async def wait(self) -> SendResult:
         """Wait for the result. Raises what `Producer.send` raises; the error is that of the whole batch."""
@@ -149,15 +153,15 @@ class Accumulator:
             batch = None
         if batch is None:
             batch = self._begin(key, topic, message)
-        assert batch.parts is not None
-        batch.parts += (_HEAD.pack(total, 0, 0, message.flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+        items = batch.items
+        items.append((_HEAD.pack(total, 0, 0, message.flag, len(body)) + body + _SHORT.pack(len(properties)) + properties, message_id))
         batch.size += total
-        batch.ids.append(message_id)
-        handle = AccumulatedHandle(batch, len(batch.ids) - 1, message)
+        handle = AccumulatedHandle(batch, len(items) - 1, message)
         if batch.size >= self._max_bytes:
             self._dispatch(batch)
         return handle
 
+    @trio.lowlevel.enable_ki_protection
     def _begin(self, key: tuple[str, str | None, bool], topic: "TopicTargets", message: "Message") -> _Batch:
         now = trio.current_time()
         handle = SendHandle(topic, SEND_BATCH, message, "", "", b"", 0, now, float("inf"), self._attempts, self._abandon)
@@ -166,17 +170,20 @@ class Accumulator:
         self._begun.set()
         return batch
 
+    @trio.lowlevel.enable_ki_protection
     def _dispatch(self, batch: _Batch) -> None:
         """Let a batch go; an error becomes that of its messages."""
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
-        parts, batch.parts = batch.parts, None
-        if parts is None:
+        if batch.gone:
             return
+        batch.ids = [message_id for _element, message_id in batch.items]
+        batch.gone = True
         handle, now = batch.handle, trio.current_time()
         _topic, tags, wait = batch.key
-        handle.body = b"".join(parts)
+        handle.body = b"".join([element for element, _id in batch.items])
         handle.message_id = ",".join(batch.ids)
+        batch.items = []
         handle.properties = f"UNIQ_KEY\x01{self._next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02{self._more}"
         if tags:
             handle.properties += f"TAGS\x01{tags}\x02"
@@ -195,7 +202,8 @@ class Accumulator:
     def give_up(self) -> None:
         """End what was not sent."""
         for batch in list(self._open.values()):
-            batch.parts = None
+            batch.ids = [message_id for _element, message_id in batch.items]
+            batch.gone = True
             batch.handle.error = ClosedError("the producer was closed before the message was sent")
             batch.handle.settle()
         self._open.clear()
@@ -205,7 +213,7 @@ class Accumulator:
         """Send what has lingered for long enough, until cancelled."""
         lingering = self._lingering
         while True:
-            while lingering and lingering[0].parts is None:
+            while lingering and lingering[0].gone:
                 lingering.popleft()
             if not lingering:
                 self._begun = trio.Event()

@@ -488,7 +488,6 @@ class Producer(ProducerCallbacks, RunsOnce):
         )
         return self._go(handle, queue, selector, key)
 
-    @trio.lowlevel.enable_ki_protection
     def _accumulate(self, message: Message) -> AccumulatedHandle:
         """Let a message gather with others."""
         assert self._accumulator is not None

@@ -1,0 +1,72 @@
+"""Transactional sends, and messages joined into batches by the producer, over TCP loopback in two processes."""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from benchmarks.harness import Report
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Message, Producer, TransactionProducer, TransactionState
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.handle import SendHandle
+
+BODY = bytes(100)
+UNDER_WAY = 20_000
+
+
+async def _unknown(_message: "ReceivedMessage") -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+async def transactions(producer: TransactionProducer, topic: str, count: int, tasks: int) -> float:
+    """Committed transactions per second, `tasks` at a time."""
+
+    async def work(share: int) -> None:
+        for _ in range(share):
+            async with producer.transaction(Message(topic, BODY)):
+                pass
+
+    begin = time.perf_counter()
+    async with trio.open_nursery() as nursery:
+        for _ in range(tasks):
+            nursery.start_soon(work, count // tasks)
+    return count / (time.perf_counter() - begin)
+
+
+async def accumulated(producer: Producer, topic: str, count: int) -> float:
+    """Messages per second of a producer that joins them; each one's handle is awaited."""
+    begin = time.perf_counter()
+    handles: deque[SendHandle | AccumulatedHandle] = deque()
+    for _ in range(count):
+        handles.append(producer.submit(Message(topic, BODY)))
+        if len(handles) >= UNDER_WAY:
+            await handles.popleft()
+            while handles and handles[0].done:
+                handles.popleft().outcome()
+    for handle in handles:
+        await handle
+    return count / (time.perf_counter() - begin)
+
+
+async def _measure(namesrv: str, report: Report, scale: float) -> None:
+    async with TransactionProducer("bench-tx", _unknown, namesrv=namesrv) as producer:
+        await producer.create_topic("transactions", queues=4)
+        await transactions(producer, "transactions", int(2_000 * scale), 64)
+        for tasks in (1, 64):
+            rate = await transactions(producer, "transactions", int(20_000 * scale), tasks)
+            report.add(f"transactions, {tasks} at a time", "/s", rate)
+    async with Producer("bench-auto", namesrv=namesrv, auto_batch=True) as joining:
+        await joining.create_topic("accumulated", queues=4)
+        await accumulated(joining, "accumulated", int(50_000 * scale))
+        report.add("accumulated sends", "/s", await accumulated(joining, "accumulated", int(500_000 * scale)))
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    with broker_process() as namesrv:
+        trio.run(_measure, namesrv, report, scale)
