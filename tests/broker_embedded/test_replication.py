@@ -14,6 +14,8 @@ from rocketmq_sdk.broker_embedded.store.timer.checkpoint import read_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import connect, pull_request, send_request
 from support.waiting import until
@@ -71,6 +73,20 @@ async def test_a_slave_takes_over_topics_groups_and_offsets() -> None:
         await until(lambda: slave.context.topics.all() == master.context.topics.all())
         assert slave.context.topics.data_version == master.context.topics.data_version
         nursery.cancel_scope.cancel()
+
+
+async def test_tables_that_differ_under_the_same_version_are_taken_over() -> None:
+    async with open_pair() as (master, slave):
+        await until(lambda: slave.context.topics.data_version == master.context.topics.data_version)
+        for broker, queues in ((master, 4), (slave, 8)):
+            broker.context.topics.put(TopicConfig("orders", queues, queues))
+            broker.context.groups.update(SubscriptionGroupConfig("readers", retry_max_times=queues))
+        slave.context.topics.data_version = master.context.topics.data_version
+        slave.context.groups.data_version = master.context.groups.data_version
+        assert slave.context.replication.sync is not None
+        slave.context.replication.sync.wake()
+        await until(lambda: slave.context.topics.all() == master.context.topics.all())
+        await until(lambda: slave.context.groups.all() == master.context.groups.all())
 
 
 async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_no_problem() -> None:

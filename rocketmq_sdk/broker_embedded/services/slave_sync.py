@@ -120,13 +120,18 @@ class SlaveSync:
         topics = self._context.topics
         self._own -= wrapper.topic_config_table.keys()
         kept = {name: config for name in self._own if (config := topics.get(name)) is not None}
-        if wrapper.data_version is not None and (topics.data_version != wrapper.data_version or kept):
-            topics.replace({**wrapper.topic_config_table, **kept}, wrapper.data_version)
+        table = {**wrapper.topic_config_table, **kept}
+        # Versions alone do not tell: a change here and one there in the same millisecond have the same one.
+        if wrapper.data_version is not None and (topics.data_version != wrapper.data_version or topics.all() != table):
+            topics.replace(table, wrapper.data_version)
 
     async def _groups(self, address: str) -> None:
         wrapper = await calls.all_groups(self._caller, address)
         groups = self._context.groups
-        if wrapper.data_version is not None and groups.data_version != wrapper.data_version:
+        same = (groups.data_version, groups.all(), groups.forbidden) == (
+            wrapper.data_version, wrapper.subscription_group_table, wrapper.forbidden_table,
+        )  # fmt: skip
+        if wrapper.data_version is not None and not same:
             groups.replace(wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version)
 
     async def _offsets(self, address: str) -> None:
