@@ -17,7 +17,8 @@ def delay_ms(policy: "GroupRetryPolicy | None", reconsume_times: int) -> int:
     times = max(reconsume_times, 0)
     if policy is not None and policy.type == "EXPONENTIAL" and policy.exponential_retry_policy is not None:
         exponential = policy.exponential_retry_policy
-        return min(exponential.initial * exponential.multiplier ** min(times, _MOST_DOUBLINGS), exponential.max)
+        factor: int = exponential.multiplier ** min(times, _MOST_DOUBLINGS)
+        return min(exponential.initial * factor, exponential.max)
     if policy is not None and policy.type == "CUSTOMIZED" and policy.customized_retry_policy is not None and policy.customized_retry_policy.next:
         values = policy.customized_retry_policy.next
         return values[min(times + _FIRST, len(values) - 1)]

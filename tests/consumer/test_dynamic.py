@@ -6,10 +6,13 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, committed, open_sender, until
 
 
@@ -159,3 +162,29 @@ async def test_a_change_of_the_groups_attempts_is_noticed(autojump_clock: MockCl
             await sender.send("orders", "a", queue=0)
             await trio.sleep(3600)
     assert attempts == [0]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_broker_that_asks_to_go_away_is_connected_anew_and_nothing_is_lost_or_doubled(autojump_clock: MockClock, orderly: bool) -> None:
+    listener = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        served = broker.handler.handlers[RequestCode.PULL_MESSAGE]
+        away: set[Channel] = set()
+
+        def go_away(channel: Channel, command: Command) -> object:
+            if len(away) < 3 and channel not in away:
+                away.add(channel)
+                return Command.response(ResponseCode.GO_AWAY, remark="please go")
+            return served(channel, command)
+
+        broker.handler.handlers[RequestCode.PULL_MESSAGE] = go_away  # type: ignore[assignment]  # as the served one
+        async with billing(broker, listener, orderly=orderly) as consumer:
+            for start in range(0, 60, 20):
+                await sender.send("orders", *map(str, range(start, start + 20)), queues=2)
+                await trio.sleep(40)
+            await until(lambda: len(listener.messages) == 60)
+            assert consumer.health()
+        assert len(away) >= 1
+        assert sum(committed(broker, "billing", "orders", 2)) == 60
+    assert sorted(map(int, listener.bodies)) == list(range(60))
