@@ -1,6 +1,7 @@
 """Receipt handles, info texts and pop records against tables made by Apache's classes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def keyed(found: dict[Any, Any]) -> dict[str, Any]:
     return {f"{kind}@{place}": value for (kind, place), value in found.items()}
 
 
-PARSERS = {"start": parse_start_offsets, "msg": parse_message_offsets, "order": parse_order_counts}
+PARSERS: dict[str, Callable[[str | None], dict[Any, Any]]] = {"start": parse_start_offsets, "msg": parse_message_offsets, "order": parse_order_counts}
 
 
 @pytest.mark.parametrize("entry", entries("parse"), ids=lambda entry: str(entry["input"]))

@@ -154,7 +154,8 @@ async def test_messages_that_can_not_be_put_are_tried_again(
         await peer.send("T", b"x", queue_id=1)
         popper = Popper(peer, "T")
         await popper.pop(invisible_time=2_000)
-        real, failures = broker.context.topics.create_retry, []
+        failures: list[object] = []
+        real = broker.context.topics.create_retry
 
         def fail(*args: Any, **options: Any) -> Any:
             if len(failures) < 2:
