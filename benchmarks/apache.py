@@ -137,7 +137,33 @@ def _timers(report: Report, scale: float) -> None:
     trio.run(timers.measure, cluster.namesrv, report, scale, "apache, ")
 
 
-_WORK = {"simple": _simple, "loopback": _loopback, "consume": _consume, "latency": _latency, "filters": _filters, "timers": _timers}
+def _transactions(report: Report, scale: float) -> None:
+    """Transactions that commit at once, whose client does not wait for the answer to its word; and its accumulator."""
+    cluster, _ = _peers()
+    driver = java.Driver(memory="512m", program="Transactions")
+    try:
+        driver.perform({"do": "producer", "id": "t", "group": "bench-tx", "namesrv": cluster.namesrv, "answer": "UNKNOW"})
+        sent = {"do": "many", "id": "t", "topic": "java_transactions", "size": 100}
+        driver.perform({**sent, "count": 2_000, "threads": 64})
+        for threads in (1, 64):
+            rate = driver.perform({**sent, "count": int(20_000 * scale), "threads": threads})
+            report.add(f"java, transactions, {threads} at a time", "/s", rate)
+        joined = {"do": "accumulated", "group": "bench-auto", "namesrv": cluster.namesrv, "topic": "java_accumulated", "size": 100}
+        driver.perform({**joined, "count": 50_000})
+        report.add("java, accumulated sends", "/s", driver.perform({**joined, "count": int(500_000 * scale)}))
+    finally:
+        driver.close()
+
+
+_WORK = {
+    "simple": _simple,
+    "loopback": _loopback,
+    "consume": _consume,
+    "latency": _latency,
+    "filters": _filters,
+    "timers": _timers,
+    "transactions": _transactions,
+}
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:

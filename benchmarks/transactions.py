@@ -59,11 +59,11 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
         await transactions(producer, "transactions", int(2_000 * scale), 64)
         for tasks in (1, 64):
             rate = await transactions(producer, "transactions", int(20_000 * scale), tasks)
-            report.add(f"transactions, {tasks} at a time", "/s", rate)
+            report.add(f"transactions, {tasks} at a time", "/s", rate, f"java, transactions, {tasks} at a time")
     async with Producer("bench-auto", namesrv=namesrv, auto_batch=True) as joining:
         await joining.create_topic("accumulated", queues=4)
         await accumulated(joining, "accumulated", int(50_000 * scale))
-        report.add("accumulated sends", "/s", await accumulated(joining, "accumulated", int(500_000 * scale)))
+        report.add("accumulated sends", "/s", await accumulated(joining, "accumulated", int(500_000 * scale)), "java, accumulated sends")
 
 
 def run(report: Report, scale: float) -> None:

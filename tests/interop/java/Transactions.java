@@ -4,15 +4,20 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
@@ -68,6 +73,10 @@ public final class Transactions {
                 return described((MessageExt) producers.get(id).request(request, command.getLongValue("timeout")));
             case "replier":
                 return replier(id, command);
+            case "many":
+                return many(id, command);
+            case "accumulated":
+                return accumulated(command);
             case "stop":
                 if (producers.containsKey(id)) {
                     producers.remove(id).shutdown();
@@ -124,6 +133,72 @@ public final class Transactions {
         answer.put("msgId", result.getMsgId());
         answer.put("transactionId", result.getTransactionId());
         return answer;
+    }
+
+    /** Committed transactions per second of several threads. */
+    private Object many(String id, JSONObject command) throws Exception {
+        int threads = command.getIntValue("threads");
+        int share = command.getIntValue("count") / threads;
+        TransactionMQProducer producer = producers.get(id);
+        byte[] body = new byte[command.getIntValue("size")];
+        List<Thread> running = new ArrayList<>();
+        long begin = System.nanoTime();
+        for (int number = 0; number < threads; number++) {
+            Thread thread = new Thread(() -> {
+                try {
+                    for (int turn = 0; turn < share; turn++) {
+                        producer.sendMessageInTransaction(new Message(command.getString("topic"), body), LocalTransactionState.COMMIT_MESSAGE);
+                    }
+                } catch (Exception problem) {
+                    throw new IllegalStateException(problem);
+                }
+            });
+            thread.start();
+            running.add(thread);
+        }
+        for (Thread thread : running) {
+            thread.join();
+        }
+        return share * threads * 1e9 / (System.nanoTime() - begin);
+    }
+
+    /** Messages per second of a producer that joins them into batches. */
+    private Object accumulated(JSONObject command) throws Exception {
+        int count = command.getIntValue("count");
+        byte[] body = new byte[command.getIntValue("size")];
+        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
+        producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setInstanceName("accumulated" + System.nanoTime());
+        producer.setAutoBatch(true);
+        producer.start();
+        try {
+            Semaphore places = new Semaphore(20000);
+            AtomicInteger failed = new AtomicInteger();
+            SendCallback callback = new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    places.release();
+                }
+
+                @Override
+                public void onException(Throwable problem) {
+                    failed.incrementAndGet();
+                    places.release();
+                }
+            };
+            long begin = System.nanoTime();
+            for (int number = 0; number < count; number++) {
+                places.acquire();
+                producer.send(new Message(command.getString("topic"), body), callback);
+            }
+            places.acquire(20000);
+            if (failed.get() > 0) {
+                throw new IllegalStateException(failed.get() + " sends failed");
+            }
+            return count * 1e9 / (System.nanoTime() - begin);
+        } finally {
+            producer.shutdown();
+        }
     }
 
     private Object replier(String id, JSONObject command) throws Exception {
