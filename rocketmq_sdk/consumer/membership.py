@@ -109,6 +109,8 @@ class Membership(ConsumerCallbacks):
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
             await self._begin(nursery)
+            # Behind the shield nobody would hear of a cancellation that has come already, and the member would live for ever.
+            await trio.lowlevel.checkpoint_if_cancelled()
             self._scope.shield = True
             task_status.started()
             try:
