@@ -39,10 +39,6 @@ class PopPolicy:
         """Whether this pop looks at retries before the topic."""
         return draw < self.retry_probability
 
-    def retry_topic_to_write(self, topic: str, group: str) -> str:
-        """Where a message goes that was not acknowledged in time."""
-        return pop_retry_topic_v2(topic, group) if self.retry_v2 else pop_retry_topic_v1(topic, group)
-
 
 def queue_order(queues: int, draw: int, *, descending: bool) -> Iterator[int]:
     """All queues of a topic, beginning with one that `draw` chooses."""
@@ -63,18 +59,16 @@ def record_offsets(body: bytes) -> list[int]:
 class PopAnswer:
     """What a pop has found so far. `rest` counts messages that it left behind, `free_at` is when a blocked queue may be popped (0: none is)."""
 
-    __slots__ = ("bodies", "count", "free_at", "locked", "offset_parts", "order_parts", "rest", "start_parts", "wait_for")
+    __slots__ = ("bodies", "count", "free_at", "offset_parts", "order_parts", "rest", "start_parts")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.count = 0
         self.rest = 0
         self.free_at = 0
-        self.locked = False
         self.start_parts: list[str] = []
         self.offset_parts: list[str] = []
         self.order_parts: list[str] = []
-        self.wait_for: object | None = None
 
     def add(self, kind: str, queue_id: int, body: bytes, offsets: list[int]) -> None:
         """Messages of one queue."""
