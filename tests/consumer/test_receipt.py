@@ -17,7 +17,7 @@ def handle(pop_time: int = 1000) -> ReceiptHandle:
 async def test_a_receipt_is_good_until_its_time_is_over(mock_clock: MockClock) -> None:
     receipt = Receipt("orders", handle(), trio.current_time() + 30)
     receipt.check()
-    assert receipt.is_good
+    assert receipt.problem(trio.current_time()) is None
     mock_clock.jump(29.9)
     receipt.check()
     mock_clock.jump(0.1)

@@ -461,7 +461,7 @@ async def test_bounds_of_calls(autojump_clock: MockClock) -> None:
                 ({"invisible_duration": 9.9}, "bounds"),
             ):
                 with pytest.raises(ConfigurationError, match=text):
-                    await consumer.receive(**arguments)  # type: ignore[arg-type]
+                    await consumer.receive(**arguments)
             [message] = await receive(consumer, 1)
             with pytest.raises(ConfigurationError, match="bounds"):
                 await consumer.change_invisible_duration(message, 13 * 3600)
