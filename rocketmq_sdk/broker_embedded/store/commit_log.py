@@ -146,6 +146,9 @@ class CommitLog:
 
     def append(self, records: bytes, end: int) -> None:
         """Append one record, or several joined, where `make_room` said; `end` is the position behind. Raises `StoreError` without appending."""
+        if len(self._segment) >= self._segment_limit:
+            self.write_out()
+            self._new_segment()
         if self.write_through:
             file = self._file
             assert file is not None
@@ -154,9 +157,6 @@ class CommitLog:
             self.written = end
         self._segment += records
         self.position = end
-        if len(self._segment) >= self._segment_limit:
-            self.write_out()
-            self._new_segment()
 
     def append_bytes(self, data: bytes) -> None:
         """Append bytes of another log with files of the same size: parts of records, whole ones, the blank end of a file.
