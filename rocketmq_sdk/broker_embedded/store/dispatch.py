@@ -49,7 +49,7 @@ def inner_count(properties: str, sys_flag: int) -> int:
 class Dispatcher:
     """Puts records into their queues and tells the listeners."""
 
-    __slots__ = ("_delays", "arrivals", "bit_map", "deleted_topics", "dispatched", "table")
+    __slots__ = ("_delays", "arrivals", "bit_map", "deleted_topics", "dispatched", "log_start", "table")
 
     def __init__(self, table: ConsumeQueueTable, delay_levels: str) -> None:
         self.table = table
@@ -57,6 +57,8 @@ class Dispatcher:
         self.dispatched = Watermark()
         self.deleted_topics: Mapping[str, int] = {}
         """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
+        self.log_start = 0
+        """Where the log began when it was recovered: units that lead to places in front of it lead nowhere."""
         self.bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None = None
         """The bit map of the filters that a message passes, by topic and properties."""
         self._delays = parse_delay_levels(delay_levels)
@@ -136,7 +138,7 @@ class Dispatcher:
             _log.error("the record at %d claims the impossible offset %d in %s queue %d; left out", position, offset, queue.topic, queue.queue_id)
             return False
         if offset > queue.max_offset:
-            if queue.max_physical == 0:
+            if queue.max_physical <= self.log_start:
                 queue.clear()
                 if isinstance(queue, ConsumeQueue):
                     queue.start_at(offset)

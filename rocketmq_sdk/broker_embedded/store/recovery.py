@@ -133,6 +133,7 @@ class Recovery:
                 self._index.truncate(0)
             log.start_at(0)
             return 0
+        self._dispatcher.log_start = log.min_position
         end = self._trusted_end() if clean else None
         first = self._first_file(clean) if end is None else -1
         start = log.queue.files[first].start if end is None else end

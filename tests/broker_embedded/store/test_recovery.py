@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.verify import verify
+from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
 from rocketmq_sdk.errors import StoreError, StoreLockedError
 from support.store import bodies, message, open_store, small_config
 
@@ -297,3 +299,25 @@ async def _live(steps: list[tuple[str, int, int]], files: FileSystem) -> None:
         for index, found in wanted.items():
             assert bodies(store, "TopicA", index) == found
     await store.__aexit__(None, None, None)
+
+
+async def test_a_queue_whose_records_are_all_gone_goes_on_with_the_number_of_the_next_record() -> None:
+    """What a power cut may leave of names that no sync made durable: the first files of the log are lost, a later one is not."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files) as store:
+        while store.max_physical_offset < 9000:
+            store.put(message(body=b"m" * 300))
+        last = store.max_offset("TopicA", 0)
+    for start in (0, 4096):
+        files.remove(f"commitlog/{start:020d}")
+    for start in range(200, 200 * last, 200):
+        files.remove(f"consumequeue/TopicA/0/{start:020d}")
+    files.open(f"consumequeue/TopicA/0/{0:020d}").pwrite(bytes(140), 60)
+    files.write("abort", b"")
+    files.remove("checkpoint")
+    async with open_store(files) as store:
+        assert (store.min_physical_offset, store.max_offset("TopicA", 0)) == (8192, last)
+        assert bodies(store)
+        assert store.put(message(body=b"next")).queue_offset == last
+        assert bodies(store)[-1] == b"next"
+    assert verify(FileSystemReader(files)).findings == []
