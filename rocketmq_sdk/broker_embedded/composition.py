@@ -9,6 +9,7 @@ from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
 from rocketmq_sdk.broker_embedded.managers import filters as filters_file
 from rocketmq_sdk.broker_embedded.managers import offsets as offsets_file
+from rocketmq_sdk.broker_embedded.managers.broadcast_offsets import BroadcastOffsetManager
 from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
 from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterManager
 from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
@@ -116,6 +117,7 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     if not store.started_clean:
         context.offsets.limit(store.max_offset)
     context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
+    context.broadcast_offsets = BroadcastOffsetManager(context.consumers, context.offsets, clock, lambda *queue: _first_for_newcomers(store, *queue))
     bloom = BloomFilter(current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter)
     context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)
     context.filters.load()
@@ -140,10 +142,17 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     )
     context.schedule.load()
     context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic, context.timers.timers.metrics.forget]
-    context.group_deleted = [context.stats.remove_group, context.filters.remove_group]
+    context.topic_deleted.append(context.broadcast_offsets.remove_topic)
+    context.group_deleted = [context.stats.remove_group, context.filters.remove_group, context.broadcast_offsets.remove_group]
     context.pop = PopService(context)
     context.pop.load()
     return context
+
+
+def _first_for_newcomers(store: "MessageStore", topic: str, queue_id: int) -> int:
+    """Where a client begins of whom nothing is known: at the first message while that is in memory, else at the end."""
+    in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(topic, queue_id, 0)
+    return 0 if in_memory else store.max_offset(topic, queue_id)
 
 
 NOT_VIP: Final = (

@@ -168,6 +168,11 @@ class BrokerConfig:
     delay_offset_update_version_step: int = _integer(200, 1)
     flush_delay_offset_interval: int = _integer(10_000, 1)
     use_server_side_reset_offset: bool = True
+    enable_broadcast_offset_store: bool = True
+    """Whether the broker notes where clients of broadcasting groups pull, for those that come through a proxy."""
+    broadcast_offset_expire_second: int = _integer(120, 1)
+    """After how many seconds without a pull a client that is gone is forgotten; the next one is for clients that are connected."""
+    broadcast_offset_expire_max_second: int = _integer(300, 1)
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True

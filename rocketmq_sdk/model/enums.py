@@ -1,6 +1,6 @@
 """Small vocabularies that users see."""
 
-from enum import Enum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 
 
 class SendStatus(Enum):
@@ -73,6 +73,15 @@ class BoundaryType(Enum):
 
     LOWER = "LOWER"
     UPPER = "UPPER"
+
+
+class RequestSource(IntEnum):
+    """Who brings a pull: a client itself, or a proxy for one that consumes in order, by broadcasting, or as a stream."""
+
+    SDK = -1
+    PROXY_FOR_ORDER = 0
+    PROXY_FOR_BROADCAST = 1
+    PROXY_FOR_STREAM = 2
 
 
 class Permission(IntFlag):

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.config import LiveConfig
+    from rocketmq_sdk.broker_embedded.managers.broadcast_offsets import BroadcastOffsetManager
     from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
     from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterManager
     from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
@@ -40,6 +41,7 @@ class BrokerContext:
     __slots__ = (
         "address",
         "boot_ms",
+        "broadcast_offsets",
         "clock",
         "config",
         "consumers",
@@ -75,6 +77,7 @@ class BrokerContext:
     topics: "TopicManager"
     groups: "GroupManager"
     offsets: "ConsumerOffsetManager"
+    broadcast_offsets: "BroadcastOffsetManager"
     consumers: "ConsumerManager"
     filters: "ConsumerFilterManager"
     producers: "ProducerManager"

@@ -13,7 +13,7 @@ from rocketmq_sdk.broker_embedded.services.long_polling import HeldPull
 from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
-from rocketmq_sdk.model.enums import ConsumeType, Permission
+from rocketmq_sdk.model.enums import ConsumeType, Permission, RequestSource
 from rocketmq_sdk.names import is_system_group
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, PullSysFlag
@@ -107,6 +107,8 @@ class PullProcessor:
         name, queue_id = header.topic, header.queue_id
         resets = context.config.current.use_server_side_reset_offset
         reset = self._offsets.take_reset(header.consumer_group, name, queue_id) if resets else None
+        if reset is None:
+            reset = self._broadcast_start(channel, header)
         if reset is not None:
             result = GetResult(GetStatus.OFFSET_RESET, reset, self._store.min_offset(name, queue_id), self._store.max_offset(name, queue_id))
         elif self._store.is_cold(name, queue_id, header.queue_offset):
@@ -155,6 +157,7 @@ class PullProcessor:
             code = _CODES[status]
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._note_broadcast(channel, header, result.next_begin_offset if code == ResponseCode.PULL_OFFSET_MOVED else header.queue_offset)
         code, next_offset, suggested = directed(context, group, result, code, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
             holder = context.held_pulls
@@ -176,6 +179,35 @@ class PullProcessor:
             "groupSysFlag": str(group.group_sys_flag),
         }
         return Command(code, flag=FLAG_RESPONSE, remark=status.name, ext_fields=fields, body=result.body)
+
+    def _broadcast_client(self, channel: "Channel", header: PullMessageRequestHeader) -> tuple[str, bool] | None:
+        """The client of a broadcasting group that a pull comes from, and whether a proxy brings it; None for all other pulls."""
+        context = self._context
+        if not context.config.current.enable_broadcast_offset_store:
+            return None
+        if header.request_source == RequestSource.PROXY_FOR_BROADCAST:
+            return None if header.proxy_froward_client_id is None else (header.proxy_froward_client_id, True)
+        group = context.consumers.group(header.consumer_group)
+        if group is None or not group.broadcasting or group.consume_type is not ConsumeType.CONSUME_PASSIVELY:
+            return None
+        client = group.channels.get(channel)
+        return None if client is None else (client.client_id, False)
+
+    def _broadcast_start(self, channel: "Channel", header: PullMessageRequestHeader) -> int | None:
+        """Where a client of a broadcasting group has to begin, when that is not what it asks for."""
+        found = self._broadcast_client(channel, header)
+        if found is None:
+            return None
+        client_id, from_proxy = found
+        offsets, asked = self._context.broadcast_offsets, header.queue_offset
+        return offsets.start(header.topic, header.consumer_group, header.queue_id, asked, client_id, from_proxy=from_proxy)
+
+    def _note_broadcast(self, channel: "Channel", header: PullMessageRequestHeader, offset: int) -> None:
+        found = self._broadcast_client(channel, header)
+        if found is not None:
+            client_id, from_proxy = found
+            offsets = self._context.broadcast_offsets
+            offsets.note_pull(header.topic, header.consumer_group, header.queue_id, offset, client_id, from_proxy=from_proxy)
 
     def _deadline(self, header: PullMessageRequestHeader) -> float:
         config = self._context.config.current

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.broker_embedded.managers import broadcast_offsets
 from rocketmq_sdk.broker_embedded.managers.stats import TICK_SECONDS
 from rocketmq_sdk.errors import StoreError
 
@@ -42,11 +43,13 @@ class Housekeeping:
             nursery.start_soon(self._persist, lambda: FILTERS_INTERVAL_MS, self._persist_filters)
             nursery.start_soon(self._persist, lambda: ORDER_INTERVAL_MS, context.pop.order.persist)
             nursery.start_soon(self._expire)
+            nursery.start_soon(self._scan_broadcast)
 
     async def persist_offsets(self) -> None:
         """Write the offsets of all groups, those of the broker's own transactions among them. Raises `StoreError`."""
         if not self._context.config.current.is_slave:  # a slave has its master's
             self._context.transactions.note_progress()
+            self.scan_broadcast()
         await self._context.offsets.persist()
 
     async def _persist(self, interval_ms: "Callable[[], int]", persist: "Callable[[], Awaitable[None]]") -> None:
@@ -61,6 +64,16 @@ class Housekeeping:
         filters = self._context.filters
         filters.clean(self._context.config.current.filter_data_clean_time_span)
         await filters.persist()
+
+    async def _scan_broadcast(self) -> None:
+        while True:
+            await trio.sleep(broadcast_offsets.SCAN_INTERVAL)
+            self.scan_broadcast()
+
+    def scan_broadcast(self) -> None:
+        """Commit how far broadcasting groups are, as far as the broker knows it, and forget clients of long ago."""
+        config = self._context.config.current
+        self._context.broadcast_offsets.scan(config.broadcast_offset_expire_second, config.broadcast_offset_expire_max_second)
 
     async def _expire(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.managers.broadcast_offsets import GROUP_SUFFIX as BROADCAST_SUFFIX
 from rocketmq_sdk.broker_embedded.processors.admin.common import Serve, bind_all, page, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import InvalidParameterError
@@ -46,6 +47,7 @@ def delete_group(context: "BrokerContext", command: Command) -> Command:
     context.groups.delete(header.group_name)
     if header.clean_offset:
         context.offsets.remove_group(header.group_name)
+        context.offsets.remove_group(header.group_name + BROADCAST_SUFFIX)
     for tell in context.group_deleted:
         tell(header.group_name)
     return Command.response()
