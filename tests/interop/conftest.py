@@ -36,6 +36,14 @@ def binary_driver() -> Iterator[java.Driver]:
 
 
 @pytest.fixture(scope="session")
+def consumers_driver() -> Iterator[java.Driver]:
+    """Apache's lite pull consumer and its push consumer in POP mode."""
+    driver = java.Driver(program="Consumers")
+    yield driver
+    driver.close()
+
+
+@pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
     """One Apache name server and broker for the session, with short delay levels and soon-checked transactions."""
     settings: dict[str, Any] = {
