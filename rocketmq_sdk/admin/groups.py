@@ -36,10 +36,14 @@ class Progress:
 
 
 class Groups:
-    """Consumer groups of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`."""
+    """Consumer groups of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`.
+
+    With `namespace` set, names of groups and topics are those within it, in arguments and in results.
+    """
 
     def __init__(self, client: "Client", cluster: "Cluster") -> None:
         self._client = client
+        self._namespace = client.namespace
         self._cluster = cluster
 
     async def create(self, config: SubscriptionGroupConfig | str, *, cluster: str | None = None, timeout: float | None = None) -> None:
@@ -48,6 +52,7 @@ class Groups:
         Raises `ConfigurationError` for a name that is not allowed, the broker's error when it refuses.
         """
         wanted = SubscriptionGroupConfig(config) if isinstance(config, str) else config
+        wanted = attrs.evolve(wanted, group_name=self._namespace.wrap(wanted.group_name))
         problem = group_problem(wanted.group_name)
         if problem is not None:
             raise ConfigurationError(problem)
@@ -56,26 +61,30 @@ class Groups:
 
     async def delete(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None, timeout: float | None = None) -> None:
         """Delete a group at every master, by default with its offsets. Its retry and dead-letter topics stay."""
+        group = self._namespace.wrap(group)
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
             await delete_group(self._client, broker.address, group, clean_offset=clean_offsets, timeout=timeout)
 
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
         """The settings of a group at the first master; asking makes the group where groups are made at first use."""
         broker, *_others = await self._cluster.masters(timeout=timeout)
-        return await group_config(self._client, broker.address, group, timeout)
+        config = await group_config(self._client, broker.address, self._namespace.wrap(group), timeout)
+        return attrs.evolve(config, group_name=self._namespace.unwrap(config.group_name))
 
     async def progress(self, group: str, topic: str | None = None, *, timeout: float | None = None) -> Progress:
         """How far a group is, in one topic or in all of its topics, over all masters; empty for a group that never consumed."""
+        group, topic = self._namespace.wrap(group), None if topic is None else self._namespace.wrap(topic)
         queues: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
         for broker in await self._cluster.masters(timeout=timeout):
             stats = await consume_stats(self._client, broker.address, group, topic, timeout)
             queues |= stats.offset_table
             rate += stats.consume_tps
-        return Progress(dict(sorted(queues.items())), rate)
+        return Progress({self._namespace.unwrap_queue(queue): offsets for queue, offsets in sorted(queues.items())}, rate)
 
     async def members(self, group: str, *, timeout: float | None = None) -> "list[Connection]":
         """The connected clients of a group, each once; empty when nobody is there."""
+        group = self._namespace.wrap(group)
         found: dict[str, Connection] = {}
         for broker in await self._cluster.brokers(timeout=timeout):
             try:
@@ -108,6 +117,7 @@ class Groups:
         if isinstance(to, datetime) and to.tzinfo is None:
             raise ConfigurationError(f"the time {to} has no zone; give an aware datetime or epoch milliseconds")
         timestamp = TO_THE_END if to is None else round(to.timestamp() * 1000) if isinstance(to, datetime) else to
+        group, topic = self._namespace.wrap(group), self._namespace.wrap(topic)
         table: dict[MessageQueue, int] = {}
         for address in await self._masters_of(topic, None if queue is None else queue.broker_name, timeout):
             table |= await reset_offset(
@@ -120,13 +130,14 @@ class Groups:
                 offset=offset,
                 timeout=timeout,
             )
-        return dict(sorted(table.items()))
+        return {self._namespace.unwrap_queue(queue): offset for queue, offset in sorted(table.items())}
 
     async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False, timeout: float | None = None) -> None:
         """Give a group the offsets of another one in a topic. Raises `TopicNotFoundError`.
 
         Without `offline` nothing is copied while members of the source are there and do not subscribe to the topic.
         """
+        source, target, topic = map(self._namespace.wrap, (source, target, topic))
         for address in await self._masters_of(topic, None, timeout):
             await clone_offsets(self._client, address, source, target, topic, offline=offline, timeout=timeout)
 

@@ -21,10 +21,14 @@ READ_WRITE = 6
 
 
 class Topics:
-    """Topics of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`."""
+    """Topics of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`.
+
+    With `namespace` set, names are those within it, in arguments and in results; other tenants' topics show under their full names.
+    """
 
     def __init__(self, client: "Client", cluster: "Cluster") -> None:
         self._client = client
+        self._namespace = client.namespace
         self._cluster = cluster
 
     async def create(
@@ -46,6 +50,7 @@ class Topics:
         `attributes` are those of Apache's topics, such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that is not allowed, the
         broker's error when it refuses; masters asked before that one keep the topic.
         """
+        topic = self._namespace.wrap(topic)
         problem = topic_problem(topic)
         if problem is not None:
             raise ConfigurationError(problem)
@@ -55,31 +60,33 @@ class Topics:
 
     async def delete(self, topic: str, *, cluster: str | None = None, timeout: float | None = None) -> None:
         """Delete a topic with its messages and offsets at every broker, then at the name server."""
+        topic = self._namespace.wrap(topic)
         for broker in await self._cluster.brokers(cluster=cluster, timeout=timeout):
             await delete_topic_at_broker(self._client, broker.address, topic, timeout)
         await delete_topic_at_name_server(self._client, topic, cluster, timeout)
 
     async def names(self, *, timeout: float | None = None) -> list[str]:
         """All topics that the name server knows, sorted; those of the system are among them."""
-        return sorted(await topic_names(self._client, timeout))
+        return sorted(map(self._namespace.unwrap, await topic_names(self._client, timeout)))
 
     async def exists(self, topic: str, *, timeout: float | None = None) -> bool:
         """Whether a name server has a route for the topic."""
         try:
-            await topic_route(self._client, topic, timeout)
+            await self.route(topic, timeout=timeout)
         except TopicNotFoundError:
             return False
         return True
 
     async def route(self, topic: str, *, timeout: float | None = None) -> "TopicRoute":
         """Where the topic's queues are. Raises `TopicNotFoundError`."""
-        return await topic_route(self._client, topic, timeout)
+        return await topic_route(self._client, self._namespace.wrap(topic), timeout)
 
     async def offsets(self, topic: str, *, timeout: float | None = None) -> "dict[MessageQueue, TopicOffset]":
         """First offset, offset behind the last message, and time of the last one by queue, of every master. Raises `TopicNotFoundError`."""
+        topic = self._namespace.wrap(topic)
         found: dict[MessageQueue, TopicOffset] = {}
         for broker in (await self.route(topic, timeout=timeout)).broker_datas:
             address = broker.master_address
             if address is not None:
                 found |= (await topic_stats(self._client, address, topic, timeout)).offset_table
-        return dict(sorted(found.items()))
+        return {self._namespace.unwrap_queue(queue): ends for queue, ends in sorted(found.items())}

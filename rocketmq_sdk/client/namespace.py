@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ class Namespace:
             return resource
         prefix, bare = _split(resource)
         return prefix + bare.removeprefix(self.name + SEPARATOR)
+
+    def unwrap_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue under the user's name of its topic."""
+        return MessageQueue(self.unwrap(queue.topic), queue.broker_name, queue.queue_id) if self.name else queue
+
+    def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue under the broker's name of its topic."""
+        return MessageQueue(self.wrap(queue.topic), queue.broker_name, queue.queue_id) if self.name else queue
 
     def wrap_keys(self, table: Mapping[str, _Value]) -> dict[str, _Value]:
         """A table by topic under the brokers' names."""

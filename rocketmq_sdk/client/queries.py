@@ -167,6 +167,7 @@ class MessageQueries:
 
     async def at(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> "ReceivedMessage":
         """The message at an offset of a queue. Raises `NotFoundError` when there is none."""
+        queue = self._namespace.wrap_queue(queue)
         found = await self._read(queue, offset, 1, await self._client.route(queue.topic), timeout)
         if not found or found[0].offset != offset:
             raise NotFoundError(22, f"{queue!r} has no message at offset {offset}", topic=queue.topic)
@@ -174,6 +175,7 @@ class MessageQueries:
 
     async def from_offset(self, queue: MessageQueue, offset: int, count: int, *, timeout: float | None = None) -> "list[ReceivedMessage]":
         """At most `count` messages of a queue from an offset on, in order; fewer at the end of the queue."""
+        queue = self._namespace.wrap_queue(queue)
         route = await self._client.route(queue.topic)
         messages: list[ReceivedMessage] = []
         while len(messages) < count:
