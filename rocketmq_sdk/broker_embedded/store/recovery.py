@@ -175,6 +175,8 @@ class Recovery:
         for file in queue.overlapping(self.scanned_from, end):
             file.file.sync()
         queue.sync_directories()
+        # The life before may have made a file and died, or failed to write to it, before its name was durable.
+        queue.store_files.sync_directory(queue.directory)
         self._table.settle()
         if noted is not None:
             forget_note(queue.store_files)
@@ -244,6 +246,7 @@ class Recovery:
         return self._scanner.end
 
     def _scan_from(self, start: int, *, from_start: bool) -> bool:
+        self._dispatcher.log_start = self._log.min_position
         rebuild = self._dispatcher.rebuild
         self.scanned_from = start
         self.records = 0

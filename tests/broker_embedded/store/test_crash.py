@@ -14,6 +14,17 @@ POINTS = 1000
 SLICE = 100
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1356, id="the first log files lost their names and the queues did not"),
+        pytest.param(6504, id="a file whose first write failed had no durable name"),
+    ],
+)
+async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
+    assert await run_seed(seed) >= 1
+
+
 @pytest.mark.parametrize("first", range(0, POINTS, SLICE))
 async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) -> None:
     """Append, roll, flush, configuration, deletion, recovery, second crash: nothing acknowledged is lost, nothing else appears."""
