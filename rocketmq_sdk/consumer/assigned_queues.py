@@ -23,13 +23,23 @@ class AssignedQueues(Rebalancer):
 
     places: "PopPlaces"
 
+    def suspend(self) -> None:
+        """Stop pulling, popping and taking queues."""
+        super().suspend()
+        self.places.suspend()
+
+    def resume(self) -> None:
+        """The counterpart of `suspend`."""
+        super().resume()
+        self.places.resume()
+
     async def _rebalance(self, nursery: "trio.Nursery", unreachable: set[str]) -> bool:
         complete = True
         for owned in [owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions]:
             self._revoke(owned)
         for topic in {queue.topic for queue in self.places.places} - set(self._subscriptions):
             self.places.leave_topic(topic)
-        for topic, subscription in list(self._subscriptions.items()):
+        for topic in list(self._subscriptions):
             if not self._context.client.routes.subscribe_queues(topic):
                 continue
             assignments = await self._ask(topic)
@@ -40,7 +50,7 @@ class AssignedQueues(Rebalancer):
                 continue
             queues = [(each.message_queue, each.mode) for each in assignments if each.message_queue is not None]
             popped = {queue for queue, mode in queues if mode is MessageRequestMode.POP}
-            self.places.assign(topic, popped, subscription, nursery)
+            self.places.assign(topic, popped, nursery)
             change = difference([queue for queue in self.owned if queue.topic == topic], sorted({queue for queue, _mode in queues} - popped))
             for queue in change.revoked:
                 self._revoke(self.owned[queue])

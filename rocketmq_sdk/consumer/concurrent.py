@@ -84,6 +84,9 @@ class ConcurrentService(ListenerService):
                 streak, slice_end = 0, now() + SLICE
                 continue
             process_queue = line.popleft()
+            if not process_queue.has_work:  # what waited was popped, and its time is over
+                process_queue.scheduled = False
+                continue
             if most == 1:
                 argument = process_queue.take()
                 messages = (argument,)

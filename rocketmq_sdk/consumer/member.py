@@ -86,6 +86,7 @@ class Member(QueueMembership):
             self._rebalancer = assigned = AssignedQueues(context, self._subscriptions, start_offsets)
             assert isinstance(self._service, ConcurrentService)
             assigned.places = self._places = PopPlaces(client, group, config, self._service, self._most_retries, lambda: self._policy_of_group)
+            assigned.places.subscriptions = self._subscriptions
         else:
             locks = QueueLocks(client, group) if orderly is not None else None
             self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)

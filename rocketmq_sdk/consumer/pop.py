@@ -23,7 +23,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom, PopStatus
 from rocketmq_sdk.protocol.headers.pop import PopMessageRequestHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.concurrent import ConcurrentService
@@ -37,23 +37,30 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 POLL_MARGIN: Final = 10.0
 """Seconds that a pop may take beyond the time for which the broker holds it."""
+BROKERS_CLOCK: Final = 0
+"""A born time that brokers replace by their own: with the client's, one whose clock is behind is told at once that its time is over, for ever."""
 FROM_MIN: Final = 0
 FROM_MAX: Final = 1
 PAUSE: Final = 0.05
-"""Seconds between two looks at a place that holds too much."""
+"""Seconds between two looks at a place that holds too much, and the pause behind an answer that brings nothing at once."""
 
 
 class PoppedQueue(ProcessQueue):
     """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
 
-    __slots__ = ("_done", "_kept")
+    __slots__ = ("_done",)
 
     def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]") -> None:
         super().__init__(queue, 0)
         self._done = done
-        self._kept: set[int] = set()
 
     # Offsets of several queues meet here, so that messages are known by themselves.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a worker may take a message; those whose time is over are somebody else's."""
+        self.drop_expired()
+        return bool(self.pending)
 
     def take(self) -> "ReceivedMessage":
         """The next message for a listener; call only while `has_work`."""
@@ -65,9 +72,7 @@ class PoppedQueue(ProcessQueue):
         """A taken message is done, or its fate was told the broker."""
         del self.taken[id(message)]
         self.byte_count -= len(message.body)
-        if id(message) in self._kept:
-            self._kept.discard(id(message))
-        elif isinstance(message, PoppedMessage):
+        if isinstance(message, PoppedMessage):
             self._done(message)
         self._look_for_room()
         if self._drained is not None and self.in_flight == 0:
@@ -76,10 +81,6 @@ class PoppedQueue(ProcessQueue):
     def deadline_of(self, messages: "Sequence[ReceivedMessage]") -> float:
         """The end of the invisible time: from then on somebody else may have them."""
         return min(_receipt(message).expires_at for message in messages) if messages else float("inf")
-
-    def keep(self, message: "ReceivedMessage") -> None:
-        """A taken message is not to be acknowledged."""
-        self._kept.add(id(message))
 
     def add(self, messages: "Sequence[PoppedMessage]") -> None:
         """Take in what a pop brought."""
@@ -117,6 +118,8 @@ class PopPlaces:
         policy: "Callable[[], GroupRetryPolicy | None]",
     ) -> None:
         self.places: dict[MessageQueue, tuple[PoppedQueue, trio.CancelScope]] = {}
+        self.subscriptions: Mapping[str, SubscriptionData] = {}
+        """The subscriptions of the member, which change while it runs; to be set before places are assigned."""
         self._client = client
         self._group = group
         self._config = config
@@ -125,8 +128,21 @@ class PopPlaces:
         self._policy = policy
         self._acks: list[Receipt] = []
         self._to_ack = trio.Event()
+        self._kept: set[Receipt] = set()
+        """Receipts of failed messages that are with the listener's service still; what is in here is not acknowledged at its end."""
+        self._resumed: trio.Event | None = None
 
-    def assign(self, topic: str, places: "Collection[MessageQueue]", subscription: "SubscriptionData", nursery: trio.Nursery) -> None:
+    def suspend(self) -> None:
+        """Stop popping; what is held is still consumed, and the answer to a pop under way as well."""
+        self._resumed = self._resumed or trio.Event()
+
+    def resume(self) -> None:
+        """The counterpart of `suspend`."""
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    def assign(self, topic: str, places: "Collection[MessageQueue]", nursery: trio.Nursery) -> None:
         """Pop these places of a topic and no others; loops live in `nursery`."""
         for queue in [queue for queue in self.places if queue.topic == topic and queue not in places]:
             self._leave(queue)
@@ -134,7 +150,7 @@ class PopPlaces:
             if queue not in self.places:
                 popped, scope = PoppedQueue(queue, self._acknowledge), trio.CancelScope()
                 self.places[queue] = popped, scope
-                nursery.start_soon(self._loop, popped, subscription, scope, name=f"pop of {queue!r} for group {self._group}")
+                nursery.start_soon(self._loop, popped, scope, name=f"pop of {queue!r} for group {self._group}")
 
     def _leave(self, queue: "MessageQueue") -> None:
         popped, scope = self.places.pop(queue)
@@ -160,16 +176,19 @@ class PopPlaces:
 
     # -- popping
 
-    async def _loop(self, popped: PoppedQueue, subscription: "SubscriptionData", scope: trio.CancelScope) -> None:
+    async def _loop(self, popped: PoppedQueue, scope: trio.CancelScope) -> None:
         config, complaint = self._config, ""
         with scope:
             while True:
+                if self._resumed is not None:
+                    await self._resumed.wait()
                 popped.drop_expired()
                 if popped.message_count > config.pop_threshold_for_queue:
                     await trio.sleep(PAUSE)
                     continue
+                began = trio.current_time()
                 try:
-                    status = await self._pop(popped, subscription)
+                    status = await self._pop(popped)
                 except RocketMQError as error:
                     if str(error) != complaint:
                         complaint = str(error)
@@ -182,9 +201,14 @@ class PopPlaces:
                     complaint = ""
                     if status is PopStatus.POLLING_FULL:
                         await trio.sleep(config.pull_time_delay_when_exception)
+                    elif status is not PopStatus.FOUND and trio.current_time() - began < PAUSE:
+                        await trio.sleep(PAUSE)
 
-    async def _pop(self, popped: PoppedQueue, subscription: "SubscriptionData") -> PopStatus:
+    async def _pop(self, popped: PoppedQueue) -> PopStatus:
         config, queue = self._config, popped.queue
+        subscription = self.subscriptions.get(queue.topic)
+        if subscription is None:  # the next round takes the place away
+            raise RouteError(f"topic {queue.topic!r} is not subscribed to")
         if self._client.broker_address(queue.broker_name) is None:
             raise RouteError(f"no address of broker {queue.broker_name!r} is known")
         header = PopMessageRequestHeader(
@@ -194,7 +218,7 @@ class PopPlaces:
             max_msg_nums=config.pop_batch_nums,
             invisible_time=round(config.pop_invisible_time * 1000),
             poll_time=round(config.pull_suspend * 1000),
-            born_time=self._client.clock.now_ms(),
+            born_time=BROKERS_CLOCK,
             init_mode=FROM_MIN if config.consume_from is ConsumeFrom.FIRST_OFFSET else FROM_MAX,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
@@ -203,9 +227,15 @@ class PopPlaces:
         timeout = config.pull_suspend + POLL_MARGIN
         result = await pop_message(self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage)
         expires_at = trio.current_time() + result.invisible_time / 1000
+        # A pop that was held may have been asked by an expression that holds no more.
+        current = self.subscriptions.get(queue.topic, subscription)
+        wanted = current.tags_set if current.is_tag_type and current is not subscription else frozenset[str]()
         messages: list[PoppedMessage] = []
         for message, handle in zip(result.messages, result.handles, strict=True):
             assert isinstance(message, PoppedMessage)
+            if wanted and message.tags not in wanted:
+                result.unwanted.append(handle)
+                continue
             message._receipt = Receipt(queue.topic, handle, expires_at)
             if self._client.namespace:
                 message.topic = self._client.namespace.unwrap(message.topic)
@@ -222,7 +252,9 @@ class PopPlaces:
     # -- what becomes of messages
 
     def _acknowledge(self, message: PoppedMessage) -> None:
-        if message.receipt.is_good:
+        if message.receipt in self._kept:
+            self._kept.discard(message.receipt)
+        elif message.receipt.is_good:
             self._acks.append(message.receipt)
             self._to_ack.set()
 
@@ -270,7 +302,5 @@ class PopPlaces:
                 await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, delay)
         except RocketMQError as error:
             logger.info("group %s: message %s could not be postponed, it comes again by itself: %s", self._group, message.message_id, error)
-        for popped, _scope in self.places.values():
-            if id(message) in popped.taken:
-                popped.keep(message)
+        self._kept.add(receipt)
         return True

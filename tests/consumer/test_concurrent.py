@@ -8,10 +8,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
+from rocketmq_sdk.consumer.pop import PoppedQueue
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
-from support.consuming import received
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+from support.consuming import received, stored
 
 
 async def taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
@@ -202,3 +206,36 @@ async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again
             await trio.sleep(10)
             nursery.cancel_scope.cancel()
     assert sorted(calls) == [0, 1]
+
+
+async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed_over(autojump_clock: MockClock) -> None:
+    seen: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.offset)
+        await trio.sleep(10)
+
+    def popped(offset: int, expires_at: float) -> PoppedMessage:
+        [message] = decode_messages(stored(offset), kind=PoppedMessage)
+        assert isinstance(message, PoppedMessage)
+        message._receipt = Receipt("T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at)
+        return message
+
+    service = ConcurrentService(
+        listener, group="g", batch=1, concurrency=1, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16
+    )  # fmt: skip
+    busy, short = (PoppedQueue(MessageQueue("T", "b", queue_id), lambda _message: None) for queue_id in range(2))
+    async with trio.open_nursery() as nursery:
+        service.start(nursery)
+        busy.add([popped(1, 60.0)])
+        short.add([popped(2, 5.0)])
+        for queue in (busy, short):
+            service.add(queue)
+        await trio.sleep(6)
+        short.drop_expired()
+        await trio.sleep(10)
+        short.add([popped(3, 60.0)])
+        service.add(short)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert seen == [1, 3]

@@ -1,5 +1,7 @@
 """A push consumer whose broker decides: queues assigned, popped or pulled, failures by the group's policy, dead letters, and back to pulling."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -7,13 +9,17 @@ from trio.testing import MockClock
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.assignment import set_message_request_mode
 from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.retry_policy import delay_ms
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, Sender, open_sender, until
 
 
@@ -108,6 +114,104 @@ async def test_a_listener_that_outlasts_the_invisible_time_is_cancelled_then(aut
             await until(lambda: len(began) == 2, 120)
             assert consumer.statistics().timed_out == 1
     assert began[1] - began[0] >= 10
+
+
+async def test_what_waited_beyond_its_invisible_time_is_left_to_others(autojump_clock: MockClock) -> None:
+    good: list[bool] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        assert isinstance(message, PoppedMessage)
+        good.append(message.receipt.is_good)
+        await trio.sleep(9)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener, pop_invisible_time=20, concurrency=1) as consumer:
+            await trio.sleep(2)
+            await sender.send("orders", *map(str, range(10)), queue=0)
+            await trio.sleep(200)
+            assert consumer.health().consuming
+    assert len(good) > 10
+    assert all(good)
+
+
+async def test_a_failure_that_can_not_be_told_while_its_place_goes_is_no_acknowledgement(autojump_clock: MockClock) -> None:
+    seen: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        if len(seen) == 1:
+            await trio.sleep(5)
+            raise ValueError("as the test wants it")
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        handlers = broker.handler.handlers
+        real = handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
+        async with billing(broker, listener):
+            await trio.sleep(2)
+            await sender.send("orders", "x", queue=0)
+            await until(lambda: seen)
+            handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = lambda _channel, _request: Command(1, flag=1, remark="not now")
+        handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = real
+        async with billing(broker, listener):
+            await until(lambda: len(seen) == 2, 300)
+
+
+async def test_another_expression_holds_for_pops_too(autojump_clock: MockClock) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, collector) as consumer:
+            await trio.sleep(2)
+            await sender.send("orders", "red", queue=0, tags="red")
+            await until(lambda: collector.bodies == ["red"])
+            await consumer.subscribe("orders", "blue")
+            await sender.send("orders", "late", queue=0, tags="red")  # comes by the pop that was held
+            await trio.sleep(1)
+            await sender.send("orders", "later", queue=0, tags="red")
+            await sender.send("orders", "blue", queue=0, tags="blue")
+            await until(lambda: len(collector.bodies) == 2)
+            await trio.sleep(200)
+    assert collector.bodies == ["red", "blue"]
+
+
+async def test_nothing_is_popped_while_suspended(autojump_clock: MockClock) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, collector) as consumer:
+            await trio.sleep(2)
+            consumer.suspend()
+            await trio.sleep(40)
+            await sender.send("orders", "x", queue=0)
+            await trio.sleep(40)
+            assert not collector.bodies
+            consumer.resume()
+            await until(lambda: collector.bodies == ["x"])
+
+
+async def test_a_clock_that_is_behind_does_not_turn_waiting_into_asking_all_the_time(autojump_clock: MockClock) -> None:
+    pops = 0
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        real = broker.handler.handlers[RequestCode.POP_MESSAGE]
+
+        def counted(channel: Channel, request: Command) -> Any:
+            nonlocal pops
+            pops += 1
+            return real(channel, request)
+
+        broker.handler.handlers[RequestCode.POP_MESSAGE] = counted
+        await trio.sleep(600)  # a client's clock is read when it begins, so that this one is ten minutes behind
+        async with billing(broker, Collector()):
+            await trio.sleep(60)
+    assert 0 < pops < 30
 
 
 async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockClock) -> None:

@@ -78,13 +78,17 @@ class Collector:
         self.times.append(trio.current_time())
 
 
-def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0, broker_name: str = "broker-a") -> ReceivedMessage:
-    """A message as if a broker had stored it."""
-    record = encode_record(
+def stored(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0) -> bytes:
+    """A record as a broker stores it."""
+    return encode_record(
         topic.encode(), body, f"UNIQ_KEY\x01{offset:032X}\x02".encode(), queue_id=queue_id, flag=0, queue_offset=offset, physical_offset=offset * 200,
         sys_flag=0, born_timestamp=1, born_host=bytes(8), store_timestamp=2, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
     )  # fmt: skip
-    message = decode_message(record)
+
+
+def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0, broker_name: str = "broker-a") -> ReceivedMessage:
+    """A message as if a broker had stored it."""
+    message = decode_message(stored(offset, body, topic=topic, queue_id=queue_id))
     message.broker_name = broker_name
     return message
 
