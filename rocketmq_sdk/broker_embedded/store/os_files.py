@@ -54,6 +54,14 @@ def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) 
         return file.read(size)
 
 
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry leads to a directory; a link to itself does not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 class OsFile:
     """One file; its descriptor comes from a pool that closes the ones used least recently."""
 
@@ -323,16 +331,20 @@ class OsFileSystem:
         """Names and sizes, sorted; without what goes away meanwhile. Raises `StoreCorruptError` for what is neither file nor directory."""
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
                 elif not entry.is_dir():
                     raise StoreCorruptError(f"{directory}/{entry.name} is no regular file; move it away")
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # a link to itself
+                raise translate(error, f"{directory}/{entry.name}", "read the size") from error
         return found
 
     def directory_names(self, directory: str) -> list[str]:
         """Names, sorted."""
-        return [entry.name for entry in self._entries(directory) if entry.is_dir()]
+        return [entry.name for entry in self._entries(directory) if is_directory(entry)]
 
     def modified_ms(self, path: str) -> int:
         """By the file system's clock."""
@@ -389,10 +401,14 @@ class OsFileSystem:
             raise translate(error, path, "remove") from error
 
     def remove_tree(self, directory: str) -> None:
-        """Remove a directory and all below it."""
+        """Remove a directory and all below it, or what stands in its place."""
+        path = Path(self.full_path(directory))
         try:
-            shutil.rmtree(self.full_path(directory))
-        except FileNotFoundError:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise translate(error, directory, "remove") from error

@@ -200,7 +200,12 @@ class Recovery:
         data = b"" if file is None else file.read(position, size)
         head = check_record(data, 0, position, {}, check_crc=True)
         wanted = (size, queue.topic, queue.queue_id, offset)
-        return end if head is not None and (head.size, head.topic, head.queue_id, head.queue_offset) == wanted else None
+        if head is None or (head.size, head.topic, head.queue_id, head.queue_offset) != wanted:
+            return None
+        if head.store_timestamp <= self._latest_time:
+            # A full disk may have kept the checkpoint from being written.
+            self.last_store_timestamp = head.store_timestamp
+        return end
 
     def _first_file(self, clean: bool) -> int:
         files = self._log.queue.files

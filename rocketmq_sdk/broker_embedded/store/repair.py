@@ -17,6 +17,7 @@ from rocketmq_sdk.broker_embedded.store.message_store import ABORT_PATH, Message
 from rocketmq_sdk.broker_embedded.store.verify import check_is_store, verify_directory
 from rocketmq_sdk.broker_embedded.store.verify_index import DIRECTORY as INDEX_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.verify_index import slot_count
+from rocketmq_sdk.broker_embedded.store.verify_queues import EXTENSION_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.verify_report import Finding, Progress, Report
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
@@ -43,9 +44,12 @@ class Plan:
     def _place(self, finding: Finding, report: Report) -> None:
         top, _, rest = finding.path.partition("/")
         if top in (QUEUE_DIRECTORY, BATCH_DIRECTORY) and finding.kind in _QUEUE_KINDS and not rest.startswith(MULTI_DISPATCH_PREFIX):
-            queue = "/".join(finding.path.split("/")[:3])
-            if queue not in self.queues:
-                self.queues.append(queue)
+            self._rebuild("/".join(finding.path.split("/")[:3]))
+        elif top == EXTENSION_DIRECTORY and not rest.startswith(MULTI_DISPATCH_PREFIX):
+            # The units that lead there have their tags codes there.
+            place = "/".join(rest.split("/")[:2])
+            self._rebuild(f"{QUEUE_DIRECTORY}/{place}")
+            self._rebuild(f"{EXTENSION_DIRECTORY}/{place}")
         elif top == INDEX_DIRECTORY:
             self.index = True
         elif finding.kind == "tail":
@@ -56,6 +60,10 @@ class Plan:
             self.left.append(finding)
         else:
             self.refusals.append(finding)
+
+    def _rebuild(self, directory: str) -> None:
+        if directory not in self.queues:
+            self.queues.append(directory)
 
     @property
     def steps(self) -> list[str]:
@@ -130,6 +138,8 @@ class RepairJob:
             settings["mapped_file_size_consume_queue"] = self._queue_file_size
         if self.report.batch_file_size:
             settings["mapper_file_size_batch_consume_queue"] = self.report.batch_file_size
+        if self.report.extension_file_size:
+            settings["mapped_file_size_consume_queue_ext"] = self.report.extension_file_size
         sizes = [size for _name, size in files.file_sizes(INDEX_DIRECTORY) if size]
         slots = slot_count(sizes[0]) if sizes else None
         if slots:

@@ -52,6 +52,17 @@ class QueueWalk:
                 count = len(wanted.units) // QUEUE_UNIT_SIZE
                 report.add(f"{DIRECTORY}/{topic}/{queue_id}", 0, "missing", f"there is no such queue; the log has {count} messages for it")
 
+        self._check_extensions()
+
+    def _check_extensions(self) -> None:
+        """Names and lengths of the files that units may lead to; what is in them is an aid that may be missing."""
+        reader = self._reader
+        parents = [f"{EXTENSION_DIRECTORY}/{topic}" for topic in reader.directory_names(EXTENSION_DIRECTORY)]
+        paths = [f"{parent}/{name}" for parent in parents for name in reader.directory_names(parent)]
+        size = self._report.extension_file_size = usual_size([size for path in paths for _name, size in reader.file_sizes(path)])
+        for path in paths:
+            chain_of(reader, path, size, self._report)
+
     def _check(self, key: tuple[str, int], directory: str) -> None:
         report = self._report
         size = report.queue_file_size

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.os_files import read_regular
+from rocketmq_sdk.broker_embedded.store.os_files import is_directory, read_regular
 
 Progress = Callable[[int], None]
 NO_FILE = -1
@@ -42,8 +42,20 @@ class Finding:
 class Report:
     """All findings and what was counted."""
 
-    __slots__ = ("batch_file_size", "bytes", "findings", "log_end", "log_file_size", "log_start", "queue_file_size", "queues", "records", "running",
-                 "units")  # fmt: skip
+    __slots__ = (
+        "batch_file_size",
+        "bytes",
+        "extension_file_size",
+        "findings",
+        "log_end",
+        "log_file_size",
+        "log_start",
+        "queue_file_size",
+        "queues",
+        "records",
+        "running",
+        "units",
+    )
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -52,6 +64,7 @@ class Report:
         self.log_file_size = 0
         self.queue_file_size = 0
         self.batch_file_size = 0
+        self.extension_file_size = 0
         """Sizes found out from the files; 0 without any."""
         self.log_start = self.log_end = 0
         self.bytes = self.records = self.queues = self.units = 0
@@ -110,11 +123,13 @@ class DirectoryReader:
                     found.append((entry.name, NO_FILE))
             except FileNotFoundError:
                 continue
+            except OSError:  # a link to itself
+                found.append((entry.name, NO_FILE))
         return found
 
     def directory_names(self, directory: str) -> list[str]:
         """Names."""
-        return [entry.name for entry in self._entries(directory) if entry.is_dir()]
+        return [entry.name for entry in self._entries(directory) if is_directory(entry)]
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes of a file."""

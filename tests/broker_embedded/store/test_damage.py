@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store.verify import verify_directory
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.names import SCHEDULE_TOPIC
@@ -92,6 +93,46 @@ async def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreCorruptError, match=f"commitlog/{4096:020d} is no regular file"):
         async with open_store(OsFileSystem(tmp_path), small_config()):
             pass
+
+
+@pytest.mark.parametrize("parent", ["commitlog", "consumequeue", "consumequeue/TopicA/0", "consumequeue_ext/TopicA/0", "index"])
+async def test_a_link_to_itself_stops_neither_verify_nor_a_start_without_a_word(parent: str, tmp_path: Path) -> None:
+    await write(tmp_path)
+    (tmp_path / parent).mkdir(parents=True, exist_ok=True)
+    (tmp_path / parent / "00000000000000000000loop").symlink_to("00000000000000000000loop")
+    findings = [finding.path for finding in verify_directory(tmp_path).findings]
+    if parent == "consumequeue":
+        async with open_store(OsFileSystem(tmp_path), small_config()) as store:
+            assert len(bodies(store)) == 5
+    else:
+        assert findings == ([f"{parent}/00000000000000000000loop"] if parent != "index" else findings)
+        with pytest.raises(StoreError, match=f"{parent}/00000000000000000000loop"):
+            async with open_store(OsFileSystem(tmp_path), small_config()):
+                pass
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "pipe"])
+async def test_verify_names_an_extension_of_a_queue_that_no_start_opens_and_repair_builds_the_queue_again(damage: str, tmp_path: Path) -> None:
+    config = small_config(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
+    async with open_store(OsFileSystem(tmp_path), config) as store:
+        for number in range(15):
+            assert store.put(message("TopicA", number % 3, body=b"body %d" % number, tag="T")).ok
+    path = f"consumequeue_ext/TopicA/1/{0:020d}"
+    if damage == "pipe":
+        (tmp_path / path).unlink()
+        os.mkfifo(tmp_path / path)
+    else:
+        os.truncate(tmp_path / path, 1000 if damage == "cut" else 1100)
+    with pytest.raises(StoreCorruptError, match=path):
+        async with open_store(OsFileSystem(tmp_path), config):
+            pass
+    (tmp_path / "abort").unlink(missing_ok=True)
+    assert {finding.path for finding in verify_directory(tmp_path).findings} == {path}
+    await repair_directory(tmp_path, print).run()
+    assert verify_directory(tmp_path).findings == []
+    async with open_store(OsFileSystem(tmp_path), config) as store:
+        assert len(bodies(store, queue_id=0)) == len(bodies(store, queue_id=1)) == 5
+        assert store.queue_unit("TopicA", 1, 4)[2] == message(tag="T").tags_code  # type: ignore[index]
 
 
 async def test_a_linked_directory_is_as_good_as_a_directory(tmp_path: Path) -> None:

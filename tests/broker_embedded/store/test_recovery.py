@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSyste
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.verify import verify
 from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
+from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError, StoreLockedError
 from support.store import bodies, message, open_store, small_config
 
@@ -239,6 +240,23 @@ async def test_store_time_never_goes_back(files: FileSystem) -> None:
         first = store.put(message()).store_timestamp
     async with open_store(files, clock=Past()) as store:
         assert store.put(message()).store_timestamp >= first > 1000
+
+
+async def test_store_time_never_goes_back_where_the_last_stop_could_not_write_the_checkpoint() -> None:
+    class At(TrioClock):
+        def __init__(self, now: int) -> None:
+            super().__init__()
+            self.now = now
+
+        def now_ms(self) -> int:
+            return self.now
+
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, clock=At(1_700_000_009_000)) as store:
+        assert store.put(message()).ok
+    files.remove("checkpoint")
+    async with open_store(files, clock=At(1_700_000_001_000)) as store:
+        assert store.put(message()).store_timestamp == 1_700_000_009_000
 
 
 async def test_a_failed_opening_leaves_the_directory_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
