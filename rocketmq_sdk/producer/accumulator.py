@@ -18,6 +18,7 @@ from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.outgoing import properties_of
+from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message
@@ -144,7 +145,7 @@ class Accumulator:
         """Take a message that `takes` accepts. Raises `ConfigurationError` when its properties are too long."""
         message_id = self._next_id()
         body = message.body
-        properties = properties_of(message, message_id, self._more).encode("utf-8")
+        properties = encode_text(properties_of(message, message_id, self._more))
         total = _OVERHEAD + len(body) + len(properties)
         key = (topic.topic, message.tags, message.wait_store_ok)
         batch = self._open.get(key)

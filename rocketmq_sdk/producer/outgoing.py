@@ -9,6 +9,7 @@ from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.compression import compress
 from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,7 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "
         check_size(len(message.body), config.max_message_size)
         message_id = next_id()
         ids.append(message_id)
-        items.append((message.flag, message.body, properties_of(message, message_id).encode("utf-8")))
+        items.append((message.flag, message.body, encode_text(properties_of(message, message_id))))
     body = encode_batch(items)
     if len(body) > config.max_message_size:
         raise ConfigurationError(f"the batch has {len(body)} bytes, more than max_message_size = {config.max_message_size}; send it in parts")

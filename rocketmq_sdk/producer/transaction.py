@@ -46,6 +46,8 @@ Checker = Callable[[ReceivedMessage], Awaitable[TransactionState]]
 LocalWork = Callable[["Transaction"], Awaitable[TransactionState | None]]
 
 logger = logging.getLogger("rocketmq_sdk.producer")
+CHECK_TIMEOUT: Final = 60.0
+"""Seconds that a checker may take by default; one that hangs would end the checks of its group."""
 ROLLBACK_TIMEOUT: Final = 2.0
 """Seconds that the word of a rollback may take when a block is left by an exception."""
 _OUTCOMES: Final = {TransactionState.COMMIT: 8, TransactionState.ROLLBACK: 12}
@@ -126,8 +128,9 @@ class TransactionProducer(Producer):
                 await orders.insert("42")
 
     `checker` is an async function that is asked about messages whose outcome the broker does not know; it gets the half message and returns a
-    `TransactionState`. UNKNOWN, or an exception (logged), means that the broker asks again later. `check_workers` checks run side by side; more than
-    `max_checks_waiting` questions are dropped, and asked again by the broker. A producer that only answers checks has to know brokers: name `topics`
+    `TransactionState`. UNKNOWN, or an exception (logged), means that the broker asks again later; so does a checker that takes more than
+    `check_timeout` seconds (60), which is cancelled. `check_workers` checks run side by side; more than `max_checks_waiting` questions are dropped,
+    and asked again by the broker. A producer that only answers checks has to know brokers: name `topics`
     whose routes are asked for at the start. All else is as in `Producer`.
     """
 
@@ -139,6 +142,7 @@ class TransactionProducer(Producer):
         topics: Iterable[str] = (),
         check_workers: int = 4,
         max_checks_waiting: int = 2000,
+        check_timeout: "float | timedelta" = CHECK_TIMEOUT,
         namesrv: NamesrvSource | None = None,
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
@@ -148,6 +152,9 @@ class TransactionProducer(Producer):
         for name, value in (("check_workers", check_workers), ("max_checks_waiting", max_checks_waiting)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        self._check_timeout = to_seconds(check_timeout)
+        if not self._check_timeout > 0:
+            raise ConfigurationError(f"check_timeout is {check_timeout!r}; it must be more than 0 seconds")
         super().__init__(group, namesrv=namesrv, client=client, **options)
         self._checker = checker
         self._check_workers = check_workers
@@ -324,7 +331,8 @@ class TransactionProducer(Producer):
             logger.warning("a check of a transaction of group %r can not be read: %s", self.group, error)
             return
         try:
-            state = TransactionState(await self._checker(message))
+            with trio.fail_after(self._check_timeout):
+                state = TransactionState(await self._checker(message))
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception("the checker of group %r failed over %s; the broker will ask again", self.group, message.message_id)
             return

@@ -196,3 +196,15 @@ def test_bad_settings_are_refused(bad: Any) -> None:
 def test_bad_limits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         AutoBatch(**options)
+
+
+async def test_half_a_character_is_sent_as_javas_clients_send_it(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a question mark, however the message goes."""
+    message = Message("orders", b"x", keys=["\ud800"])
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (broker, producer, counted):
+            await producer.submit(message)
+            await producer.send_batch([message])
+            await producer.send(Message("orders", b"x", keys=["\ud800"], priority=0))
+            assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2]
+            assert [found.keys for found in messages_in(broker, "orders")] == [("?",)] * 3

@@ -226,6 +226,33 @@ async def test_questions_beyond_the_limit_are_dropped_and_asked_again(autojump_c
             assert sorted(bodies_in(broker, "orders")) == [b"%d" % number for number in range(10)]
 
 
+async def test_checkers_that_hang_are_cancelled_and_asked_again(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    """Without that, as many as there are workers would end the checks of the group."""
+    asked: list[bytes] = []
+    cut: list[bytes] = []
+
+    async def checker(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        if asked.count(message.body) == 1:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:
+                cut.append(message.body)
+                raise
+        return TransactionState.COMMIT
+
+    with trio.fail_after(600):
+        async with EmbeddedBroker() as broker:
+            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            async with TransactionProducer("PG", checker, check_workers=2, check_timeout=10, namesrv=broker) as producer:
+                for number in range(3):
+                    async with producer.transaction(Message("orders", b"%d" % number)) as transaction:
+                        transaction.unknown()
+                await trio.sleep(200)
+            assert sorted(bodies_in(broker, "orders")) == sorted(cut) == [b"0", b"1", b"2"]
+    assert "the checker of group 'PG' failed" in caplog.text
+
+
 async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: MockClock) -> None:
     with trio.fail_after(600):
         async with EmbeddedBroker() as broker:
@@ -244,7 +271,7 @@ async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: Moc
             assert checker.asked[0].properties["TRANSACTION_CHECK_TIMES"] == "4"
 
 
-@pytest.mark.parametrize("options", [{"check_workers": 0}, {"max_checks_waiting": True}, {"topics": ["no such topic!"]}])
+@pytest.mark.parametrize("options", [{"check_workers": 0}, {"max_checks_waiting": True}, {"topics": ["no such topic!"]}, {"check_timeout": 0}])
 def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", **options)
