@@ -18,8 +18,10 @@ STRING: Final = "string"
 INTEGER: Final = "integer"
 FLOAT: Final = "float"
 
-# A line comment needs its line end. Without one it is two minus signs.
+# A line comment needs its line end. Without one it is two minus signs; where no line ends any more none is looked for, as each search would go
+# through all that is left.
 _SKIPPED: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\n|\r)|/\*.*?\*/)*", re.DOTALL)
+_SKIPPED_IN_LAST_LINE: Final = re.compile(r"(?:[ \t\f]+|/\*.*?\*/)*", re.DOTALL)
 _WORD: Final = re.compile(
     r"(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
     r"|(?P<integer>0|[1-9][0-9]*[lL]?)"
@@ -45,11 +47,12 @@ class Token(NamedTuple):
 class Lexer:
     """Reads words off a text."""
 
-    __slots__ = ("_at", "_ready", "text")
+    __slots__ = ("_at", "_last_line", "_ready", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._at = 0
+        self._last_line = max(text.rfind("\n"), text.rfind("\r")) + 1
         self._ready: list[Token] = []
 
     def peek(self, ahead: int = 0) -> Token:
@@ -69,7 +72,7 @@ class Lexer:
         raise FilterSyntaxError(self.text, token.position, reason)
 
     def _read(self) -> Token:
-        skipped = _SKIPPED.match(self.text, self._at)
+        skipped = (_SKIPPED if self._at < self._last_line else _SKIPPED_IN_LAST_LINE).match(self.text, self._at)
         assert skipped is not None  # it matches nothing as well
         start = skipped.end()
         if start == len(self.text):

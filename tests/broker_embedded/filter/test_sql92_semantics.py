@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError, order_doubles, to_boolean, to_double, to_integer, to_long
 from rocketmq_sdk.errors import FilterSyntaxError
+from rocketmq_sdk.protocol.sql92.lexer import END, Lexer
 from rocketmq_sdk.protocol.sql92.parser import MAX_DEPTH, MAX_LENGTH, MAX_SIGNS, parse
 
 # --- against SQLite. Numbers are in properties of their own, and texts too, so that both sides compare the same types; both have three values.
@@ -242,6 +243,17 @@ def test_nesting_that_the_stack_does_not_hold_is_refused() -> None:
     with pytest.raises(FilterSyntaxError, match="nested too deeply"):
         sink(sys.getrecursionlimit() - 300)
     assert compile_expression(deep).matches({"a": "1"}) is False
+
+
+def test_double_minus_signs_in_the_last_line_are_not_each_searched_for_a_line_end() -> None:
+    """Searches to the end for each would take minutes here; they took 16 seconds for an expression of 60,000 characters."""
+    lexer = Lexer("--1 " * 100_000)
+    kinds = [lexer.take().kind for _ in range(300_001)]
+    assert (kinds[:3], kinds[-1], kinds.count("-")) == (["-", "-", "integer"], END, 200_000)
+    for text in ("--x\n1", "--x\r1", "--\n--x\r\n1", "\n/* --\n */1", "/*\n*/--\n1"):
+        assert [(token.kind, token.position) for token in (Lexer(text).take(),)] == [("integer", len(text))]
+    after = Lexer("--x\n/**/--1")
+    assert [after.take().kind for _ in range(4)] == ["-", "-", "integer", END]
 
 
 def test_a_refused_text_is_refused_again_with_a_fresh_error() -> None:
