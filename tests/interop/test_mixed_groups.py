@@ -199,6 +199,13 @@ async def test_members_of_both_languages_join_leave_and_die_and_everything_is_co
             while not {str(number) for number in range(sent)} <= await members.look():
                 await trio.sleep(0.1)
 
+    async def everybody_gets_some(producer: Producer) -> None:
+        with trio.fail_after(200):
+            while not members.ours or not all(members.theirs.values()):
+                await send(producer, 40)
+                await trio.sleep(0.5)
+                await members.look()
+
     try:
         async with Producer(unique("pg"), namesrv=namesrv) as producer:
             await producer.create_topic(topic, queues=queues)
@@ -206,6 +213,7 @@ async def test_members_of_both_languages_join_leave_and_die_and_everything_is_co
             async with members.python():
                 await members.start_java("two")
                 async with members.python():
+                    await everybody_gets_some(producer)
                     await send(producer, 400)
                     # A Java member keeps the lock of an ordered queue that still holds messages for 20 s when it gives the queue up.
                     await arrived(200)

@@ -25,6 +25,7 @@ import trio
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from support.processes import PATIENCE
 
 VERSION = "5.4.0"
 SOURCES = Path(__file__).parent.parent / "interop" / "java"
@@ -266,6 +267,7 @@ def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "
         "maxHashSlotNum": 10000,
         "maxIndexNum": 40000,
         "diskMaxUsedSpaceRatio": 99,
+        **PATIENCE,
     }
     options = ["-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99", f"-Drocketmq.serialize.type={encoding}"]
     cluster.processes["broker"] = _start(

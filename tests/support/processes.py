@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PATIENCE = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000, "waitTimeMillsInHeartbeatQueue": 60_000}
+"""Settings of brokers under test: a machine that is slow for a while is no reason to refuse anybody."""
 READY = re.compile(r"ready: name server (\S+), broker (\S+)")
 
 
@@ -77,8 +79,8 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(store: Path | str = ":memory:", **settings: object) -> Iterator[BrokerProcess]:
-    """A broker process with settings by Apache's names; killed at the end if it still runs."""
-    broker = BrokerProcess(store, settings=settings)
+    """A broker process with settings by Apache's names, patient ones among them; killed at the end if it still runs."""
+    broker = BrokerProcess(store, settings={**PATIENCE, **settings})
     broker.start()
     try:
         yield broker

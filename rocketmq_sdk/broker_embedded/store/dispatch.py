@@ -55,8 +55,6 @@ class Dispatcher:
         self.table = table
         self.arrivals: list[Callable[[Arrival], None]] = []
         self.dispatched = Watermark()
-        self.log_start = 0
-        """Where the log begins: units that lead to places before it lead nowhere."""
         self.deleted_topics: Mapping[str, int] = {}
         """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
         self.log_start = 0

@@ -251,7 +251,6 @@ class Recovery:
         return self._scanner.end
 
     def _scan_from(self, start: int, *, from_start: bool) -> bool:
-        self._dispatcher.log_start = self._log.min_position
         rebuild = self._dispatcher.rebuild
         self.scanned_from = start
         self.records = 0
