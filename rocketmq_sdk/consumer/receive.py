@@ -76,7 +76,7 @@ class Receiver:
         self._fifo = fifo
         self._init_mode = init_mode
         self._turn = 0
-        self._attempts: dict[Place, str] = {}
+        self._attempts: dict[Place, list[str]] = {}
         self._changed = trio.Event()
 
     def wake(self) -> None:
@@ -155,22 +155,26 @@ class Receiver:
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
             order=self._fifo,
-            attempt_id=self._attempt(place),
+            attempt_id=self._take_attempt(place),
         )
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        found = False
         try:
             result = await pop_message(self._client, place.broker_name, header, wait + self._margin, tags=tags, kind=PoppedMessage)
+            found = result.status is PopStatus.FOUND
         except RocketMQError as error:
             self.complaints[place] = str(error)
             if error.route_stale:
                 self._client.routes.request_refresh(place.topic)
             raise
+        finally:
+            if header.attempt_id is not None and not found:
+                self._attempts.setdefault(place, []).append(header.attempt_id)
         self.last_pop = now = trio.current_time()
         if self.complaints:
             self.complaints.pop(place, None)
-        if result.status is not PopStatus.FOUND:
+        if not found:
             return Popped([])
-        self._attempts.pop(place, None)
         expires_at = now + result.invisible_time / 1000
         topic = place.topic
         messages = cast("list[PoppedMessage]", result.messages)
@@ -194,14 +198,15 @@ class Receiver:
             )  # fmt: skip
         return messages
 
-    def _attempt(self, place: Place) -> str | None:
-        """Ordered pops carry the same attempt id until one is answered with messages, so that a lost answer does not block the queue."""
+    def _take_attempt(self, place: Place) -> str | None:
+        """The id of an ordered pop: that of one which got no messages, so that a lost answer does not block the queue, else a new one.
+
+        Never that of another pop under way: the broker would give both the same messages.
+        """
         if not self._fifo:
             return None
-        attempt = self._attempts.get(place)
-        if attempt is None:
-            attempt = self._attempts[place] = self._client.ids.next_id()
-        return attempt
+        open_attempts = self._attempts.get(place)
+        return open_attempts.pop() if open_attempts else self._client.ids.next_id()
 
     async def _wait(self, places: list[Place], changed: trio.Event, deadline: float) -> None:
         """Return when some place may have messages, or there are other places."""

@@ -85,6 +85,36 @@ BUGS = [
     ("rocketmq-client-go#956", "a reset takes minutes", "consumer.test_asked", "test_a_reset_is_obeyed_at_once"),
     ("rocketmq-client-cpp#481", "a reset takes minutes", "consumer.test_asked", "test_a_reset_is_obeyed_at_once"),
     ("librdkafka#2933", "a commit during a rebalance stalls", HERE, "test_commits_that_are_not_answered_hold_up_no_rebalance"),
+    # Simple and lite pull consumers
+    ("rocketmq#9170", "stops receiving after a restart", "consumer.test_bad_days", "test_consumption_goes_on_behind_a_restart_of_the_broker"),
+    ("rocketmq-clients#1137", "receives fail for minutes", "consumer.test_bad_days", "test_consumption_goes_on_behind_a_restart_of_the_broker"),
+    ("rocketmq-clients#1168", "starts and never receives", "consumer.test_simple", "test_an_unknown_topic_is_received_once_it_exists"),
+    ("nats.py#234", "dead after a reconnection", "consumer.test_simple", "test_a_broken_connection_raises_and_iterating_goes_on"),
+    ("nats.py#234", "dead after a reconnection", "consumer.test_lite_pull", "test_consumption_goes_on_behind_a_broken_connection"),
+    ("kafka-python#2086", "closing stalls while no message comes", "consumer.test_simple", "test_leaving_ends_receives_that_wait"),
+    ("kafka-python#2086", "closing stalls while no message comes", "consumer.test_lite_pull", "test_a_poll_that_waits_ends_when_the_block_does"),
+    (
+        "rocketmq-clients#1305", "leaks by starting and closing",
+        "consumer.test_bad_days", "test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind",
+    ),
+    ("rocketmq-client-go#976", "lost when it can not be put aside", "consumer.test_simple", "test_a_message_that_can_not_be_buried_is_not_lost"),
+    (
+        "rocketmq-client-go#183", "wrong offsets below the pull size",
+        "consumer.test_lite_pull", "test_what_a_poll_gave_is_committed_when_the_next_one_has_begun",
+    ),
+    (
+        "rocketmq-client-go#571", "no correction behind expired messages",
+        "consumer.test_lite_pull", "test_an_offset_that_the_queue_does_not_reach_is_corrected",
+    ),
+    (
+        "rocketmq#7182", "Ctrl-C commits nothing and doubles messages",
+        "consumer.test_lite_pull", "test_a_block_that_fails_commits_only_what_was_finished",
+    ),
+    ("rocketmq-connect#546", "what is in memory is lost at a restart", "consumer.test_lite_pull", "test_a_cancelled_poll_loses_nothing"),
+    ("rocketmq-connect#546", "what is in memory is lost at a restart", "consumer.test_simple", "test_a_cancelled_receive_loses_nothing"),
+    ("rocketmq-clients#708", "order blocked behind a lost answer", "consumer.test_simple_fifo", "test_messages_of_a_lost_answer_come_at_once"),
+    ("rocketmq-client-go#313", "rebalances at the same time", "consumer.test_lite_pull", "test_two_members_share_the_queues_and_take_over"),
+    ("rocketmq-client-go#956", "a reset takes minutes", "consumer.test_lite_pull", "test_an_administrator_moves_the_group"),
 ]  # fmt: skip
 
 
