@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import trio
 
+from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk.protocol.compression import CompressionType
 from support import java
 from support.processes import BrokerProcess, broker_process
-from support.waiting import unique
+from support.waiting import unique, until
 
 SHORT_LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
 
@@ -70,6 +72,33 @@ async def test_sends_of_every_kind_reach_a_java_consumer(driver: java.Driver, br
     assert first["topic"] == topic
     delayed = next(m for m in messages if m["body"] == "delayed")
     assert 2000 <= delayed["storeTimestamp"] - delayed["bornTimestamp"] < 6000
+
+
+@pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
+async def test_what_either_client_compresses_the_other_reads(json_driver: java.Driver, broker: BrokerProcess, compression: str) -> None:
+    topic, theirs, consumer = unique("compressed"), unique("p"), unique("c")
+    bodies = {client: f"compressed by {client} with {compression} " * 1000 for client in ("Java", "Python")}
+    seen: list[ReceivedMessage] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message)
+
+    await json_driver.do("producer", id=theirs, group=unique("pg"), namesrv=broker.namesrv, compression=compression)
+    await json_driver.do("send", id=theirs, topic=topic, body=bodies["Java"])
+    async with Producer(unique("pg"), namesrv=broker.namesrv, compression=CompressionType.of(compression)) as producer:
+        await producer.send(Message(topic, bodies["Python"].encode()))
+    await json_driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, namesrv=broker.namesrv)
+    first = ConsumeFrom.FIRST_OFFSET
+    async with PushConsumer(unique("cg"), namesrv=broker.namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first):
+        await until(lambda: len(seen) >= 2)
+    messages = await received(json_driver, consumer, lambda found: len(found) >= 2)
+    await json_driver.do("stop", id=consumer)
+    await json_driver.do("stop", id=theirs)
+    assert {message["body"] for message in messages} == set(bodies.values())
+    assert {message.body.decode() for message in seen} == set(bodies.values())
+    # What is stored is small, and says by whose method.
+    assert all(message.store_size < 2000 for message in seen)
+    assert {message.sys_flag & 0x700 for message in seen} == {CompressionType.of(compression).sys_flag_bits}
 
 
 async def test_tags_select_at_the_broker(driver: java.Driver, broker: BrokerProcess) -> None:

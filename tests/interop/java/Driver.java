@@ -26,6 +26,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -107,6 +108,9 @@ public final class Driver {
         producer.setSendMsgTimeout(command.getIntValue("timeout", 10000));
         if (command.containsKey("compress_over")) {
             producer.setCompressMsgBodyOverHowmuch(command.getIntValue("compress_over"));
+        }
+        if (command.containsKey("compression")) {
+            producer.setCompressType(CompressionType.of(command.getString("compression")));
         }
         producer.setEnableTrace(command.getBooleanValue("trace"));
         producer.start();
