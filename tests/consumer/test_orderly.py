@@ -219,6 +219,22 @@ async def test_a_queue_whose_lock_another_member_has_is_not_consumed_until_the_l
         assert 58 < trio.current_time() - began < 63
 
 
+async def test_a_queue_that_another_member_gives_back_late_is_taken_at_once(autojump_clock: MockClock) -> None:
+    """Apache's client gives up a queue whose listener is busy up to 20 s after it went to somebody else."""
+    listener, queue = Ordered(), MessageQueue("orders", "broker-a", 0)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", queue=0)
+        broker.context.locks.lock("billing", [queue], "slow member")
+        async with ordered(broker, listener):
+            await trio.sleep(20)
+            assert not listener.finished
+            broker.context.locks.unlock("billing", [queue], "slow member")
+            given_back_at = trio.current_time()
+            await until(lambda: listener.finished, 30)
+        assert trio.current_time() - given_back_at < 2
+
+
 async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(autojump_clock: MockClock) -> None:
     listener = Ordered()
     queue = MessageQueue("orders", "broker-a", 0)

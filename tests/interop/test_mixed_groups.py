@@ -215,7 +215,8 @@ async def test_members_of_both_languages_join_leave_and_die_and_everything_is_co
                 async with members.python():
                     await everybody_gets_some(producer)
                     await send(producer, 400)
-                    # A Java member keeps the lock of an ordered queue that still holds messages for 20 s when it gives the queue up.
+                    # A Java member whose listener is busy for 500 ms keeps the queue for up to 20 s more, in each hand-over; one that stops meanwhile
+                    # never unlocks it, and the lock ends 60 s after its last renewal.
                     await arrived(200)
                 await send(producer, 200)
                 await members.stop_java("two", kill=False)

@@ -1,6 +1,7 @@
 """Broadcasting clients that come through a proxy, or change between a proxy and the broker, are told where to begin."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,13 +16,13 @@ from support.broker import Peer, heartbeat, open_broker, pull_request, subscript
 MOVED = 21
 
 
-async def through_proxy(peer: Peer, client_id: str, offset: int, **fields: object) -> Command:
+async def through_proxy(peer: Peer, client_id: str, offset: int, **fields: Any) -> Command:
     return await peer.ask(
         pull_request("news", offset, request_source=RequestSource.PROXY_FOR_BROADCAST, proxy_froward_client_id=client_id, **fields)
     )
 
 
-async def directly(peer: Peer, offset: int, **fields: object) -> Command:
+async def directly(peer: Peer, offset: int, **fields: Any) -> Command:
     return await peer.ask(pull_request("news", offset, expression=None, sub_version=1, **fields))
 
 
