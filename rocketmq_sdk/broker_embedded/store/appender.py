@@ -301,6 +301,7 @@ class Appender:
     def dispatch_up_to(self, end: int) -> None:
         """Put the waiting messages in front of a position into their queues."""
         pending = self._pending
+        marked: Queue | None = None
         while pending and pending[0][4] + pending[0][5] <= end:
             queue, offset, code, now, position, size, text, count = pending.popleft()
             if self._indexing:
@@ -311,7 +312,9 @@ class Appender:
                 queue.append(position, size, code if queue.ext is None else self._dispatcher.extended(queue, code, now, text))
             else:
                 queue.append_unit(BatchUnit(position, size, code, now, offset, count))
-            self._mark_dirty(queue)
+            if queue is not marked:
+                marked = queue
+                self._mark_dirty(queue)
             self._state.dispatched_timestamp = now
             if self._arrivals:
                 self._dispatcher.tell(queue, offset, code, now, position, size, text)

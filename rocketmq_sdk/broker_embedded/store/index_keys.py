@@ -24,6 +24,9 @@ _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01"
 _KEYS: Final = f"{KEYS}\x01"
 _TAGS: Final = f"{TAGS}\x01"
 _END: Final = "\x02"
+_UNIQ_KEY_AT: Final = len(_UNIQ_KEY)
+_COUNTER: Final = 4
+_COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[_COUNTER]
 
 
 def key_hash(text: str) -> int:
@@ -59,13 +62,34 @@ def _property(text: str, name: str, marker: str) -> str | None:
 class KeyHasher:
     """Hashes of the entries of messages, with the hashes of texts that come again and again remembered."""
 
+    __slots__ = ("_heads", "_rests", "_stem", "_stem_hash", "_tags")
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, str], int] = {}
         self._tags: dict[tuple[str, str], int] = {}
+        self._rests: dict[tuple[str, str], list[int]] = {}
+        """What the texts behind a unique key bring, where there is no list of keys among them."""
+        self._stem = ("", "")
+        """Topic and unique key without its counter, of the message before: a batch has the same many times."""
+        self._stem_hash = 0
 
     def hashes(self, topic: str, properties: str) -> list[int]:
         """One hash for each entry of a message, in the order of the entries; `properties` is the encoded text."""
+        if not properties.startswith(_UNIQ_KEY) or (end := properties.find(_END, _UNIQ_KEY_AT)) <= _UNIQ_KEY_AT:
+            return self._hashes(topic, properties)
+        # The text of this package's producer: what is behind the unique key is the same in many messages.
+        rest = (topic, properties[end:])
+        others = self._rests.get(rest)
+        if others is None:
+            found = self._hashes(topic, properties)
+            if _UNIQ_KEY not in rest[1] and _KEYS not in rest[1]:
+                self._make_room(self._rests)
+                self._rests[rest] = found[1:]
+            return found
+        return [self._hash_unique(topic, properties[_UNIQ_KEY_AT:end]), *others]
+
+    def _hashes(self, topic: str, properties: str) -> list[int]:
+        """`hashes` of any text."""
         found: list[int] = []
         unique = _property(properties, UNIQ_KEY, _UNIQ_KEY)
         if unique is not None:
@@ -82,21 +106,38 @@ class KeyHasher:
             found.append(value)
         return found
 
+    def _hash_unique(self, topic: str, key: str) -> int:
+        """The hash of `topic#key` for a key that differs from the one before in its last characters only, or in more of them."""
+        if len(key) <= _TAIL or not key.isascii():
+            return self._hash(topic, key)
+        stem = (topic, key[:-_COUNTER])
+        if stem != self._stem:
+            middle = key[-_TAIL:-_COUNTER]
+            value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[len(middle)] + sum(map(mul, middle.encode(), _TAIL_WEIGHTS[len(middle)]))
+            self._stem, self._stem_hash = stem, value * _COUNTER_WEIGHT & _MASK
+        first, second, third, fourth = key[-_COUNTER:].encode()
+        value = self._stem_hash + first * 29791 + second * 961 + third * 31 + fourth & _MASK
+        return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+
     def _hash(self, topic: str, key: str) -> int:
         """The hash of `topic#key`."""
         tail = key[-_TAIL:]
         if not tail.isascii():
             return key_hash(f"{topic}#{key}")
         length = len(tail)
-        head = (topic, key[:-_TAIL])
+        value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[length] + sum(map(mul, tail.encode(), _TAIL_WEIGHTS[length])) & _MASK
+        return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+
+    def _head(self, topic: str, start: str) -> int:
+        """The hash of `topic#start`, not cut to 31 bits."""
+        head = (topic, start)
         value = self._heads.get(head)
         if value is None:
             self._make_room(self._heads)
-            value = self._heads[head] = java_hash(f"{topic}#{head[1]}")
-        value = value * _HEAD_WEIGHTS[length] + sum(map(mul, tail.encode(), _TAIL_WEIGHTS[length])) & _MASK
-        return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+            value = self._heads[head] = java_hash(f"{topic}#{start}")
+        return value
 
     @staticmethod
-    def _make_room(table: dict[tuple[str, str], int]) -> None:
+    def _make_room(table: dict[tuple[str, str], int] | dict[tuple[str, str], list[int]]) -> None:
         if len(table) >= _REMEMBERED:
             table.clear()

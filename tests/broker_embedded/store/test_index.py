@@ -163,6 +163,33 @@ async def test_limits_and_times(tmp_path: Path, autojump_clock: object) -> None:
         assert (await store.query("TopicA", "same", 32, times[99] + 2000)).records == []
 
 
+def _whole_hashes(topic: str, unique: str, keys: str = "", tags: str = "") -> list[int]:
+    """The hashes of a message's entries, each taken of its whole text."""
+    found = [key_hash(query_text(topic, unique, None))]
+    found += [key_hash(query_text(topic, key, None)) for key in keys.split(" ") if key]
+    return [*found, key_hash(query_text(topic, tags, "T"))] if tags else found
+
+
+@pytest.mark.parametrize("keys", ["", "a b"])
+def test_hashes_of_neighbouring_unique_keys_are_those_of_the_whole_texts(keys: str) -> None:
+    hasher, random = KeyHasher(), Random(7)
+    stems = [f"7F0000014E2B35D9417D6C5D{random.randrange(1 << 32):08X}" for _ in range(3)]
+    stems += ["short", "", "ü" * 30]
+    for _ in range(300):
+        topic, tags = random.choice("ab"), random.choice(["", "x", "y"])
+        unique = f"{random.choice(stems)}{random.randrange(1 << 16):04X}"
+        text = f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02" + (f"KEYS\x01{keys}\x02" if keys else "") + (f"TAGS\x01{tags}\x02" if tags else "")
+        assert hasher.hashes(topic, text) == _whole_hashes(topic, unique, keys, tags)
+
+
+def test_a_second_unique_key_in_the_text_counts_as_the_properties_say() -> None:
+    hasher = KeyHasher()
+    first, second = "0" * 32, "1" * 32
+    for _ in range(2):
+        assert hasher.hashes("t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02UNIQ_KEY\x01{second}\x02") == _whole_hashes("t", second)
+        assert hasher.hashes("t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02") == _whole_hashes("t", first)
+
+
 def test_hashes_in_parts() -> None:
     """The hash made of remembered parts is Java's, whatever the key looks like."""
     generator = Random(5)
