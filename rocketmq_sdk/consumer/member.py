@@ -102,13 +102,13 @@ class Member(QueueMembership):
         if self._local is not None:
             self._local.load()
         self._service.start(nursery)
-        nursery.start_soon(self._rates.sample_forever, self._service.counters)
+        self._routine.add(self._rates.sampling(self._service.counters))
         if self._trace is not None:
             nursery.start_soon(self._trace.run)
         if self._config.broadcasting:
             nursery.start_soon(self._flush_forever)
         else:
-            nursery.start_soon(self._read_group_forever)
+            self._routine.add(self._read_group)
         if self._places is not None:
             nursery.start_soon(self._places.acknowledge_forever)
         if self._rebalancer.locks is not None:

@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_sdk.client.api.groups import check_client_config, group_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
+from rocketmq_sdk.consumer.routine import Routine
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.subscription import build_subscription
@@ -51,12 +52,14 @@ class Membership(ConsumerCallbacks):
         self._ended = trio.Event()
         self._grace = 0.0
         self._introduced = float("-inf")
+        self._routine = Routine()
         self._retries_of_group: int | None = None
         self._policy_of_group: GroupRetryPolicy | None = None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
-        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it may be cancelled."""
+        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it may be cancelled. Jobs of the routine are added before it
+        first waits."""
 
     @abstractmethod
     async def _finish(self, grace: float) -> None:
@@ -108,6 +111,7 @@ class Membership(ConsumerCallbacks):
 
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
+            nursery.start_soon(self._routine.run)
             await self._begin(nursery)
             # Behind the shield nobody would hear of a cancellation that has come already, and the member would live for ever.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -157,19 +161,19 @@ class Membership(ConsumerCallbacks):
             self._introduced = trio.current_time()
             await self._client.heartbeat_now()
 
-    async def _read_group_forever(self) -> None:
-        """Keep up with how often the group may be delivered a message again, which an administrator may change."""
-        while True:
-            address = next(iter(self._client.brokers.all(masters_only=True)), None)
-            if address is not None:
-                try:
-                    config = await group_config(self._client, address, self._group)
-                except RocketMQError as error:
-                    logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
-                else:
-                    self._retries_of_group = config.retry_max_times
-                    self._policy_of_group = config.group_retry_policy
-            await trio.sleep(GROUP_INTERVAL if address is not None else INTRODUCTION_PAUSE)
+    async def _read_group(self) -> float:
+        """Keep up with how often the group may be delivered a message again, which an administrator may change. A job of the routine."""
+        address = next(iter(self._client.brokers.all(masters_only=True)), None)
+        if address is None:
+            return INTRODUCTION_PAUSE
+        try:
+            config = await group_config(self._client, address, self._group)
+        except RocketMQError as error:
+            logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
+        else:
+            self._retries_of_group = config.retry_max_times
+            self._policy_of_group = config.group_retry_policy
+        return GROUP_INTERVAL
 
     # -- subscriptions
 
@@ -218,7 +222,7 @@ class QueueMembership(Membership):
         self._balancing, self._balanced = trio.CancelScope(), trio.Event()
         nursery.start_soon(self._balance, nursery)
         if self._commit_interval is not None:
-            nursery.start_soon(self._commit_forever, self._commit_interval)
+            self._routine.add(self._commit, self._commit_interval)
         with trio.move_on_after(FIRST_ROUND):
             await self._rebalancer.first_round.wait()
 
@@ -237,10 +241,11 @@ class QueueMembership(Membership):
         if self._commit_interval is not None:
             await self._rebalancer.commit_all()
 
-    async def _commit_forever(self, interval: float) -> None:
-        while True:
-            await trio.sleep(interval)
-            await self._rebalancer.commit_all()
+    async def _commit(self) -> float:
+        """A job of the routine."""
+        assert self._commit_interval is not None
+        await self._rebalancer.commit_all()
+        return self._commit_interval
 
     def _subscription_changed(self, topic: str) -> None:
         subscription = self._subscriptions.get(topic)

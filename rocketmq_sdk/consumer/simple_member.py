@@ -55,9 +55,9 @@ class SimpleMember(Membership):
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
-        nursery.start_soon(self._read_group_forever)
+        self._routine.add(self._read_group)
         nursery.start_soon(self.renewals.run)
-        nursery.start_soon(self._rates.sample_forever, self._counters)
+        self._routine.add(self._rates.sampling(self._counters))
         self.running = True
 
     async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself

@@ -1,13 +1,15 @@
 """What a consumer is doing at one moment, and how fast."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.consumer.routine import Job
 
 SAMPLE_INTERVAL: Final = 10.0
 SAMPLES: Final = 7
@@ -105,17 +107,22 @@ class Rates:
     """Changes of counters over about the last minute, from samples that their owner takes."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[float, dict[str, tuple[float, ...]]]] = deque(maxlen=SAMPLES)
+        self._samples: list[tuple[float, dict[str, tuple[float, ...]]]] = []
 
     def sample(self, now: float, counters: Mapping[str, Counters]) -> None:
         """Keep the counters of this moment."""
+        if len(self._samples) == SAMPLES:
+            del self._samples[0]
         self._samples.append((now, {topic: of_topic.values() for topic, of_topic in counters.items()}))
 
-    async def sample_forever(self, counters: Mapping[str, Counters]) -> None:
-        """Keep samples until cancelled."""
-        while True:
+    def sampling(self, counters: Mapping[str, Counters]) -> "Job":
+        """The job that keeps samples."""
+
+        async def sample() -> float:
             self.sample(trio.current_time(), counters)
-            await trio.sleep(SAMPLE_INTERVAL)
+            return SAMPLE_INTERVAL
+
+        return sample
 
     def change(self, now: float, topic: str, counters: Counters) -> tuple[float, Counters]:
         """Seconds since the oldest sample, and how much a topic's counters grew since."""
