@@ -19,6 +19,7 @@ _DIGITS: Final = 17
 _ENTRIES_PER_SLOT: Final = 4
 _MOST_FINDINGS: Final = 100
 _CHUNK: Final = 1 << 20
+_ZEROS: Final = bytes(_CHUNK)
 _MOST_SECONDS: Final = (1 << 31) - 1
 
 
@@ -101,7 +102,7 @@ class IndexWalk:
             self._check_header(path, begin_time, end_time, end, position)
         if used != len(heads):
             report.add(path, 32, "index", f"says that {used} slots are used; {len(heads)} are")
-        if not report.running and any(self._reader.read(path, low, _CHUNK).strip(b"\0") for low in range(used_end, size, _CHUNK)):
+        if not report.running and not all(_ZEROS.startswith(self._reader.read(path, low, _CHUNK)) for low in range(used_end, size, _CHUNK)):
             report.add(path, used_end, "index", f"holds data behind its last entry ({count - 1})")
         return begin
 
