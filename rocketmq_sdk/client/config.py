@@ -3,6 +3,7 @@
 The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as far as they have a meaning here; durations are seconds.
 """
 
+import difflib
 import os
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -151,10 +152,12 @@ CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(C
 
 
 def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
-    """Raise `ConfigurationError` naming the options that nobody knows."""
+    """Raise `ConfigurationError` naming the options that nobody knows, and the known ones that are nearest to them."""
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ConfigurationError(f"{what} has no setting {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        near = [match for name in unknown for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)]
+        hint = f"; did you mean {', '.join(near)}?" if near else ";"
+        raise ConfigurationError(f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}")
 
 
 def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:
