@@ -332,7 +332,10 @@ class TransactionProducer(Producer):
             return
         try:
             with trio.fail_after(self._check_timeout):
-                state = TransactionState(await self._checker(message))
+                answer: object = self._checker(message)
+                if not isinstance(answer, Awaitable):
+                    raise TypeError(f"the checker is not an async function: it returned {answer!r} instead of something to await")
+                state = TransactionState(await answer)
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception("the checker of group %r failed over %s; the broker will ask again", self.group, message.message_id)
             return

@@ -277,6 +277,24 @@ def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
         TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", **options)
 
 
+async def test_a_checker_that_is_not_async_is_told_so(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    def plain(message: ReceivedMessage) -> TransactionState:
+        return TransactionState.COMMIT
+
+    with trio.fail_after(300):
+        async with opened(plain) as (broker, producer):  # type: ignore[arg-type]
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.unknown()
+            while "is not an async function" not in caplog.text:
+                await trio.sleep(1)
+            assert bodies_in(broker, "orders") == []
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match="no setting sendTimeout; did you mean send_timeout"):
+        TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", sendTimeout=3)  # type: ignore[call-arg]
+
+
 def test_a_checker_must_be_callable() -> None:
     with pytest.raises(ConfigurationError, match="checker"):
         TransactionProducer("PG", None, namesrv="127.0.0.1:9876")  # type: ignore[arg-type]
