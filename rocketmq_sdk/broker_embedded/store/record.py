@@ -7,14 +7,25 @@ name of a directory fails, which there fails when the queue is made.
 
 import zlib
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.message_codec import HOST_BITS, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_OVERHEAD_V1
+from rocketmq_sdk.protocol.message_codec import (
+    BODY_CRC_MASK,
+    HOST_BITS,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES,
+    MAX_TOPIC_BYTES_V1,
+    RECORD_OVERHEAD_V1,
+)
 
 _HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
 _HEAD_V4: Final = _HEADS[0]
+_PLAIN: Final = Struct(">iIIi4xqqi16xq20xi")
+"""What a scan needs of the head of a record with two IPv4 hosts."""
 SIZE_AND_MAGIC: Final = Struct(">iI")
 _LONG: Final = Struct(">q")
 _INT: Final = Struct(">i")
@@ -25,16 +36,18 @@ STORE_TIME_SPAN: Final = 76
 MAX_TOPIC_BYTES: Final = 255
 
 
-class RecordHead:
+class RecordHead(NamedTuple):
     """The fields of a record that dispatch needs."""
 
-    __slots__ = ("physical_offset", "position", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "sys_flag", "topic")
-
-    def __init__(self, position: int, fields: tuple[int, ...], topic: str, properties: bytes) -> None:
-        self.position = position
-        self.size, self.queue_id, self.queue_offset, self.physical_offset, self.sys_flag, self.store_timestamp = fields
-        self.topic = topic
-        self.properties = properties
+    position: int
+    size: int
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    store_timestamp: int
+    topic: str
+    properties: bytes
 
 
 def blank(rest: int) -> bytes:
@@ -86,7 +99,7 @@ def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | 
     properties_length = _SHORT.unpack_from(data, topic_end)[0]
     if properties_length < 0 or topic_end + 2 + properties_length != end:
         return None
-    if check_crc and body_length and zlib.crc32(memoryview(data)[body_start:body_end]) & 0x7FFFFFFF != crc:
+    if check_crc and body_length and zlib.crc32(memoryview(data)[body_start:body_end]) & BODY_CRC_MASK != crc:
         return None
     raw = data[topic_start:topic_end]
     topic = topics.get(raw)
@@ -94,7 +107,40 @@ def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | 
         topic = topics[raw] = decode_topic(raw)
     if topic is None:
         return None
-    return RecordHead(position, (size, queue_id, queue_offset, physical_offset, sys_flag, fields[10]), topic, data[topic_end + 2 : end])
+    return RecordHead(position, size, queue_id, queue_offset, physical_offset, sys_flag, fields[10], topic, data[topic_end + 2 : end])
+
+
+def plain_records(data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool) -> list[RecordHead]:
+    """The records from index `at` of `data` on as `check_record` gives them, up to the first one that is not plain or not all there.
+
+    Plain is what nearly every record is: V1, two IPv4 hosts, a topic that `topics` has, and nothing wrong with it. What a scan takes is this loop.
+    """
+    heads: list[RecordHead] = []
+    append, new, unpack, crc32, get_topic, view = heads.append, tuple.__new__, _PLAIN.unpack_from, zlib.crc32, topics.get, memoryview(data)
+    length, head_size = len(data), _PLAIN.size
+    last = length - RECORD_OVERHEAD_V1
+    while at <= last:
+        size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, body_length = unpack(data, at)
+        body_start = at + head_size
+        topic_at = body_start + body_length
+        end = at + size
+        if magic != MAGIC_V1 or sys_flag & HOST_BITS or queue_id | queue_offset | body_length < 0 or not topic_at + 3 <= end <= length:
+            break
+        topic_length = data[topic_at]
+        topic_end = topic_at + 1 + topic_length
+        topic = get_topic(data[topic_at + 1 : topic_end])
+        start = topic_end + 2
+        if topic is None or topic_length > MAX_TOPIC_BYTES_V1 or not 0 <= end - start <= MAX_PROPERTIES:
+            break
+        if end - start != data[topic_end] << 8 | data[topic_end + 1]:
+            break
+        if check_crc and body_length and crc32(view[body_start:topic_at]) & BODY_CRC_MASK != crc:
+            break
+        fields = (position, size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic, data[start:end])
+        append(new(RecordHead, fields))
+        at = end
+        position += size
+    return heads
 
 
 def decode_topic(raw: bytes) -> str | None:

@@ -18,7 +18,15 @@ from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
 from rocketmq_sdk.broker_embedded.store.mapped_file import MappedFile
 from rocketmq_sdk.broker_embedded.store.mapped_file_queue import MappedFileQueue
-from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, SIZE_AND_MAGIC, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.record import (
+    BLANK_SIZE,
+    SIZE_AND_MAGIC,
+    RecordHead,
+    check_record,
+    is_message_magic,
+    plain_records,
+    size_and_magic,
+)
 from rocketmq_sdk.broker_embedded.store.set_aside import look_behind, set_aside
 from rocketmq_sdk.broker_embedded.store.unsynced import forget_note, unsynced_from, write_again
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
@@ -26,14 +34,14 @@ from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
 _log = logging.getLogger(__name__)
 _MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
-_CHUNK = 4 * 1024 * 1024
+_CHUNK = 1024 * 1024
 _PROGRESS_STEP = 16 * 1024 * 1024
 MAX_TIME = (1 << 63) - 1
 RecoveryProgress = Callable[[int, int], None]
 
 
 class LogScanner:
-    """Reads records in order; `end` is the position behind the last whole one."""
+    """Reads records in order; `end` is the position behind the last whole one once all are read."""
 
     __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
 
@@ -66,6 +74,10 @@ class LogScanner:
                 base, at = position, 0
                 if len(data) < BLANK_SIZE:
                     return
+            if not property_crc and (heads := plain_records(data, at, position, topics, check_crc=check_crc)):
+                yield from heads
+                position = self.end = heads[-1].position + heads[-1].size
+                continue
             size, magic = unpack(data, at)
             if magic not in _MESSAGES:
                 if magic == MAGIC_BLANK:
@@ -258,22 +270,27 @@ class Recovery:
         index = self._index
         latest = self._latest_time
         tell_at = start
+        queues = self._table.queues
+        records = 0
         for head in self._scanner.records(start):
-            self.records += 1
-            if head.position >= tell_at:
-                tell_at = head.position + _PROGRESS_STEP
-                self._tell(head.position)
-            if head.store_timestamp > last:
-                if head.store_timestamp <= latest:
-                    last = head.store_timestamp
+            records += 1
+            position, size, queue_id, _, _, _, store_timestamp, topic, _ = head
+            if position >= tell_at:
+                tell_at = position + _PROGRESS_STEP
+                self._tell(position)
+            if store_timestamp > last:
+                if store_timestamp <= latest:
+                    last = store_timestamp
                 elif not self._future_told:
                     self._future_told = True
                     text = "the record at %d says that it was stored at %d, which is in the future; such times are not believed"
-                    _log.error(text, head.position, head.store_timestamp)
-            if not rebuild(head, from_start=from_start):
+                    _log.error(text, position, store_timestamp)
+            known = queues[topic].get(queue_id) if topic in queues else None
+            if (known is None or position + size > known.max_physical) and not rebuild(head, from_start=from_start):
                 return False
-            if index is not None:
+            if index is not None and position >= index.next_position:
                 index.add(head)
+        self.records = records
         self.last_store_timestamp = last
         self._tell(self._scanner.end)
         return True

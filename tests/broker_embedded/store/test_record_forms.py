@@ -1,15 +1,18 @@
 """Forms of records that not every store writes: the CRC of the whole record, long topics, IPv6 hosts."""
 
+from random import Random
+from typing import Any
 
 import pytest
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.record import check_record, plain_records
 from rocketmq_sdk.broker_embedded.store.types import PutStatus
 from rocketmq_sdk.broker_embedded.store.verify import verify
 from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
 from rocketmq_sdk.protocol.batch_codec import encode_batch
-from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 from support.store import bodies, message, open_store, small_config
 
@@ -81,3 +84,41 @@ async def test_long_topics_and_both_families_of_addresses(topic: str, born: byte
         assert decoded.born_host == born
         assert store.store_time_at(topic, 0, 0) == puts[0].store_timestamp
     assert verify(FileSystemReader(files)).findings == []
+
+
+@pytest.mark.parametrize("check_crc", [True, False])
+def test_a_scan_takes_for_plain_only_what_the_full_check_accepts(check_crc: bool) -> None:
+    random = Random(5)
+    fields: dict[str, Any] = {"flag": 3, "born_timestamp": 1, "born_host": bytes(8), "store_timestamp": 2, "store_host": bytes(8)}
+    records = [
+        encode_record(
+            topic, random.randbytes(40), b"KEYS\x01a\x02", queue_id=1, queue_offset=2, physical_offset=3, sys_flag=4, reconsume_times=5,
+            prepared_offset=6, **fields | hosts,
+        )
+        for topic in (b"plain", b"long" * 40)
+        for hosts in ({}, {"born_host": V6}, {"store_host": V6})
+    ]  # fmt: skip
+    accepted = 0
+    for record in records:
+        for _ in range(3000):
+            damaged = bytearray(record)
+            for at in random.sample([*range(8), *range(36, 88), *range(len(record) - 20, len(record))], random.choice((0, 1, 1, 2))):
+                damaged[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+            data = b"front" + bytes(damaged) + b"behind"
+            topics: dict[bytes, str | None] = {b"plain": "plain", b"long" * 40: "long" * 40}
+            plain = plain_records(data, 5, 100, topics, check_crc=check_crc)
+            if plain:
+                accepted += 1
+                assert plain == [check_record(data, 5, 100, topics, check_crc=check_crc)]
+    assert accepted > 500
+
+
+def test_a_scan_takes_plain_records_in_a_row_up_to_one_that_is_not_all_there() -> None:
+    record = encode_record(
+        b"topic", b"body", b"", queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=0, born_host=bytes(8),
+        store_timestamp=0, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
+    )  # fmt: skip
+    heads = plain_records(record * 3, 0, 1000, {b"topic": "topic"}, check_crc=True)
+    assert [head.position for head in heads] == [1000, 1000 + len(record), 1000 + 2 * len(record)]
+    assert len(plain_records((record * 3)[:-1], 0, 1000, {b"topic": "topic"}, check_crc=True)) == 2
+    assert plain_records(record, 0, 0, {}, check_crc=True) == []
