@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from benchmarks import filters, timers
+from benchmarks import filters, sync_flush, timers
 from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 
@@ -155,7 +155,24 @@ def _transactions(report: Report, scale: float) -> None:
         driver.close()
 
 
+def _sync_flush(report: Report, scale: float) -> None:
+    """A broker of its own with SYNC_FLUSH, on the same disk; sent to by our client, as our broker is, and by Apache's."""
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home:
+        sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000, "flushDiskType": "SYNC_FLUSH"}
+        with java.apache_cluster(Path(home), "1g", **sizes) as cluster:
+            trio.run(sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time")
+            driver = java.Driver(memory="512m")
+            try:
+                driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
+                for _ in range(2):  # warm first
+                    sent = _send(driver, "java_synced", "async", max(400, int(sync_flush.COUNT * scale)), in_flight=sync_flush.TASKS)
+                report.add("java, sync flush, 8 in flight", "/s", sent["rate"])
+            finally:
+                driver.close()
+
+
 _WORK = {
+    "sync_flush": _sync_flush,
     "simple": _simple,
     "loopback": _loopback,
     "consume": _consume,

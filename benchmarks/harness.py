@@ -44,6 +44,8 @@ AIMS = (
     Aim("in-process send, 64 in flight", "bare in-process call", 0.5),
     Aim("simple consumer, single acks, not merged", "java, pop consumer, single acks, not merged", 0.5),
     Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
+    Aim("sync flush, 8 at a time", "java, sync flush, 8 in flight", 1.5),
+    Aim("sync flush, 8 at a time", "apache, sync flush, 8 at a time", 1.5),
     Aim("import rocketmq_sdk", "import trio", 2.0, at_most=True),
 )
 

@@ -1,0 +1,25 @@
+"""Sends that are acknowledged when they are on the disk, client and broker in two processes: eight at a time, as Apache's in `apache.py`."""
+
+import trio
+
+from benchmarks.harness import Report
+from benchmarks.sending import many_tasks
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Producer
+
+TASKS = 8
+COUNT = 6_000
+
+
+async def measure(namesrv: str, report: Report, scale: float, name: str) -> None:
+    """Warm the broker at `namesrv`, which has SYNC_FLUSH, and measure it under the given name."""
+    async with Producer("bench", namesrv=namesrv) as producer:
+        await producer.create_topic("synced", queues=4)
+        await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS)
+        report.add(name, "/s", await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS))
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    with broker_process("--set", "flushDiskType=SYNC_FLUSH") as namesrv:
+        trio.run(measure, namesrv, report, scale, "sync flush, 8 at a time")
