@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from rocketmq_sdk.consumer.pull_consumer import PullConsumer
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, NotFoundError, TopicNotFoundError
+from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.trail import Station
@@ -169,15 +171,19 @@ async def test_the_track_of_a_message_through_groups(autojump_clock: MockClock) 
         if message.body == b"hangs":  # type: ignore[attr-defined]
             await trio.sleep(1000)
 
+    async def reads(message: object) -> None:
+        """Done at once, and in the loop's own time: a thread would need real time."""
+
     async with shop() as (broker, producer, admin):
         queue = (await admin.messages.queues("orders"))[0]
+        from_first: dict[str, Any] = {"namesrv": broker, "consume_from": ConsumeFrom.FIRST_OFFSET}
         async with (
-            PushConsumer("takes", namesrv=broker, subscriptions={"orders": "*"}, listener=print),
-            PushConsumer("filters", namesrv=broker, subscriptions={"orders": "other"}, listener=print),
-            PushConsumer("hangs", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, pull_batch_size=1),
+            PushConsumer("takes", **from_first, subscriptions={"orders": "*"}, listener=reads),
+            PushConsumer("filters", **from_first, subscriptions={"orders": "other"}, listener=reads),
+            PushConsumer("hangs", **from_first, subscriptions={"orders": "*"}, listener=listener, pull_batch_size=1),
         ):
             first = await producer.send(Message("orders", b"hangs", tags="paid"), queue=queue)
-            async with PushConsumer("leaves", namesrv=broker, subscriptions={"orders": "*"}, listener=print):
+            async with PushConsumer("leaves", **from_first, subscriptions={"orders": "*"}, listener=reads):
                 await trio.sleep(30)
             message = await admin.messages.by_unique_id("orders", first.message_id)
             assert await admin.messages.track(message) == {
