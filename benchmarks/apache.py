@@ -20,10 +20,12 @@ from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from benchmarks import java_groups, java_pops
 from support import java
 
 java.QUICK_START.clear()
 _stack = ExitStack()
+_SIZES: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
 _running: list[tuple[java.ApacheCluster, java.Driver]] = []
 
 
@@ -32,9 +34,7 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
         if reason := java.why_not():
             raise SystemExit(f"--apache needs Java: {reason}")
         home = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)))
-        sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
-        sizes |= {"maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
-        cluster = _stack.enter_context(java.apache_cluster(home, "1g", **sizes))
+        cluster = _stack.enter_context(java.apache_cluster(home, "1g", **_SIZES, maxHashSlotNum=5_000_000, maxIndexNum=20_000_000))
         driver = java.Driver(memory="512m")
         _stack.callback(driver.close)
         driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
@@ -112,7 +112,7 @@ def _filters(report: Report, scale: float) -> None:
 
 
 def _simple(report: Report, scale: float) -> None:
-    """Apache's only client that pops: its push consumer in POP mode, which acknowledges each message; and its lite pull consumer."""
+    """Apache's client that pops: its push consumer in POP mode, which acknowledges each message, and what lies below it; its lite pull consumer."""
     cluster, driver = _peers()
     count = int(25_000 * scale) // 100 * 100
     consumers = java.Driver(memory="512m", program="Consumers")
@@ -129,6 +129,13 @@ def _simple(report: Report, scale: float) -> None:
             consumers.perform({"do": "stop", "id": topic})
     finally:
         consumers.close()
+    java_pops.run(cluster, lambda topic, number: _send(driver, topic, "batch", number, batch=100), report, scale)
+    java_pops.run_merged(report, scale, _SIZES)
+
+
+def _rebalance(report: Report, scale: float) -> None:
+    cluster, _ = _peers()
+    java_groups.run(cluster.namesrv, report, scale)
 
 
 def _timers(report: Report, scale: float) -> None:
@@ -157,23 +164,25 @@ def _transactions(report: Report, scale: float) -> None:
 
 def _sync_flush(report: Report, scale: float) -> None:
     """A broker of its own with SYNC_FLUSH, on the same disk; sent to by our client, as our broker is, and by Apache's."""
-    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home:
-        sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000, "flushDiskType": "SYNC_FLUSH"}
-        with java.apache_cluster(Path(home), "1g", **sizes) as cluster:
-            trio.run(sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time")
-            driver = java.Driver(memory="512m")
-            try:
-                driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
-                for _ in range(2):  # warm first
-                    sent = _send(driver, "java_synced", "async", max(400, int(sync_flush.COUNT * scale)), in_flight=sync_flush.TASKS)
-                report.add("java, sync flush, 8 in flight", "/s", sent["rate"])
-            finally:
-                driver.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home,
+        java.apache_cluster(Path(home), "1g", **_SIZES, flushDiskType="SYNC_FLUSH") as cluster,
+    ):
+        trio.run(sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time")
+        driver = java.Driver(memory="512m")
+        try:
+            driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
+            for _ in range(2):  # warm first
+                sent = _send(driver, "java_synced", "async", max(400, int(sync_flush.COUNT * scale)), in_flight=sync_flush.TASKS)
+            report.add("java, sync flush, 8 in flight", "/s", sent["rate"])
+        finally:
+            driver.close()
 
 
 _WORK = {
     "sync_flush": _sync_flush,
     "simple": _simple,
+    "rebalance": _rebalance,
     "loopback": _loopback,
     "consume": _consume,
     "latency": _latency,

@@ -43,6 +43,7 @@ AIMS = (
     Aim("end to end at 1,000/s, p99", "java, end to end at 1,000/s, p99", 0.5, at_most=True),
     Aim("in-process send, 64 in flight", "bare in-process call", 0.5),
     Aim("simple consumer, single acks, not merged", "java, pop consumer, single acks, not merged", 0.5),
+    Aim("simple consumer, single acks, not merged", "java, pop(32), single acks, not merged", 0.5),
     Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
     Aim("sync flush, 8 at a time", "java, sync flush, 8 in flight", 1.5),
     Aim("sync flush, 8 at a time", "apache, sync flush, 8 at a time", 1.5),
