@@ -174,18 +174,19 @@ class AfterTheRecordings(TrioClock):
 
 
 class RecordedClock(TrioClock):
-    """The time of a recording: the first timer was made when it was sent."""
+    """The time of a recording: its first message was made when it was sent."""
 
     def __init__(self, now_ms: int) -> None:
         self._epoch = now_ms / 1000 - trio.current_time()
 
 
-def clock_of(lines: list[Line]) -> TrioClock | None:
-    """The clock for a recording with moments in it, or without sends."""
-    if not any(line.command.code in SENDS for line in lines):
+def clock_of(lines: list[Line]) -> TrioClock:
+    """The clock for a recording: its own moments count in timers and in ranges of time that are asked for; without sends, one behind all of them."""
+    sends = [line for line in lines if line.from_client and "g" in line.command.ext_fields]
+    if not sends:
         return AfterTheRecordings()
-    first = next((line for line in lines if "TIMER_DELIVER_MS" in line.command.ext_fields.get("i", "")), None)
-    return None if first is None else RecordedClock(int(first.command.ext_fields["g"]) - int(first.seconds * 1000))
+    first = next((line for line in sends if "TIMER_DELIVER_MS" in line.command.ext_fields.get("i", "")), sends[0])
+    return RecordedClock(int(first.command.ext_fields["g"]) - int(first.seconds * 1000))
 
 
 async def replay(lines: list[Line]) -> dict[str, Wire]:
