@@ -151,7 +151,7 @@ class NotFoundError(BrokerError):
 
 
 class ReceiptHandleError(RocketMQError):
-    """A receipt handle is expired, replaced or used: the message is not this consumer's any more. Nothing was sent for it."""
+    """A receipt handle is expired, replaced or used, or of another group: the message is not this consumer's. Nothing was sent for it."""
 
 
 class ProtocolError(RocketMQError):

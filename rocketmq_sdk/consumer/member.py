@@ -110,7 +110,7 @@ class Member(QueueMembership):
         else:
             self._routine.add(self._read_group)
         if self._places is not None:
-            nursery.start_soon(self._places.acknowledge_forever)
+            nursery.start_soon(self._places.acks.run)
         if self._rebalancer.locks is not None:
             nursery.start_soon(self._rebalancer.keep_locks)
         await super()._begin(nursery)
@@ -123,6 +123,11 @@ class Member(QueueMembership):
         await super()._finish(grace)
         if self._trace is not None:
             await self._trace.aclose()
+
+    async def _abandon(self) -> None:
+        if self._places is not None:
+            await self._places.acks.flush()
+        await super()._abandon()
 
     async def _forget(self) -> None:
         if self._local is not None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.api.pop import batch_ack_messages, change_invisible_time, pop_message
+from rocketmq_sdk.client.api.pop import change_invisible_time, pop_message
 from rocketmq_sdk.client.api.send_back import consumer_send_back
 from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.acks import Acknowledgements
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
@@ -118,6 +119,8 @@ class PopPlaces:
         policy: "Callable[[], GroupRetryPolicy | None]",
     ) -> None:
         self.places: dict[MessageQueue, tuple[PoppedQueue, trio.CancelScope]] = {}
+        self.acks = Acknowledgements(client, group)
+        """What is done and to be told; whoever owns the places has it run."""
         self.subscriptions: Mapping[str, SubscriptionData] = {}
         """The subscriptions of the member, which change while it runs; to be set before places are assigned."""
         self._client = client
@@ -126,8 +129,6 @@ class PopPlaces:
         self._service = service
         self._most_retries = most_retries
         self._policy = policy
-        self._acks: list[Receipt] = []
-        self._to_ack = trio.Event()
         self._kept: set[Receipt] = set()
         """Receipts of failed messages that are with the listener's service still; what is in here is not acknowledged at its end."""
         self._resumed: trio.Event | None = None
@@ -172,7 +173,7 @@ class PopPlaces:
                 await popped.wait_drained()
         for popped in left:
             self._service.interrupt(popped)
-        await self._send_acks()
+        await self.acks.flush()
 
     # -- popping
 
@@ -236,13 +237,11 @@ class PopPlaces:
             if wanted and message.tags not in wanted:
                 result.unwanted.append(handle)
                 continue
-            message._receipt = Receipt(queue.topic, handle, expires_at)
+            message._receipt = Receipt(queue.topic, handle, expires_at, self._group)
             if self._client.namespace:
                 message.topic = self._client.namespace.unwrap(message.topic)
             messages.append(message)
-        self._acks += [Receipt(queue.topic, handle, expires_at) for handle in result.unwanted]
-        if result.unwanted:
-            self._to_ack.set()
+        self.acks.extend(Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted)
         if messages:
             popped.add(messages)
             self._service.add(popped)
@@ -255,30 +254,7 @@ class PopPlaces:
         if message.receipt in self._kept:
             self._kept.discard(message.receipt)
         elif message.receipt.is_good:
-            self._acks.append(message.receipt)
-            self._to_ack.set()
-
-    async def acknowledge_forever(self) -> None:
-        """Send acknowledgements as they come, those that came together in one request for each broker."""
-        while True:
-            await self._to_ack.wait()
-            self._to_ack = trio.Event()
-            await self._send_acks()
-
-    async def _send_acks(self) -> None:
-        acks, self._acks = self._acks, []
-        by_broker: dict[str, list[Receipt]] = {}
-        for receipt in acks:
-            by_broker.setdefault(receipt.handle.broker_name, []).append(receipt)
-        for broker_name, receipts in by_broker.items():
-            entries = [(receipt.topic, self._group, receipt.handle) for receipt in receipts]
-            try:
-                await batch_ack_messages(self._client, broker_name, entries)
-            except RocketMQError as error:
-                logger.info("group %s: %d acknowledgements failed, their messages come again: %s", self._group, len(receipts), error)
-            else:
-                for receipt in receipts:
-                    receipt.acknowledged()
+            self.acks.add(message.receipt)
 
     async def give_back(self, message: PoppedMessage, delay_level: int) -> bool:
         """A message has failed: postpone it, or put it into the dead letter topic. True always: without a word it comes again by itself."""

@@ -192,8 +192,10 @@ class QueuePuller:
             self._broker_id = result.suggest_broker_id
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 self._correcting = True
-                await self._correct(result.next_begin_offset)
-                self._correcting = False
+                try:
+                    await self._correct(result.next_begin_offset)
+                finally:  # a seek cancels it
+                    self._correcting = False
             elif not self._take_in(result) and trio.current_time() - began < _AT_ONCE:
                 await trio.sleep(FLOW_CONTROL_DELAY)
             if config.pull_interval:

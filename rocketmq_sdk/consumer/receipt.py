@@ -2,7 +2,7 @@
 
 A receipt is good until its message is acknowledged, its invisible duration is over, or it is replaced because the duration was changed. Apache's
 broker says yes to an acknowledgement with an old handle and does nothing; here such a call is refused before it is sent, so that a program learns
-that its message is with somebody else.
+that its message is with somebody else. A receipt names its group as well: the broker would say yes to the acknowledgement of any other one too.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.consumer.retry_machine import SIMPLE, Event, State, next_state
-from rocketmq_sdk.errors import ReceiptHandleError
+from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
 from rocketmq_sdk.protocol.receipt_handle import NORMAL
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 
 class Receipt:
-    """One delivery of one message to this consumer.
+    """One delivery of one message to a consumer of `group`.
 
     `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its invisible duration is over at the latest; `replaced_by` is
     the receipt that has taken its place; `busy`, while a request about it is under way, the event that ends it: an acknowledgement and a change of
     the same moment must not overtake each other, or the change would bring back what is acknowledged.
     """
 
-    __slots__ = ("busy", "expires_at", "handle", "replaced_by", "state", "topic")
+    __slots__ = ("busy", "expires_at", "group", "handle", "replaced_by", "state", "topic")
 
-    def __init__(self, topic: str, handle: "ReceiptHandle", expires_at: float) -> None:
+    def __init__(self, topic: str, handle: "ReceiptHandle", expires_at: float, group: str) -> None:
         self.topic = topic
+        self.group = group
         self.handle = handle
         self.expires_at = expires_at
         self.state = State.INFLIGHT
@@ -50,8 +51,10 @@ class Receipt:
         """Whether the message is still this consumer's."""
         return self.state is State.INFLIGHT and self.replaced_by is None and trio.current_time() < self.expires_at
 
-    def problem(self, now: float) -> str | None:
-        """Why it is no good any more, None when it is."""
+    def problem(self, now: float, group: str) -> str | None:
+        """Why it is no good, or no good for a consumer of `group`; None when it is good."""
+        if self.group != group:
+            return f"the receipt handle '{self.handle}' was given to group {self.group!r}, not to {group!r}; use it with a consumer of its own group"
         if self.replaced_by is not None:
             return f"the receipt handle '{self.handle}' was replaced when the invisible duration was changed"
         if self.state is State.COMMIT:
@@ -62,9 +65,9 @@ class Receipt:
             self.state = next_state(SIMPLE, State.INFLIGHT, Event.TIMED_OUT)
         return f"the receipt handle '{self.handle}' is expired: the invisible duration is over, and the message goes to whoever receives it next"
 
-    def check(self) -> None:
-        """Raise `ReceiptHandleError` when it is no good any more."""
-        problem = self.problem(trio.current_time())
+    def check(self, group: str) -> None:
+        """Raise `ReceiptHandleError` when it is no good, or no good for a consumer of `group`."""
+        problem = self.problem(trio.current_time(), group)
         if problem is not None:
             raise ReceiptHandleError(problem)
 
@@ -74,11 +77,11 @@ class Receipt:
 
     def replace(self, handle: "ReceiptHandle", expires_at: float) -> "Receipt":
         """The receipt that takes this one's place."""
-        self.replaced_by = new = Receipt(self.topic, handle, expires_at)
+        self.replaced_by = new = Receipt(self.topic, handle, expires_at, self.group)
         return new
 
     def __repr__(self) -> str:
-        return f"Receipt(topic={self.topic!r}, handle='{self.handle}', state={self.state.value}{', replaced' if self.replaced_by else ''})"
+        return f"Receipt(topic={self.topic!r}, group={self.group!r}, handle='{self.handle}', state={self.state.value}{', replaced' if self.replaced_by else ''})"
 
 
 class PoppedMessage(ReceivedMessage):
@@ -123,4 +126,8 @@ class PoppedMessage(ReceivedMessage):
 
 def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
     """What a call means: the receipt that counts now for a message, the very receipt otherwise."""
-    return message if isinstance(message, Receipt) else message.receipt
+    if isinstance(message, Receipt):
+        return message
+    if isinstance(message, PoppedMessage):
+        return message.receipt
+    raise ConfigurationError(f"{message!r} has no receipt; only messages that a simple consumer has received can be acknowledged or changed")

@@ -176,10 +176,10 @@ class Receiver:
         if not found:
             return Popped([])
         expires_at = now + result.invisible_time / 1000
-        topic = place.topic
+        topic, group = place.topic, self._group
         messages = cast("list[PoppedMessage]", result.messages)
         for message, handle in zip(messages, result.handles, strict=True):
-            message._receipt = Receipt(topic, handle, expires_at)
+            message._receipt = Receipt(topic, handle, expires_at, group)
         if self._client.namespace:
             for message in messages:
                 message.topic = self._client.namespace.unwrap(message.topic)
@@ -189,7 +189,7 @@ class Receiver:
         messages = []
         for message, handle, reason in found:
             assert isinstance(message, PoppedMessage)
-            message._receipt = Receipt(place.topic, handle, expires_at)
+            message._receipt = Receipt(place.topic, handle, expires_at, self._group)
             messages.append(message)
             logger.warning(
                 "group %s: the message of topic %s at broker %s, queue %d, offset %d can not be decoded: %s. It comes again when its time is over, "

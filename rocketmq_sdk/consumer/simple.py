@@ -14,7 +14,7 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression, checked_subscriptions
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
 from rocketmq_sdk.consumer.health import ConsumerHealth
-from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
+from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.retry_machine import State
 from rocketmq_sdk.consumer.simple_member import SimpleMember
 from rocketmq_sdk.consumer.statistics import SimpleStatistics
@@ -130,8 +130,8 @@ class SimpleConsumer(RunsOnce):
     async def ack(self, message: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done.
 
-        Raises `ReceiptHandleError`, and sends nothing, when the message was acknowledged before, its invisible duration is over, or the receipt was
-        replaced by another one; after any other error the message may be acknowledged again.
+        Raises `ReceiptHandleError`, and sends nothing, when the message was acknowledged before, its invisible duration is over, the receipt was
+        replaced by another one, or was given to another group; after any other error the message may be acknowledged again.
         """
         self._member.check_running()
         await self._member.ack(message)
@@ -165,7 +165,7 @@ class SimpleConsumer(RunsOnce):
         self._member.check_running()
         seconds = self.config.invisible_duration if invisible_duration is None else to_seconds(invisible_duration)
         self.config.invisible_ms(seconds)
-        receipt_of(message).check()
+        self._member.check(message)
         extended = self._member.renewals.add(message, seconds, self.config.processing_limit)
         try:
             yield message

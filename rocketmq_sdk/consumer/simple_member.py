@@ -70,6 +70,10 @@ class SimpleMember(Membership):
         if not self.running:
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
 
+    def check(self, target: PoppedMessage | Receipt) -> None:
+        """Raise `ReceiptHandleError` when a message is not this consumer's, or not any more."""
+        receipt_of(target).check(self._group)
+
     def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
         self.receiver.wake()
 
@@ -200,7 +204,7 @@ class SimpleMember(Membership):
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
         receipt = await self._free(target)
-        receipt.check()
+        receipt.check(self._group)
         receipt.busy = busy = trio.Event()
         try:
             await ack_message(self._client, receipt.topic, self._group, receipt.handle)
@@ -220,7 +224,7 @@ class SimpleMember(Membership):
         problems: list[str] = []
         for target in targets:
             receipt = receipt_of(target)
-            problem = receipt.problem(now)
+            problem = receipt.problem(now, self._group)
             if problem is None:
                 by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
             else:
@@ -255,7 +259,7 @@ class SimpleMember(Membership):
     async def change_invisible_duration(self, target: PoppedMessage | Receipt, seconds: float) -> Receipt:
         """Let a message be seen again `seconds` from now; gives its new receipt."""
         receipt = await self._free(target)
-        receipt.check()
+        receipt.check(self._group)
         receipt.busy = busy = trio.Event()
         try:
             handle = await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000))

@@ -218,7 +218,7 @@ async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed
     def popped(offset: int, expires_at: float) -> PoppedMessage:
         [message] = decode_messages(stored(offset), kind=PoppedMessage)
         assert isinstance(message, PoppedMessage)
-        message._receipt = Receipt("T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at)
+        message._receipt = Receipt("T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at, "g")
         return message
 
     service = ConcurrentService(

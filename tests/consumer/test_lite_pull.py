@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -9,13 +10,16 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
 from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
+from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Switch, committed, open_sender, refuse, until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -471,3 +475,38 @@ async def test_topics_come_and_go(autojump_clock: MockClock) -> None:
             with pytest.raises(ConfigurationError, match="chooses its queues"):
                 await consumer.subscribe("orders")
             assert "owns no queue" in str(consumer.health())
+
+
+async def test_a_seek_while_the_offset_is_corrected_leaves_later_subscriptions_their_effect(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", queue=0, tags="red")
+        handlers = broker.handler.handlers
+        pull, commit = handlers[RequestCode.LITE_PULL_MESSAGE], handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+        pulls = commits = 0
+
+        def moved_once(channel: Channel, request: Command) -> Any:
+            nonlocal pulls
+            pulls += 1
+            header = PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=1, min_offset=0, max_offset=2)
+            return Command.response(ResponseCode.PULL_OFFSET_MOVED, header) if pulls == 1 else pull(channel, request)
+
+        def slow(channel: Channel, request: Command) -> Any:
+            nonlocal commits
+            commits += 1
+
+            async def later() -> Any:
+                await trio.sleep(2)
+                return commit(channel, request)
+
+            return later
+
+        handlers[RequestCode.LITE_PULL_MESSAGE], handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = moved_once, slow
+        async with LitePullConsumer("billing", namesrv=broker, subscriptions={"orders": "red"}, consume_from=FIRST) as consumer:
+            await until(lambda: commits)  # the correction waits for the broker to confirm its offset
+            await consumer.seek(QUEUES[0], 2)
+            await until(lambda: pulls == 2)
+            await consumer.subscribe("orders", "blue")
+            await until(lambda: pulls == 3, 5)  # the held pull by the old expression was given up
+            await sender.send("orders", "c", queue=0, tags="blue")
+            assert texts(await consumer.poll(1)) == ["c"]

@@ -121,6 +121,29 @@ async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(aut
             assert replaced.receipt.is_good
 
 
+async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2)
+        async with consumer_of(broker) as billing, consumer_of(broker, "shipping") as shipping:
+            first, second = await receive(billing, 2)
+            counts = refuse(broker, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+            for target in (first, first.receipt):
+                with pytest.raises(ReceiptHandleError, match="was given to group 'billing', not to 'shipping'"):
+                    await shipping.ack(target)
+                with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                    await shipping.batch_ack([target])
+                with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                    await shipping.change_invisible_duration(target, 60)
+            with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                async with shipping.processing(first):
+                    raise AssertionError("the block must not run")
+            assert not any(counts.values())
+            assert first.receipt.is_good
+        async with consumer_of(broker) as same_group:
+            with pytest.raises(BrokerError, match="as the test wants it"):
+                await same_group.ack(second)  # another member of the group may
+
+
 async def test_a_batch_acknowledges_what_is_good_and_names_what_is_not(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 5)
