@@ -178,6 +178,7 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     popper, notifier = pop.PopProcessor(context), notification.NotificationProcessor(context)
     context.pop.waiting = PopHolder(context.clock, popper.rerun)
     context.pop.notifications = PopHolder(context.clock, notifier.rerun, last_first=True)
+    context.consumers.resubscribed.append(context.pop.waiting.wake_outdated)
     dispatcher = Dispatcher(refused=admin.REFUSED)
     dispatcher.handlers.update(admin.handlers(context))
     dispatcher.handlers.update(pull.handlers(puller))

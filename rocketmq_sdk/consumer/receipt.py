@@ -81,7 +81,8 @@ class Receipt:
         return new
 
     def __repr__(self) -> str:
-        return f"Receipt(topic={self.topic!r}, group={self.group!r}, handle='{self.handle}', state={self.state.value}{', replaced' if self.replaced_by else ''})"
+        replaced = ", replaced" if self.replaced_by else ""
+        return f"Receipt(topic={self.topic!r}, group={self.group!r}, handle='{self.handle}', state={self.state.value}{replaced})"
 
 
 class PoppedMessage(ReceivedMessage):

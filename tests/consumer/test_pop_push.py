@@ -179,6 +179,28 @@ async def test_another_expression_holds_for_pops_too(autojump_clock: MockClock) 
     assert collector.bodies == ["red", "blue"]
 
 
+@pytest.mark.parametrize("expression", ["blue", ("colour = 'blue'", "SQL92")])
+async def test_nothing_sent_after_a_change_of_the_expression_is_passed_over(autojump_clock: MockClock, expression: object) -> None:
+    collector = Collector()
+    async with EmbeddedBroker(enable_property_filter=True) as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, collector) as consumer:
+            await trio.sleep(2)
+            await consumer.subscribe("orders", "red")
+            await sender.send("orders", "red", queue=0, tags="red")
+            await until(lambda: collector.bodies == ["red"])
+            await trio.sleep(5)  # a pop by the old expression is held
+            await consumer.subscribe("orders", expression)  # type: ignore[arg-type]  # either kind
+            began = trio.current_time()
+            await sender.send("orders", "blue", queue=0, tags="blue", properties={"colour": "blue"})
+            await sender.send("orders", "red again", queue=0, tags="red")
+            await until(lambda: len(collector.bodies) == 2)
+            assert trio.current_time() - began < 1  # not at the end of the pop that was held
+            await trio.sleep(200)
+    assert collector.bodies == ["red", "blue"]
+
+
 async def test_nothing_is_popped_while_suspended(autojump_clock: MockClock) -> None:
     collector = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:

@@ -1,6 +1,6 @@
 """A sender that needs no producer, and a way to wait for a condition in virtual time."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -33,11 +33,14 @@ class Sender:
         route = await self.client.route("TBW102")
         return route.broker_datas[0].broker_addrs[0]
 
-    async def send(self, topic: str, *bodies: str | bytes, queue: int | None = None, tags: str | None = None, queues: int = 4) -> None:
+    async def send(
+        self, topic: str, *bodies: str | bytes, queue: int | None = None, tags: str | None = None, queues: int = 4,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         address = await self._broker()
         for body in bodies:
             raw = body.encode() if isinstance(body, str) else body
-            message = Message(topic, raw, tags=tags)
+            message = Message(topic, raw, tags=tags, properties=properties)
             self._number += 1
             header = SendMessageRequestHeaderV2(
                 producer_group="sender", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,

@@ -58,29 +58,32 @@ class ConsumerGroup:
         """A member by its client id."""
         return next((client for client in self.channels.values() if client.client_id == client_id), None)
 
-    def _merge(self, data: "ConsumerData") -> bool:
-        """Take over what a heartbeat says; whether the set of topics changed."""
+    def _merge(self, data: "ConsumerData") -> tuple[bool, list[str]]:
+        """Take over what a heartbeat says; whether the set of topics changed, and the topics of which other messages are wanted now."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from = data.consume_from_where
         changed = False
         topics = set()
+        others: list[str] = []
         for subscription in data.subscription_data_set:
             topics.add(subscription.topic)
             known = self.subscriptions.get(subscription.topic)
             if known is None or subscription.sub_version > known.sub_version:
                 self.subscriptions[subscription.topic] = subscription
                 changed |= known is None
+                if known is not None and (known.sub_string, known.expression_type) != (subscription.sub_string, subscription.expression_type):
+                    others.append(subscription.topic)
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
             changed = True
-        return changed
+        return changed, others
 
 
 class ConsumerManager:
     """All consumer groups with at least one member."""
 
-    __slots__ = ("_clock", "_groups", "_memberships", "_notify", "group_left")
+    __slots__ = ("_clock", "_groups", "_memberships", "_notify", "group_left", "resubscribed")
 
     def __init__(self, clock: "Clock", *, notify: "Callable[[], bool]" = lambda: True) -> None:
         self._clock = clock
@@ -89,6 +92,8 @@ class ConsumerManager:
         self._memberships: dict[Channel, set[str]] = {}
         self.group_left: list[Callable[[str], None]] = []
         """Told of each group whose last member has left."""
+        self.resubscribed: list[Callable[[str, str], None]] = []
+        """Told of group and topic when a member wants other messages of the topic than the group did before."""
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group that has members now."""
@@ -118,8 +123,11 @@ class ConsumerManager:
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
         joined = self._join(group, channel, client)
-        changed = group._merge(data)
+        changed, others = group._merge(data)
         group.notifies = notifies
+        for topic in others:
+            for tell in self.resubscribed:
+                tell(group.name, topic)
         if joined or changed:
             self._tell(group)
         return joined or changed

@@ -109,6 +109,8 @@ class PopProcessor:
     def rerun(self, held: "HeldPull") -> "Answer":
         """A pop that was held, from its beginning; it may be held again."""
         assert isinstance(held, HeldPop)
+        if held.outdated:
+            return _refusal(ResponseCode.POLLING_TIMEOUT, "the subscription of the group has changed; ask again")
         return self._run(_Pop(held.channel, held.request, PopMessageRequestHeader.from_ext(held.request.ext_fields), held.expires))
 
     def _run(self, pop: _Pop) -> "Answer":

@@ -26,7 +26,7 @@ _TOTAL = 1 << 31
 class HeldPop(HeldPull):
     """One request that waits; `queue_id` -1 means any queue, `ordered` that retries are not for it."""
 
-    __slots__ = ("expires", "group", "ordered")
+    __slots__ = ("expires", "group", "ordered", "outdated")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class HeldPop(HeldPull):
         self.group = group
         self.ordered = ordered
         self.expires = deadline
+        self.outdated = False
+        """Its group wants other messages since it came."""
         self.key = (topic, group, queue_id)
 
     def wake_at(self, moment: float) -> None:
@@ -97,6 +99,14 @@ class PopHolder(PullHolder):
         """Something may be there for a request of a group that waits for a queue, or for any."""
         if not self._wake_one(topic, group, ANY_QUEUE, None) and queue_id != ANY_QUEUE:
             self._wake_one(topic, group, queue_id, None)
+
+    def wake_outdated(self, group: str, topic: str) -> None:
+        """A group wants other messages of a topic than before: its requests are not to take, or pass over, anything by the expressions they have."""
+        for queue_id in sorted(self._groups.get(topic, {}).get(group, ())):
+            for pop in list(self._queues[topic, group, queue_id]):
+                assert isinstance(pop, HeldPop)
+                pop.outdated = True
+                self._wake(pop)
 
     def _wake_one(self, topic: str, group: str, queue_id: int, arrival: "Arrival | None", *, retried: bool = False) -> bool:
         held = self._queues.get((topic, group, queue_id))
