@@ -1,7 +1,7 @@
 """The trio thread of a process of Spark's: planners, readers and writers are plain code, the client is asynchronous.
 
 A worker of Spark's runs one task after the other in one thread and may be killed at any moment; its daemon forks before it imports this. So the
-thread is started when first used, belongs to the process that started it, and ends with it. Clients and producers are cached by configuration, because
+thread is started when first used, belongs to the process that started it, and ends with it. Clients and producers are cached by configuration, as
 the next task of the worker mostly wants the same: at most `MOST_CACHED`, closed when nobody used them for `IDLE_SECONDS`.
 """
 
