@@ -90,6 +90,11 @@ class PutPipeline:
         """Store a message, in the schedule topic when it has a delay level, in the timer topic when it has a moment that is to come."""
         return self.prepare(message) or self._put(message)
 
+    def put_at(self, message: "MessageToStore", deliver_ms: int, now_ms: int) -> PutResult:
+        """`put` of a message of the broker's own whose only delay is the property TIMER_DELIVER_MS with this moment."""
+        refused = self._hold_until(message, deliver_ms, now_ms)
+        return self._put(message) if refused is None else PutResult(refused)
+
     def prepare(self, message: "MessageToStore") -> PutResult | None:
         """Everything of `put` but the append; a result only when the message can not be stored."""
         if len(message.topic) > MAX_TOPIC_LENGTH and (len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)):
@@ -150,13 +155,14 @@ class PutPipeline:
             deliver_ms = deliver_time(text, now)
         except IllegalTimerError:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if self._config.current.timer_wheel_enable else PutStatus.WHEEL_TIMER_NOT_ENABLE
-        if deliver_ms is None:
-            return None
+        return None if deliver_ms is None else self._hold_until(message, deliver_ms, now)
+
+    def _hold_until(self, message: "MessageToStore", deliver_ms: int, now: int) -> PutStatus | None:
         config = self._config.current
         if not config.timer_wheel_enable:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
         if deliver_ms <= now:
-            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if is_deletion(text) else None
+            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if is_deletion(message.properties) else None
         if deliver_ms - now > config.store.timer_max_delay_sec * 1000:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
         out_ms = slot_time_of(deliver_ms, config.store.timer_precision_ms)

@@ -157,6 +157,11 @@ class RouteCache:
         route = self.get(topic)
         return [] if route is None else route.subscribe_queues(topic)
 
+    def readable_brokers(self, topic: str) -> list[str]:
+        """Names of the brokers with queues to read, none when there is no route yet."""
+        route = self.get(topic)
+        return [] if route is None else route.readable_brokers()
+
     def request_refresh(self, topic: str) -> None:
         """Have a route that is suspect asked for soon."""
         entry = self._entries.get(topic)

@@ -88,9 +88,9 @@ class Receiver:
         """All places, in an order that all receives share."""
         found: dict[Place, None] = {}
         for topic in self._subscriptions:
-            for queue in self._client.routes.subscribe_queues(topic):
-                if self._client.broker_address(queue.broker_name) is not None:
-                    found[Place(topic, queue.broker_name)] = None
+            for broker_name in self._client.routes.readable_brokers(topic):
+                if self._client.broker_address(broker_name) is not None:
+                    found[Place(topic, broker_name)] = None
         return list(found)
 
     async def receive(self, most: int, invisible_ms: int, deadline: float) -> tuple[Place, Popped] | None:

@@ -1,6 +1,7 @@
 """A simple consumer between its start and its end: receives, acknowledgements, changes of invisible durations, dead letters."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -203,7 +204,9 @@ class SimpleMember(Membership):
 
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
-        receipt = await self._free(target)
+        receipt = receipt_of(target)
+        if receipt.busy is not None:
+            receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()
         try:
@@ -216,14 +219,15 @@ class SimpleMember(Membership):
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
         """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
-        for target in targets:
-            if receipt_of(target).busy is not None:
+        receipts = [receipt_of(target) for target in targets]
+        if any(receipt.busy is not None for receipt in receipts):
+            for target in targets:
                 await self._free(target)
+            receipts = [receipt_of(target) for target in targets]
         now = trio.current_time()
         by_broker: dict[str, dict[Receipt, None]] = {}
         problems: list[str] = []
-        for target in targets:
-            receipt = receipt_of(target)
+        for receipt in receipts:
             problem = receipt.problem(now, self._group)
             if problem is None:
                 by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
@@ -250,7 +254,8 @@ class SimpleMember(Membership):
             await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
             for receipt in receipts:
                 receipt.acknowledged()
-                self._counters_of(receipt.topic).consumed += 1
+            for topic, number in Counter([receipt.topic for receipt in receipts]).items():
+                self._counters_of(topic).consumed += number
         finally:
             for receipt in receipts:
                 receipt.busy = None

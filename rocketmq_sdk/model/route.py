@@ -59,6 +59,10 @@ class TopicRoute:
             for queue_id in range(data.write_queue_nums)
         ]
 
+    def readable_brokers(self) -> list[str]:
+        """Names of the brokers that have queues which a consumer may read."""
+        return [data.broker_name for data in self.queue_datas if data.perm & Permission.READ and data.read_queue_nums > 0]
+
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Queues that a consumer may read."""
         return [

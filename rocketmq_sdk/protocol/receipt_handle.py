@@ -20,6 +20,7 @@ ORDERED_QUEUE: Final = 999
 _ITEMS: Final = 8
 _LEAST_ITEMS: Final = 7
 _PART: Final = 3
+_DIGITS: Final = 19
 
 
 def topic_kind(topic: str) -> str:
@@ -38,7 +39,7 @@ def topic_of_kind(kind: str, topic: str, group: str) -> str:
 
 def _number(text: str, what: str) -> int:
     digits = text[1:] if text[:1] == "-" else text
-    if not digits.isdecimal() or not digits.isascii() or len(digits) > 19:
+    if not digits.isdecimal() or not digits.isascii() or len(digits) > _DIGITS:
         raise FieldError(f"{what} holds {text[:60]!r} where a number belongs")
     return int(text)
 
@@ -142,7 +143,14 @@ def parse_start_offsets(text: str | None) -> dict[InfoKey, int]:
 def parse_message_offsets(text: str | None) -> dict[InfoKey, list[int]]:
     """Offsets by kind and queue of `kind queue offset,offset;...`. Raises `FieldError`."""
     what = "msgOffsetInfo"
-    return {key: [_number(item, what) for item in value.split(",")] for key, value in _parts(text, what)}
+    return {key: _numbers(value, what) for key, value in _parts(text, what)}
+
+
+def _numbers(text: str, what: str) -> list[int]:
+    items = text.split(",")
+    if "".join(items).isdecimal() and text.isascii() and all(items) and max(map(len, items)) <= _DIGITS:
+        return list(map(int, items))
+    return [_number(item, what) for item in items]
 
 
 def parse_order_counts(text: str | None) -> dict[InfoKey, int]:

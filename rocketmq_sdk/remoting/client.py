@@ -220,8 +220,11 @@ class RemotingClient:
         """
         deadline = trio.current_time() + timeout
         self.intercept(address, command)
-        channel = await self.channel(address, timeout)
-        response = await channel.call(command, self._left(deadline, address))
+        channel = self.channel_nowait(address)
+        if channel is None:
+            channel = await self.channel(address, timeout)
+            timeout = self._left(deadline, address)
+        response = await channel.call(command, timeout)
         if response.code == ResponseCode.GO_AWAY:
             self.retire(address, channel)
             channel = await self.channel(address, self._left(deadline, address))

@@ -140,14 +140,14 @@ def test_what_is_no_checkpoint_is_told(text: str) -> None:
 
 def test_the_last_bit_of_a_checkpoint_is_a_negative_number_as_in_java() -> None:
     checkpoint = PopCheckPoint("T", "g", 0, 100, 1, 2, 32, list(range(32)), broker_name="b")
-    assert checkpoint.acknowledge(131)
+    assert checkpoint.acknowledge([131]) == []
     assert b'"bm":-2147483648' in checkpoint.encode()
     again = PopCheckPoint.decode(checkpoint.encode())
     assert again.open_offsets() == list(range(100, 131))
     for offset in range(100, 132):
-        again.acknowledge(offset)
+        again.acknowledge([offset])
     assert again.all_done
-    assert not again.acknowledge(132)
+    assert again.acknowledge([132, 133]) == [132, 133]
 
 
 @pytest.mark.parametrize("entry", entries("retry_topic"), ids=lambda entry: entry["v1"])

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Answer = Command | Callable[[], Awaitable[Command | None]]
 
 _SLICE: Final = 64
+_REMEMBERED: Final = 1024
+_REMEMBERED_LENGTH: Final = 256
+_DIGITS: Final = 18
 _RECORD_OFFSETS: Final = 1024
 """Offsets in one record of a batch ack, so that no record grows beyond what revival reads."""
 
@@ -72,6 +75,21 @@ class AckProcessor:
 
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
+        self._handles: dict[str, ReceiptHandle] = {}
+        """Handles by their text without the message's own offset, which is the same for all messages of one pop of one queue."""
+
+    def _handle(self, text: str) -> ReceiptHandle:
+        """The handle in a text; its own offset may be that of another message of the pop. Raises `FieldError`."""
+        head, _space, offset = text.rpartition(" ")
+        known = self._handles.get(head)
+        if known is not None and offset.isdecimal() and offset.isascii() and len(offset) <= _DIGITS:
+            return known
+        handle = ReceiptHandle.parse_extra_info(text)
+        if handle.offset >= 0 and handle.commit_log_offset < 0 and len(head) <= _REMEMBERED_LENGTH:
+            if len(self._handles) >= _REMEMBERED:
+                self._handles.clear()
+            self._handles[head] = handle
+        return handle
 
     def ack(self, channel: "Channel", request: Command) -> "Answer":
         """One message is done."""
@@ -79,7 +97,7 @@ class AckProcessor:
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         check_queue(self._context, channel, topic, queue_id)
         check_offset(self._context, topic, queue_id, offset, behind=1)
-        handle = ReceiptHandle.parse_extra_info(header.extra_info)
+        handle = self._handle(header.extra_info)
         if handle.is_ordered:
             return self.acknowledge_ordered(topic, group, queue_id, offset, handle.pop_time)
         return answer_when_stored(self._context, self.acknowledge(topic, group, queue_id, handle, [offset]))
@@ -89,7 +107,7 @@ class AckProcessor:
         check_revive_queue(self._context, handle.revive_queue_id)
         service = self._context.pop
         key = match_key(topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name)
-        left = [offset for offset in offsets if not service.buffer.acknowledge(key, offset)]
+        left = service.buffer.acknowledge(key, offsets)
         result: PutResult | None = None
         for first in range(0, len(left), _RECORD_OFFSETS):
             some = left[first : first + _RECORD_OFFSETS]

@@ -123,14 +123,15 @@ class PopBuffer:
         else:
             waiting.append(_Entry(key, next_offset))
 
-    def acknowledge(self, match_key: str, offset: int) -> bool:
-        """Mark a message as done; False when its checkpoint is not in memory."""
+    def acknowledge(self, match_key: str, offsets: list[int]) -> list[int]:
+        """Mark messages of one pop as done; gives those whose checkpoint is not in memory."""
         entry = self._entries.get(match_key)
-        if entry is None or entry.checkpoint is None or not entry.checkpoint.acknowledge(offset):
-            return False
+        if entry is None or entry.checkpoint is None:
+            return offsets
+        left = entry.checkpoint.acknowledge(offsets)
         if entry.checkpoint.all_done:
             self._finish(entry, match_key)
-        return True
+        return left
 
     def _finish(self, entry: _Entry, match_key: str) -> None:
         entry.over = True

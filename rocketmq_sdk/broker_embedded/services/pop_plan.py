@@ -1,7 +1,7 @@
 """What a pop looks at, in which order, and what it says of what it found. Pure: randomness comes as an argument."""
 
 from collections.abc import Iterable, Iterator
-from struct import Struct
+from struct import Struct, iter_unpack
 from typing import Final
 
 import attrs
@@ -48,6 +48,12 @@ def queue_order(queues: int, draw: int, *, descending: bool) -> Iterator[int]:
 
 def record_offsets(body: bytes) -> list[int]:
     """The queue offsets of joined records."""
+    size = _SIZE.unpack_from(body)[0] if body else 0
+    if size > POSITION_QUEUE_OFFSET + _QUEUE_OFFSET.size and len(body) % size == 0:
+        # Records of one length, as most backlogs are made of: read without looking for where each begins.
+        found = list(iter_unpack(f">i{POSITION_QUEUE_OFFSET - _SIZE.size}xq{size - POSITION_QUEUE_OFFSET - _QUEUE_OFFSET.size}x", body))
+        if all(length == size for length, _offset in found):
+            return [offset for _length, offset in found]
     offsets: list[int] = []
     position, end = 0, len(body)
     while position < end:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "popProgress.json"
 _POSITION: Final = "physicalOffset"
 _BEFORE: Final = "physicalOffsetBefore"
+_UNWRITTEN: Final = "\0"
 _CHECKPOINT_CODE: Final = tags_code(CHECKPOINT_TAG)
 
 Identity = tuple[str, int, int, int, str]
@@ -159,9 +160,14 @@ def revived_copies(store: "MessageStore", since: int) -> "Counter[Identity]":
             for queue_id in store.queue_ids(topic):
                 for _position, message in _messages(store, _since(store, topic, queue_id, since)):
                     text = message.properties_bytes.decode("utf-8", "replace")
-                    if property_in_text(text, ORIGIN_GROUP) is not None:
+                    if property_in_text(text, ORIGIN_GROUP) is not None or text.endswith(_UNWRITTEN):
                         found[identity_of(topic, message, message.reconsume_times, message.properties_bytes)] += 1
     return found
+
+
+def is_torn(found: Identity, wanted: Identity) -> bool:
+    """Whether a copy that was found is the one that was to be made, with properties whose end was never written."""
+    return found[:4] == wanted[:4] and found[4].endswith(_UNWRITTEN) and wanted[4].startswith(found[4].rstrip(_UNWRITTEN))
 
 
 def identity_of(topic: str, message: "ReceivedMessage", reconsume_times: int, properties: bytes) -> Identity:

@@ -6,9 +6,9 @@ A checkpoint is due one second before its messages are to be seen again, an ack 
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.put import STORED
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.types import MessageToStore, PutStatus
 from rocketmq_sdk.names import revive_topic
-from rocketmq_sdk.protocol.bodies.pop import CHECKPOINT_TAG
+from rocketmq_sdk.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""
+_TAG_CODES: Final = {tag: tags_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 AHEAD: Final = "POP_AHEAD"
 """The property of a checkpoint that was stored while earlier pops of its queue were in memory only; Apache's broker does not look at it."""
 
@@ -56,20 +57,22 @@ class PopRecords:
 
     def _store(self, body: bytes, tag: str, unique_key: str, queue_id: int, due_ms: int, more: str = "") -> "PutResult":
         properties = f"TAGS\x01{tag}\x02UNIQ_KEY\x01{unique_key}\x02TIMER_DELIVER_MS\x01{due_ms}\x02{more}"
+        now = self._clock.now_ms()
         message = MessageToStore(
             self.topic,
             queue_id,
             body,
             properties,
-            born_timestamp=self._clock.now_ms(),
+            born_timestamp=now,
             born_host=self._store_host,
-            tags_code=tags_code(tag),
+            tags_code=_TAG_CODES[tag],
             store_host=self._store_host,
         )
         self.written += 1
-        return self._put.put(message)
+        return self._put.put_at(message, due_ms, now)
 
 
 def is_stored(result: "PutResult") -> bool:
     """Whether a record is in the store."""
-    return result.status in STORED
+    status = result.status
+    return status is PutStatus.PUT_OK or status in STORED

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.services.pop_plan import record_offsets
-from rocketmq_sdk.broker_embedded.services.pop_progress import identity_of, keys_before
+from rocketmq_sdk.broker_embedded.services.pop_progress import identity_of, is_torn, keys_before
 from rocketmq_sdk.broker_embedded.services.pop_records import is_stored
 from rocketmq_sdk.broker_embedded.store.types import GetStatus, MessageToStore, PutStatus
 from rocketmq_sdk.errors import ProtocolError, StoreError
@@ -215,8 +215,7 @@ class ReviveService:
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
             checkpoint = queue.by_key.get(ack.key)
             if checkpoint is not None:
-                for offset in ack.offsets:
-                    checkpoint.acknowledge(offset)
+                checkpoint.acknowledge(ack.offsets)
         due = property_in_text(text, TIMER_DELIVER_MS)
         if due is not None and due.isdecimal() and len(due) < 16:
             # A time far ahead can only come from a peer's hand; it says nothing about acks.
@@ -277,7 +276,7 @@ class ReviveService:
                     self._put_copy(checkpoint, message)
             except (_UnavailableError, StoreError) as problem:
                 self._put_again(checkpoint, offset, queue_id, problem)
-            checkpoint.acknowledge(offset)
+            checkpoint.acknowledge([offset])
 
     async def _look_up(self, checkpoint: PopCheckPoint, offset: int) -> "ReceivedMessage | None":
         """The message at an offset; None when it is gone. Raises `StoreError` when the disk does not give it."""
@@ -336,7 +335,11 @@ class ReviveService:
             return False
         identity = identity_of(topic, message, attempt, properties)
         if not self._copies[identity]:
-            return False
+            # A copy that was being written when the power failed is kept by recovery even where its properties do not reach to their end.
+            known = (found for found, number in self._copies.items() if number and is_torn(found, identity))
+            if (torn := next(known, None)) is None:
+                return False
+            identity = torn
         self._copies[identity] -= 1
         return True
 

@@ -1,5 +1,6 @@
 """The parts of a broker that pop is made of, and what they are told of topics and groups that go."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.managers import order_info, request_modes
@@ -87,9 +88,12 @@ def delivered_until(timers: "TimerService") -> int:
 
 def policy_of(config: "BrokerConfig") -> PopPolicy:
     """What the settings in force say about retries and the order of queues."""
-    return PopPolicy(
+    return _policy(
         config.pop_from_retry_probability,
         config.enable_retry_topic_v2,
         config.retrieve_message_from_pop_retry_topic_v1,
         config.priority_order_asc,
     )
+
+
+_policy = lru_cache(maxsize=64)(PopPolicy)

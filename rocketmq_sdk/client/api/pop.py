@@ -30,6 +30,7 @@ from rocketmq_sdk.protocol.headers.pop import (
 )
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.receipt_handle import (
+    NORMAL,
     InfoKey,
     ReceiptHandle,
     order_offset_key,
@@ -184,6 +185,10 @@ class _Handles:
 
     def of_all(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle]:
         """A handle for each message; the messages get it as a property if wanted, the subscribed topic and their count of deliveries."""
+        if not self._marked and not self._order:
+            quick = self._of_plain(messages)
+            if quick is not None:
+                return quick
         handles = []
         for message in messages:
             raw = message._properties_raw
@@ -197,6 +202,28 @@ class _Handles:
                 count = self._counts.get((kind, order_offset_key(queue_id, handle.offset)))
                 message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
             handles.append(handle)
+        return handles
+
+    def _of_plain(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle] | None:
+        """The handles where all messages lie in the topic itself and are told of, as nearly always; None when they do not."""
+        topic, broker_name, found = self._topic, self._broker_name, self._found
+        pop_time, invisible_time, revive_queue_id = found.pop_time, found.invisible_time, found.revive_qid
+        handles = []
+        queue_id, start = -1, 0
+        known: frozenset[int] = frozenset()
+        for message in messages:
+            if message.topic != topic or _CK_MARK in message._properties_raw:
+                return None
+            if message.queue_id != queue_id:
+                queue_id = message.queue_id
+                key: InfoKey = (NORMAL, queue_id)
+                if key not in self._starts or key not in self._known:
+                    return None
+                start, known = self._starts[key], self._known[key]
+            offset = message.offset
+            if offset not in known:
+                return None
+            handles.append(ReceiptHandle(start, pop_time, invisible_time, revive_queue_id, NORMAL, broker_name, queue_id, offset))
         return handles
 
     def _mark(self, message: ReceivedMessage, raw: bytes, handle: ReceiptHandle | None) -> None:
@@ -255,12 +282,16 @@ async def batch_ack_messages(
 def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[BatchAckEntry, ...]:
     """The entries of a batch ack: one for the messages of one pop of one queue. Raises `LocalProtocolError` for a handle that no broker made."""
     joined: dict[tuple[str, str, str, int, int, int, int], tuple[ReceiptHandle, list[int]]] = {}
+    last_key: tuple[str, str, str, int, int, int, int] | None = None
+    distances: list[int] = []
     for topic, group, handle in acks:
         distance = handle.offset - handle.start_offset
         if not 0 <= distance < _BATCH_BITS:
             raise LocalProtocolError(f"the receipt handle {str(handle)!r} is not one of a pop: its offset is not behind its start offset")
         key = (topic, group, handle.kind, handle.queue_id, handle.start_offset, handle.pop_time, handle.revive_queue_id)
-        joined.setdefault(key, (handle, []))[1].append(distance)
+        if key != last_key:
+            last_key, distances = key, joined.setdefault(key, (handle, []))[1]
+        distances.append(distance)
     return tuple(
         BatchAckEntry(
             bit_set=encode_bit_set(distances),

@@ -13,7 +13,7 @@ import attrs
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.body_values import read_int, read_long, read_text
-from rocketmq_sdk.protocol.header import WIRE, Long
+from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE, Long
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 
 CHECKPOINT_TAG: Final = "ck"
@@ -109,11 +109,8 @@ class PopCheckPoint:
     @property
     def all_done(self) -> bool:
         """Whether every message is acknowledged."""
-        return self.bits & self._full == self._full
-
-    @property
-    def _full(self) -> int:
-        return (1 << self.count) - 1
+        full = (1 << self.count) - 1
+        return self.bits & full == full
 
     @property
     def key(self) -> str:
@@ -139,13 +136,18 @@ class PopCheckPoint:
         """The queue offset of a message."""
         return self.start_offset + (index if self.distances is None else self.distances[index])
 
-    def acknowledge(self, offset: int) -> bool:
-        """Mark a message as done; False when the checkpoint does not cover it."""
-        index = self.index_of(offset)
-        if index < 0:
-            return False
-        self.bits |= 1 << index
-        return True
+    def acknowledge(self, offsets: list[int]) -> list[int]:
+        """Mark messages as done; gives those that the checkpoint does not cover."""
+        left: list[int] = []
+        bits = self.bits
+        for offset in offsets:
+            index = self.index_of(offset)
+            if index < 0:
+                left.append(offset)
+            else:
+                bits |= 1 << index
+        self.bits = bits
+        return left
 
     def open_offsets(self) -> list[int]:
         """The queue offsets that nobody acknowledged."""
@@ -263,6 +265,7 @@ _LONG_NAMES: Final = {
     "b": "bitSet", "c": "consumerGroup", "it": "invisibleTime", "pt": "popTime", "q": "queueId", "r": "retry", "rq": "reviveQueueId",
     "so": "startOffset", "t": "topic",
 }  # fmt: skip
+_SHORT_NAMES: Final = frozenset(_LONG_NAMES)
 
 
 def _wire(name: str, default: Any = attrs.NOTHING) -> Any:
@@ -290,6 +293,23 @@ class BatchAckEntry(Body):
     def from_json(cls, value: object) -> Self:
         """As `Body.from_json`; the long names are understood too."""
         if isinstance(value, dict):
+            if value.keys() == _SHORT_NAMES:
+                texts = value["b"], value["c"], value["r"], value["t"]
+                small, large = (value["q"], value["rq"]), (value["it"], value["pt"], value["so"])
+                if all(type(text) is str for text in texts) and all(type(number) is int for number in small + large):
+                    bits, group, retry, topic = texts
+                    if 0 <= small[0] | small[1] <= INT_MAX and 0 <= large[0] | large[1] | large[2] <= LONG_MAX:
+                        return cls(
+                            bit_set=bits,
+                            consumer_group=group,
+                            invisible_time=large[0],
+                            pop_time=large[1],
+                            queue_id=small[0],
+                            retry=retry,
+                            revive_queue_id=small[1],
+                            start_offset=large[2],
+                            topic=topic,
+                        )
             value = {**{short: value[long] for short, long in _LONG_NAMES.items() if long in value}, **value}
         return super().from_json(value)
 

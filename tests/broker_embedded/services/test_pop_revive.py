@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.services.pop_progress import is_torn
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
@@ -169,3 +170,13 @@ async def test_messages_that_can_not_be_put_are_tried_again(
         assert [message.body for message in again.messages] == [b"x"]
         assert 30 <= trio.current_time() - began <= 40  # 2 s, then 10 s and 20 s more
         assert again.handles[0].queue_id == (1 if settings else 0)
+
+
+def test_a_copy_whose_properties_were_not_written_to_their_end_is_known_again() -> None:
+    wanted = ("%RETRY%G_T", 7, 99, 1, "UNIQ_KEY\x011\x02ORIGIN_GROUP\x01G\x02")
+    for kept in range(len(wanted[4])):
+        torn = wanted[4][:kept].ljust(len(wanted[4]), "\0")
+        assert is_torn((*wanted[:4], torn), wanted)
+        assert not is_torn((*wanted[:3], 2, torn), wanted)
+    assert not is_torn(("%RETRY%G_T", 7, 99, 1, "UNIQ_KEY\x012\0\0"), wanted)
+    assert not is_torn(("%RETRY%G_T", 7, 99, 1, "UNIQ_KEY\x011\x02"), wanted)

@@ -11,11 +11,12 @@ FILE_NAME: Final = "timermetrics"
 class TimerMetrics:
     """Counts by real topic. They are for people: a crash may leave them off by what was under way."""
 
-    __slots__ = ("_topics", "_version", "dirty")
+    __slots__ = ("_changed_at", "_changes", "_topics", "_version", "dirty")
 
     def __init__(self) -> None:
         self._topics: dict[str, tuple[int, int]] = {}
         self._version = DataVersion()
+        self._changes = self._changed_at = 0
         self.dirty = False
 
     def load(self, value: object | None) -> None:
@@ -24,16 +25,21 @@ class TimerMetrics:
             wrapper = TimerMetricsSerializeWrapper.from_json(value)
             self._topics = {topic: (metric.count, metric.time_stamp) for topic, metric in wrapper.timing_count.items()}
             self._version = wrapper.data_version or DataVersion()
+            self._changes = 0
 
     def wrapper(self) -> TimerMetricsSerializeWrapper:
         """The numbers, as in the file and in the answer."""
+        if self._changes:
+            self._version = DataVersion(0, self._changed_at, self._version.counter + self._changes)
+            self._changes = 0
         return TimerMetricsSerializeWrapper({topic: TimerMetric(*entry) for topic, entry in self._topics.items()}, self._version)
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
         """Count messages in or out."""
         if topic:
             self._topics[topic] = (self._topics.get(topic, (0, 0))[0] + change, now_ms)
-            self._version = self._version.next(now_ms)
+            self._changes += 1
+            self._changed_at = now_ms
             self.dirty = True
 
     def count(self, topic: str) -> int:

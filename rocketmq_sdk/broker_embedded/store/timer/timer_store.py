@@ -8,6 +8,7 @@ import heapq
 import logging
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 _SPARE_SLOTS: Final = 60
 _ROLL_MARGIN: Final = 3
 _LONGEST_WINDOW: Final = SLOTS // 2 - _SPARE_SLOTS
+_topic_hash = lru_cache(maxsize=1024)(java_hash)
 
 
 class Entry(Enum):
@@ -95,8 +97,10 @@ class TimerStore:
     @property
     def write_time(self) -> int:
         """The slot that is not over yet; what belongs to an earlier one is due. Never goes back."""
-        now = self._clock.now_ms()
-        floor = now - now % self.precision_ms
+        return self._write_time_at(self._clock.now_ms())
+
+    def _write_time_at(self, now_ms: int) -> int:
+        floor = now_ms - now_ms % self.precision_ms
         if floor > self._write_time:
             self._write_time = floor
         return self._write_time
@@ -132,7 +136,8 @@ class TimerStore:
             return Entry.SKIPPED
         if queue_offset < self._replay_below and self._is_done(queue_offset, out_ms, text, stored_ms):
             return Entry.SKIPPED
-        now = self.write_time
+        now_ms = self._clock.now_ms()
+        now = self._write_time_at(now_ms)
         precision = self.precision_ms
         if out_ms < now:
             return Entry.DUE
@@ -150,12 +155,12 @@ class TimerStore:
             magic |= MAGIC_DELETE
         real_topic = property_in_text(text, REAL_TOPIC) or ""
         previous, first, count = (occupant.last, occupant.first, occupant.number) if known and occupant is not None else (NO_POSITION, NO_POSITION, 0)
-        record = encode_timer_record(previous, magic, now, time - now, physical_offset, size, java_hash(real_topic))
+        record = encode_timer_record(previous, magic, now, time - now, physical_offset, size, _topic_hash(real_topic))
         position = self.log.append(record)
         change = -1 if deletes else 1
         self.wheel.put(time, position if first == NO_POSITION else first, position, count + change)
         self.pending_count += change
-        self.metrics.add(real_topic, change, self._clock.now_ms())
+        self.metrics.add(real_topic, change, now_ms)
         if not known:
             self._waiting.add(time)
             heapq.heappush(self._slots, time)
