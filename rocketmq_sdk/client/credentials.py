@@ -48,7 +48,7 @@ class Credentials:
 
         Raises `ConfigurationError` naming the variable that is missing.
         """
-        return cls._of(environment, *(f"{prefix}_{name}" for name in ("ACCESS_KEY", "SECRET_KEY", "SECURITY_TOKEN")), "the environment")
+        return cls._of(environment, f"{prefix}_ACCESS_KEY", f"{prefix}_SECRET_KEY", f"{prefix}_SECURITY_TOKEN", "the environment")
 
     @classmethod
     def _of(cls, values: Mapping[str, str], access: str, secret: str, token: str, source: str) -> "Credentials":

@@ -54,7 +54,7 @@ _NEED_UNWRAP: Final = SysFlag.NEED_UNWRAP
 # total, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time, born host, store time, store host, reconsume times, prepared
 # transaction offset, body length; index = the two host bits of the sys flag.
 _HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
-_HEAD_V4: Final = _HEADS[0]
+HEAD_V4: Final = _HEADS[0]
 _SHORT: Final = Struct(">h")
 _TOTAL_AND_MAGIC: Final = Struct(">iI")
 
@@ -109,7 +109,7 @@ def encode_record(
     of more than 127 bytes makes a V2 record. Raises `LocalProtocolError` when a part does not fit its field.
     """
     if len(born_host) == 8 and len(store_host) == 8:
-        head = _HEAD_V4
+        head = HEAD_V4
         sys_flag &= ~HOST_BITS
     else:
         sys_flag = sys_flag & ~HOST_BITS | _host_bits(born_host, store_host)
@@ -157,7 +157,7 @@ def decode_messages(
     special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
     messages: list[ReceivedMessage] = []
     append, new = messages.append, object.__new__
-    unpack_v4, unpack_short = _HEAD_V4.unpack_from, _SHORT.unpack_from
+    unpack_v4, unpack_short = HEAD_V4.unpack_from, _SHORT.unpack_from
     topic, topic_raw = "", b""
     try:
         while position < size:

