@@ -1,8 +1,8 @@
 """Ranges of offsets are pulled ahead of their decoding, in the trio thread of a worker.
 
 Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in order, so that a broker that gives 32 messages at a time
-(`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for each 32. A piece ends when the next offset reaches its end, never
-by counting messages: filters and holes leave some out. No pull waits at the broker.
+(`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for each 32. A piece ends when the next offset reaches its end,
+never by counting messages: filters and holes leave some out. No pull waits at the broker.
 """
 
 import logging

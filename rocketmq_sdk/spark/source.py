@@ -85,8 +85,8 @@ def _check_workers() -> None:
             import_module(needed)
         except ImportError as error:
             raise ImportError(
-                f"the format rocketmq needs {needed}, which this Python lacks ({error}): install rocketmq-trio[spark] on the driver and in the Python "
-                "of every worker (PYSPARK_PYTHON), or ship a packed environment with it"
+                f"the format rocketmq needs {needed}, which this Python lacks ({error}): install rocketmq-trio[spark] on the driver and in the "
+                "Python of every worker (PYSPARK_PYTHON), or ship a packed environment with it"
             ) from error
 
 

@@ -1,0 +1,78 @@
+"""Completed offsets written to the brokers under a group, for tools to look at. They are never read back to go on from."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
+from rocketmq_sdk.client.api.progress import consumer_connections
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError
+from rocketmq_sdk.spark import bridge
+from rocketmq_sdk.spark.connection import Connection
+from rocketmq_sdk.spark.retry import persistently
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.spark.offsets import QueueKey
+    from rocketmq_sdk.spark.options import Settings
+
+logger = logging.getLogger("rocketmq_sdk.spark")
+_NO_MEMBERS = 206
+
+
+class BrokerOffsets:
+    """Writes what changed, never backwards, and never for a group that somebody consumes with."""
+
+    def __init__(self, settings: "Settings") -> None:
+        self._connection = Connection.of(settings)
+        self._group: str = settings.consumer_group
+        self._timeout: float = settings.retry_timeout
+        self._written: dict[QueueKey, int] = {}
+        self._checked: set[str] = set()
+
+    async def write(self, offsets: "Mapping[QueueKey, int]") -> None:
+        """Let the brokers know offsets. Raises `ConfigurationError` when the group has consumers, `UnreachableError` after `retryTimeout`."""
+        changed = {queue: offset for queue, offset in offsets.items() if offset > self._written.get(queue, -1)}
+        if not changed:
+            return
+        async with bridge.client(self._connection) as client:
+            for queue, offset in changed.items():
+                await persistently(
+                    f"writing the offset of queue {queue} for group {self._group!r}",
+                    self._timeout,
+                    lambda queue=queue, offset=offset: self._write_one(client, queue, offset),  # type: ignore[misc]
+                    refresh=lambda queue=queue: client.route(client.namespace.wrap(queue.topic), refresh=True),  # type: ignore[misc]
+                )
+
+    async def _write_one(self, client: "Client", queue: "QueueKey", offset: int) -> None:
+        topic, group = client.namespace.wrap(queue.topic), client.namespace.wrap(self._group)
+        if client.broker_address(queue.broker) is None:
+            await client.route(topic, refresh=True)
+        if queue.broker not in self._checked:
+            await self._refuse_consumers(client, queue.broker, group)
+            self._checked.add(queue.broker)
+        if queue not in self._written:
+            known = await query_consumer_offset(client, queue.broker, group, topic, queue.queue_id)
+            self._written[queue] = -1 if known is None else known
+        if offset > self._written[queue]:
+            await update_consumer_offset(client, queue.broker, group, topic, queue.queue_id, offset)
+            self._written[queue] = offset
+
+    async def _refuse_consumers(self, client: "Client", broker: str, group: str) -> None:
+        address = client.broker_address(broker)
+        if address is None:
+            return  # only slaves are there; the write itself goes to one of them
+        try:
+            members = (await consumer_connections(client, address, group)).connection_set
+        except GroupNotFoundError:
+            return
+        except BrokerError as error:
+            if error.code == _NO_MEMBERS:
+                return
+            raise
+        if members:
+            raise ConfigurationError(
+                f"the group {self._group!r} has {len(members)} live consumers at the broker {broker!r}; commitOffsetsToBroker needs a group of its "
+                "own, or it would move their offsets"
+            )
