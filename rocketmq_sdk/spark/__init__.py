@@ -7,11 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.spark.helpers import Lag, LagListener, deduplicated, lag
     from rocketmq_sdk.spark.session import local_session, register, use_packaged_java
 
-_HOMES: Final = {"local_session": "session", "register": "session", "use_packaged_java": "session"}
+_HOMES: Final = {
+    "Lag": "helpers",
+    "LagListener": "helpers",
+    "deduplicated": "helpers",
+    "lag": "helpers",
+    "local_session": "session",
+    "register": "session",
+    "use_packaged_java": "session",
+}
 
-__all__ = ["local_session", "register", "use_packaged_java"]
+__all__ = ["Lag", "LagListener", "deduplicated", "lag", "local_session", "register", "use_packaged_java"]
 
 
 def __getattr__(name: str) -> object:

@@ -219,6 +219,29 @@ def run(function: Callable[..., Awaitable[T]], *args: Any, timeout: float | None
         raise
 
 
+class Job(Generic[T]):
+    """An async function that runs in the trio thread beside the block: `with Job(function, *args) as job: ...; job.result()`.
+
+    Leaving the block cancels what still runs and waits until it has ended.
+    """
+
+    def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
+        self._function, self._args = function, args
+
+    def __enter__(self) -> Self:
+        self._future, self._cancel = _current().start(self._function, self._args)
+        return self
+
+    def result(self) -> T:
+        """What the function returns, when it has; raises what it raises."""
+        return self._future.result()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if not self._future.done():
+            self._cancel()
+        self._future.exception()
+
+
 class Feed(Generic[T]):
     """What an async producer makes in the trio thread, consumed by plain code: `with Feed(produce, args, ahead=2) as feed: for item in feed`.
 

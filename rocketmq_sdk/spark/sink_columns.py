@@ -1,0 +1,69 @@
+"""The columns that the sink takes, and the check of a DataFrame's columns against them. Neither Spark nor trio is needed here."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.spark import schema
+from rocketmq_sdk.spark.schema import SchemaError
+
+
+@attrs.frozen
+class SinkColumn:
+    """One column of the sink: its name, the types it may have as DDL writes them, what it means."""
+
+    name: str
+    types: tuple[str, ...]
+    meaning: str
+
+
+SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
+    SinkColumn("body", ("BINARY", "STRING"), "content; the only column that must be there. Text is written as UTF-8"),
+    SinkColumn("topic", ("STRING",), "topic; the option `topic` wins, one of both must be there"),
+    SinkColumn("tags", ("STRING",), "tag"),
+    SinkColumn("keys", ("ARRAY<STRING>", "STRING"), "keys under which the message can be found; text is one key"),
+    SinkColumn("properties", ("MAP<STRING,STRING>",), "properties; names that RocketMQ reserves are refused"),
+    SinkColumn("shardingKey", ("STRING",), "rows of one key go to one queue, in their order within the task"),
+    SinkColumn("delayLevel", ("INT",), "delivered after the delay of this level, 1 to 18; 0 and null mean at once"),
+    SinkColumn("deliverAt", ("TIMESTAMP",), "delivered at this moment; excludes `delayLevel`"),
+    SinkColumn("flag", ("INT",), "number of your own"),
+    SinkColumn("dedupKey", ("STRING",), "dedup id of your own instead of the one that the sink makes"),
+)
+_KNOWN: Final = {column.name: column for column in SINK_COLUMNS}
+_IGNORED: Final = frozenset(schema.BY_NAME) - frozenset(_KNOWN)
+"""Columns of the source that mean nothing to the sink, so that a topic can be copied without naming columns."""
+
+
+def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> tuple[str, ...]:
+    """The columns that will be used; `given` are names and types as DDL writes them.
+
+    Raises `SchemaError` for a column that neither the sink nor the source knows, a wrong type, and a missing body or topic.
+    """
+    used: list[str] = []
+    for name, kind in given:
+        column = _KNOWN.get(name)
+        if column is None:
+            if name in _IGNORED:
+                continue
+            near = difflib.get_close_matches(name.lower(), {known.lower(): known for known in _KNOWN}, n=1, cutoff=0.6)
+            hint = next((f"; did you mean {known}?" for known in _KNOWN if near and known.lower() == near[0]), "")
+            raise SchemaError(f"the sink has no column {name!r}{hint} It takes {', '.join(_KNOWN)}")
+        if kind.upper().replace(" ", "") not in column.types:
+            raise SchemaError(f"the column {name} must be {' or '.join(column.types)} for the sink, not {kind}")
+        if name in used:
+            raise SchemaError(f"the column {name} is there twice")
+        used.append(name)
+    if "body" not in used:
+        raise SchemaError("the sink needs a column body (BINARY or STRING)")
+    if "topic" not in used and not topic_is_given:
+        raise SchemaError("say where to write to: with the option topic, or with a column topic")
+    return tuple(used)
+
+
+def page() -> str:
+    """The table of the documentation."""
+    lines = ["| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{column.name}` | {' or '.join(f'`{kind}`' for kind in column.types)} | {column.meaning} |" for column in SINK_COLUMNS]
+    return "\n".join(lines) + "\n"

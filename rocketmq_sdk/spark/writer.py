@@ -1,0 +1,167 @@
+"""The sink: each task sends its rows and returns when all of them are acknowledged. At least once: a task that runs again sends again."""
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import trio
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.spark import bridge
+from rocketmq_sdk.spark.connection import Connection
+from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
+from rocketmq_sdk.spark.sending import SendPlan, Tally, send_all
+from rocketmq_sdk.spark.sink_columns import check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.spark.options import Settings
+
+logger = logging.getLogger("rocketmq_sdk.spark")
+MAX_BODY = 4 * 1024 * 1024 - 64 * 1024
+"""Bytes of a body: brokers take records of 4 MiB (`maxMessageSize`), properties included."""
+
+
+class WriteError(RocketMQError):
+    """A task could not write its rows; the text tells how many were acknowledged, and of how many nobody knows."""
+
+
+class Written(WriterCommitMessage):
+    """What a task did."""
+
+    def __init__(self, partition: int, rows: int, skipped: int, first_skipped: str, weak: int) -> None:
+        self.partition = partition
+        self.rows = rows
+        self.skipped = skipped
+        self.first_skipped = first_skipped
+        self.weak = weak
+
+
+class TaskWriter:
+    """Writes the rows of one task; what writers of both kinds pickle for their tasks."""
+
+    def __init__(self, settings: "Settings", schema: "StructType") -> None:
+        self._columns = check_columns(
+            [(field.name, field.dataType.simpleString()) for field in schema.fields], topic_is_given=settings.topic is not None
+        )
+        self._topic: str | None = settings.topic
+        self._skip_bad = settings.on_bad_row == "skip"
+        self._scope: str | None = settings.dedup_scope
+        self._job = uuid.uuid4().hex
+        self._plan = SendPlan.of(settings, Connection.of(settings))
+
+    def write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
+        """Send all rows. Raises `BadRowError`, or `WriteError` with what is known about the task's rows."""
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        partition = context.partitionId()
+        maker = RowMaker(
+            self._columns, topic=self._topic, scope=self._scope_of(context), partition=partition, max_body=MAX_BODY, skip_bad=self._skip_bad
+        )
+        tally = Tally()
+        try:
+            self._send(maker, batches, tally)
+        except BadRowError:
+            raise
+        except RocketMQError as error:
+            raise WriteError(
+                f"partition {partition}: {error}. {tally.acknowledged} rows were acknowledged, of {tally.unknown} rows nobody knows whether they are "
+                "stored; a task that runs again sends all of them again, with the same dedup ids"
+            ) from error
+        first = "" if maker.first_skipped is None else str(maker.first_skipped)
+        return Written(partition, tally.acknowledged, maker.skipped, first, tally.weak)
+
+    def _scope_of(self, context: Any) -> str:
+        """Query and batch of a stream, also inside of `foreachBatch`; else the job."""
+        query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+        if query and batch is not None:
+            return f"{query}:{batch}:{self._scope}" if self._scope else f"{query}:{batch}"
+        return self._scope or self._job
+
+    def _send(self, maker: RowMaker, batches: "Iterator[pa.RecordBatch]", tally: Tally) -> None:
+        send, receive = trio.open_memory_channel["Sequence[Message]"](1)
+        with bridge.Job(send_all, receive, self._plan, tally) as job:
+            try:
+                for batch in batches:
+                    for messages in _slices(maker.messages(batch)):
+                        bridge.run(send.send, messages)
+                bridge.run(send.aclose)
+            except trio.BrokenResourceError:
+                job.result()  # the sender has failed; this raises why
+                raise
+            job.result()
+
+
+def _slices(messages: "Iterator[Message]", size: int = 2048) -> "Iterator[Sequence[Message]]":
+    """Parts of a batch, so that sending begins before all of its rows are messages."""
+    part: list[Message] = []
+    for message in messages:
+        part.append(message)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _told(messages: "Sequence[WriterCommitMessage | None]", what: str) -> None:
+    """Log what was skipped, once for a batch."""
+    written = [message for message in messages if isinstance(message, Written)]
+    skipped = sum(message.skipped for message in written)
+    if skipped:
+        first = next(message.first_skipped for message in written if message.skipped)
+        logger.warning("%s: %d rows were skipped (onBadRow=skip); the first: %s", what, skipped, first)
+    weak = sum(message.weak for message in written)
+    if weak:
+        logger.warning("%s: %d rows are stored, but the broker could not flush or copy them in time", what, weak)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writer of `df.write`; mode append only."""
+
+    def __init__(self, settings: "Settings", schema: "StructType", *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError("a topic can not be overwritten; write with .mode('append')")
+        self._tasks = TaskWriter(settings, schema)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """The rows of one task."""
+        return self._tasks.write(iterator)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """All tasks are done."""
+        _told(messages, "write")
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """The job failed; what its tasks sent stays sent."""
+        sent = sum(message.rows for message in messages if isinstance(message, Written))
+        logger.warning("the write failed; tasks that were done had sent %d rows, which stay in the topic", sent)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writer of `df.writeStream`; output mode complete sends the whole result in each batch."""
+
+    def __init__(self, settings: "Settings", schema: "StructType", *, complete: bool) -> None:
+        if complete:
+            logger.warning("output mode complete sends the whole result again in each batch; the last row of a key counts")
+        self._tasks = TaskWriter(settings, schema)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """The rows of one task."""
+        return self._tasks.write(iterator)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks of a batch are done."""
+        _told(messages, f"batch {batchId}")
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
+        """A batch failed; what its tasks sent stays sent and is sent again, with the same dedup ids, when the query is started again."""
+        sent = sum(message.rows for message in messages if isinstance(message, Written))
+        logger.warning("batch %d failed; tasks that were done had sent %d rows, which stay in the topic", batchId, sent)
