@@ -70,6 +70,7 @@ class StreamChannel(CommandChannel):
         self._unsent = 0
         self._direct = can_send_now(stream)
         self._handling = False
+        self._arrived = 0
         self._idle_writer: trio.lowlevel.Task | None = None
         self._drained: trio.Event | None = None
         self._last_read = self._last_write = trio.current_time()
@@ -86,7 +87,8 @@ class StreamChannel(CommandChannel):
         calls = self._calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
-        self._transmit(command, alone=not calls.slots)
+        # Answers that came together wake tasks that send again one after the other: then the first waits for the rest.
+        self._transmit(command, alone=not calls.slots and self._arrived < 2)
         return calls.add(opaque, timeout, on_done)
 
     @trio.lowlevel.enable_ki_protection
@@ -213,6 +215,7 @@ class StreamChannel(CommandChannel):
         answer, high_water = self._calls.answer, self._high_water
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
         overdue, turns, waited = self._overdue, 0, 0.0
+        self._arrived = len(commands)
         self._begin_turn()
         try:
             for number, command in enumerate(commands, 1):

@@ -5,6 +5,7 @@ leaves it for a function of its own. The properties keep the text that the produ
 """
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.processors import FAQ
@@ -158,7 +159,7 @@ class SendProcessor:
             reconsume_times=reconsume_times,
         )  # fmt: skip
         if ext.get("m") == "true":
-            return self._send_batch(request, message, wish, created)
+            return self._send_batch(channel, request, message, wish, created)
         unique = find(text, UNIQ_KEY)
         if unique is None:
             unique = self._ids.next_id()
@@ -181,11 +182,12 @@ class SendProcessor:
             return self._error(ResponseCode.MESSAGE_ILLEGAL, self._pipeline.illegal_remark())
         else:
             result = self._put(message)
-        return self._finish(request, message, result, wish, unique, created)
+        return self._finish(channel, request, message, result, wish, unique, created)
 
     def _finish(
-        self, request: Command, message: MessageToStore, result: "PutResult", wish: str, unique: str | None, created: bool, *, inner: bool = False
-    ) -> "Answer":
+        self, channel: "Channel", request: Command, message: MessageToStore, result: "PutResult", wish: str, unique: str | None, created: bool,
+        *, inner: bool = False,
+    ) -> "Answer":  # fmt: skip
         status = result.status
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
@@ -213,9 +215,20 @@ class SendProcessor:
                 self._attach_recall_handle(fields, message.properties, unique)
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._context.registered() if created else None
-        if registered is None and not self._context.store.needs_wait:
+        store = self._context.store
+        if registered is not None or (store.needs_wait and not store.tells_durable):
+            return self._later(response, message, result, registered)
+        if not store.needs_wait or find(message.properties, WAIT) == "false":
             return response
-        return self._later(response, message, result, registered)
+        store.when_durable(result, partial(self._answer_durable, channel, request, response))
+        return None
+
+    def _answer_durable(self, channel: "Channel", request: Command, response: Command, status: PutStatus) -> None:
+        if status in STORED:
+            response.code = STORED[status]
+        else:
+            response = self._error(*self._pipeline.failure(status))
+        channel.respond(request, response)
 
     def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
         """By what the sender of a timer can take it back; what goes to a retry topic can not be."""
@@ -306,7 +319,7 @@ class SendProcessor:
         message.properties = f"{without_property(message.properties, DELAY)}DELAY\x01-1\x02"
         self._stats.dead_letters += 1
 
-    def _send_batch(self, request: Command, message: MessageToStore, wish: str, created: bool) -> "Answer":
+    def _send_batch(self, channel: "Channel", request: Command, message: MessageToStore, wish: str, created: bool) -> "Answer":
         """Messages of one topic in one body; each becomes a record of its own."""
         topic = message.topic
         if len(topic) > MAX_TOPIC_LENGTH:
@@ -320,7 +333,7 @@ class SendProcessor:
             result = self._pipeline.put_inner_batch(message) if inner else self._pipeline.put_batch(message)
         except Refused as refused:
             return self._error(refused.code, refused.remark)
-        return self._finish(request, message, result, wish, unique, created, inner=inner)
+        return self._finish(channel, request, message, result, wish, unique, created, inner=inner)
 
 
 def _cleaned(text: str) -> str:

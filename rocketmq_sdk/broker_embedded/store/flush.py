@@ -2,8 +2,9 @@
 5.4.0).
 
 Syncs run in a thread and one at a time: a round covers everything written before it began, so under SYNC_FLUSH all messages that arrive while a
-round runs share the next one. After a sync that failed nothing is known about the pages it covered (the system may have dropped them), so it ends
-the store's writing; a missing place for queue units only interrupts it, because the units are kept and can be built again from the log.
+round runs share the next one; on a disk these rounds have a thread of their own, which begins the next as soon as one is over. After a sync that
+failed nothing is known about the pages it covered (the system may have dropped them), so it ends the store's writing; a missing place for queue
+units only interrupts it, because the units are kept and can be built again from the log.
 
 Nothing ticks: a service sleeps until something was appended, and then until its interval is over.
 """
@@ -17,8 +18,10 @@ from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
+from rocketmq_sdk.broker_embedded.store.durable_waiters import DurableWaiters
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem, StoreFile
 from rocketmq_sdk.broker_embedded.store.index_service import IndexService
+from rocketmq_sdk.broker_embedded.store.sync_thread import SyncRound, SyncThread
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.store.unsynced import note_unsynced
 from rocketmq_sdk.clock import Clock
@@ -76,21 +79,41 @@ class LogFlusher:
         self._thorough_at = 0.0
         self._appended = trio.Event()
         self._busy = trio.Lock()
+        self._has_thread = self._group_commit and files.blocking
+        self._thread: SyncThread | None = None
+        self._requested = 0
+        self._note_due = False
+        self._crash: BaseException | None = None
+        self._closed = False
         self.idle = False
         """Whether `wake` has to be called for the next append to be noticed."""
         self.flushed = Watermark()
+        self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
+        """Who is told when an append is durable, behind what `on_flushed` does."""
         self.physic_timestamp = 0
         """Store time of the last message known to be durable."""
 
     def wake(self) -> None:
         """Something was appended."""
+        if self._has_thread:
+            if self._log.write_through:  # else `turn_ended` follows
+                self._appended.set()
+            return
         self.idle = False
         self._appended.set()
+
+    def turn_ended(self) -> None:
+        """What was appended since `MessageStore.begin` has been handed to the file system."""
+        if self._has_thread and self._state.failure is None:
+            self._request()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
         self._thorough_at = self._clock.monotonic() + self._thorough_interval
+        if self._has_thread:
+            await self._run_beside_thread()
+            return
         while self._state.failure is None:
             if self.flushed.value >= self._log.position:
                 self._appended = trio.Event()
@@ -99,6 +122,21 @@ class LogFlusher:
             if not self._group_commit:
                 await trio.sleep(self._interval)
             await self._round()
+
+    async def _run_beside_thread(self) -> None:
+        """Ask for the rounds of appends outside of turns, and see to what a failed one leaves to do."""
+        self.idle = True
+        while self._state.failure is None and self._crash is None:
+            self._appended = trio.Event()
+            try:
+                self._log.write_out()
+            except StoreError as error:
+                self._sync_failed(error)
+                break
+            self._request()
+            await self._appended.wait()
+        await self._leave_note_if_due()
+        self._raise_crash()
 
     async def _round(self) -> None:
         thorough = self._clock.monotonic() >= self._thorough_at
@@ -109,7 +147,10 @@ class LogFlusher:
         await self.flush()
 
     async def flush(self) -> None:
-        """Make everything appended so far durable; a failure is noted, not raised. Not interrupted by cancellation once it syncs."""
+        """Make everything appended so far durable; a failure is noted, not raised. Cancellation never interrupts a sync that has begun."""
+        if self._has_thread:
+            await self._flush_by_thread()
+            return
         async with self._busy:
             if self._state.failure is not None:
                 return
@@ -121,14 +162,69 @@ class LogFlusher:
                     return
                 await self._files.run(self._prepare(target))
             except StoreError as error:
-                self.fail(error)
-                await self._leave_note()
+                self._sync_failed(error)
+                await self._leave_note_if_due()
                 return
-            self.flushed.advance(target)
-            self.physic_timestamp = timestamp
-            self._on_flushed()
+            self._flushed_to(target, timestamp)
 
-    async def _leave_note(self) -> None:
+    async def _flush_by_thread(self) -> None:
+        if self._state.failure is None:
+            try:
+                self._log.write_out()
+                self._request()
+                await self.flushed.wait_reached(self._requested)
+            except StoreError as error:
+                if self._state.failure is None:
+                    self._sync_failed(error)
+        await self._leave_note_if_due()
+        self._raise_crash()
+
+    def _raise_crash(self) -> None:
+        crash, self._crash = self._crash, None
+        if crash is not None:
+            raise crash
+
+    def _request(self) -> None:
+        """Let the thread sync what the file system has. No two syncs run beside each other: the system tells a failure to only one of them."""
+        target = self._log.written
+        if target <= max(self._requested, self.flushed.value) or self._closed:
+            return
+        if self._thread is None:
+            self._thread = SyncThread(self._thread_synced)
+        self._requested = target
+        self._thread.submit(SyncRound(target, self._state.stored_timestamp, self._prepare(target)))
+
+    def _thread_synced(self, sync_round: SyncRound, error: BaseException | None) -> None:
+        """Called by the loop itself, which no exception may leave."""
+        if self._closed:
+            return
+        try:
+            if error is None:
+                self._flushed_to(sync_round.target, sync_round.timestamp)
+            elif isinstance(error, StoreError):
+                self._sync_failed(error)
+                self._appended.set()
+            else:
+                raise error
+        except BaseException as crash:  # noqa: BLE001 - raised by the task that runs beside
+            self._crash = crash
+            self.fail(StoreError(f"{self._log.queue.directory}: flushing broke off ({crash!r})"))
+            self._appended.set()
+
+    def _flushed_to(self, target: int, timestamp: int) -> None:
+        self.flushed.advance(target)
+        self.physic_timestamp = max(self.physic_timestamp, timestamp)
+        self._on_flushed()
+        self.waiters.reached(target)
+
+    def _sync_failed(self, error: StoreError) -> None:
+        self._note_due = True
+        self.fail(error)
+
+    async def _leave_note_if_due(self) -> None:
+        if not self._note_due:
+            return
+        self._note_due = False
         position = self.flushed.value
         try:
             with trio.move_on_after(_NOTE_SECONDS, shield=True):
@@ -136,9 +232,19 @@ class LogFlusher:
         except StoreError as error:
             _log.critical("restart the machine before the store is opened again: the failed sync could not be noted: %s", error)
 
+    async def aclose(self) -> None:
+        """Nothing is synced any more; returns when no sync runs."""
+        if self._thread is not None:
+            await self._thread.aclose()
+        self._closed = True
+        self.waiters.fail()
+
     def _prepare(self, target: int) -> Callable[[], None]:
         queue = self._log.queue
-        files: list[StoreFile] = [file.file for file in queue.overlapping(self.flushed.value, target)]
+        synced = self.flushed.value
+        last = queue.files[-1]
+        chosen = [last] if last.start <= synced else queue.overlapping(synced, target)
+        files: list[StoreFile] = [file.file for file in chosen]
         sync_directories = queue.directory_sync()
 
         def sync() -> None:
@@ -155,6 +261,7 @@ class LogFlusher:
             self._state.failure = error
             _log.critical("the store takes no more messages: %s", error)
             self.flushed.fail(error)
+            self.waiters.fail()
 
 
 class QueueFlusher:

@@ -87,6 +87,8 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._flusher.run)
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
+                    if self._sync_flush:
+                        nursery.start_soon(self._flusher.waiters.run)
                     if self.files.makes_ahead:
                         nursery.start_soon(self._next_file.run)
                     try:
@@ -145,8 +147,11 @@ class MessageStore(ReadableStore, RunsOnce):
     @trio.lowlevel.enable_ki_protection
     async def _close(self) -> None:
         """Make everything durable; only when all of it worked the stop counts as clean."""
-        await self._flusher.flush()
-        await self._queue_flusher.flush(thorough=True)
+        try:
+            await self._flusher.flush()
+            await self._queue_flusher.flush(thorough=True)
+        finally:
+            await self._flusher.aclose()
         problem = self._state.failure or self._state.queue_problem or self._state.index_problem
         if problem is not None:
             _log.error("the store is closed without a clean stop: %s", problem)
@@ -182,6 +187,11 @@ class MessageStore(ReadableStore, RunsOnce):
     def needs_wait(self) -> bool:
         """Whether `wait_durable` can have something to wait for."""
         return self._sync_flush or self._replicas is not None
+
+    @property
+    def tells_durable(self) -> bool:
+        """Whether `when_durable` can be used: there is a sync to wait for and no replica."""
+        return self._sync_flush and self._replicas is None
 
     @property
     def flushed(self) -> Watermark:
@@ -253,6 +263,18 @@ class MessageStore(ReadableStore, RunsOnce):
         except StoreError as error:
             self._flusher.fail(error)
             raise
+        self._flusher.turn_ended()
+
+    def when_durable(self, result: PutResult, tell: Callable[[PutStatus], None]) -> None:
+        """`wait_durable` without a task for each waiter, where `tells_durable` says that it will do: `tell` is called once with the status, in the
+        loop's thread, perhaps before this returns; it must not raise."""
+        end = result.physical_offset + result.size
+        if result.status is not PutStatus.PUT_OK or self.flushed.value >= end:
+            tell(result.status)
+        elif self._state.failure is not None or not self._state.open:
+            tell(PutStatus.SERVICE_NOT_AVAILABLE)
+        else:
+            self._flusher.waiters.add(end, tell)
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
         """How a put ended for the sender: PUT_OK at once where there is nothing to wait for and for senders that do not wait; else behind the sync of

@@ -3,39 +3,18 @@
 import os
 import struct
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, GetStatus, PutStatus
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
+from support.disk import Disk
 from support.store import bodies, message, open_store, small_config
-
-T = TypeVar("T")
-
-
-class Disk(MemoryFileSystem):
-    """A disk whose waits take virtual time, are counted, and fail on demand."""
-
-    def __init__(self) -> None:
-        super().__init__(write_through=True)
-        self.delay = 0.0
-        self.waits = 0
-        self.failure: StoreError | None = None
-
-    async def run(self, operation: Callable[[], T]) -> T:
-        self.waits += 1
-        await trio.sleep(self.delay)
-        if self.failure is not None:
-            raise self.failure
-        return operation()
-
 
 SYNC = small_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 

@@ -1,0 +1,64 @@
+"""The thread that syncs the log under SYNC_FLUSH: it lives as long as its store, so that a round costs one call of the system on each side and no
+search for a thread, and the next round begins as soon as the last one is over.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+import attrs
+import trio
+
+
+@attrs.frozen
+class SyncRound:
+    """What is to be made durable."""
+
+    target: int
+    """Up to where the log is durable afterwards."""
+    timestamp: int
+    """Store time of the last message in front of that."""
+    sync: Callable[[], None]
+
+
+class SyncThread:
+    """Runs rounds one at a time, each time the newest: it covers those that were given before it and not begun.
+
+    `done` is called in the loop's thread for every round that was run, with what it raised; the first that raised is the last one.
+    """
+
+    def __init__(self, done: Callable[[SyncRound, BaseException | None], None]) -> None:
+        self._done = done
+        self._rounds: SimpleQueue[SyncRound | None] = SimpleQueue()
+        self._token = trio.lowlevel.current_trio_token()
+        self._thread = threading.Thread(target=self._run, name="rocketmq log sync", daemon=True)
+        self._thread.start()
+
+    def submit(self, sync_round: SyncRound) -> None:
+        """Run a round as soon as the one under way is over."""
+        self._rounds.put(sync_round)
+
+    async def aclose(self) -> None:
+        """End the thread behind the round that it runs."""
+        self._rounds.put(None)
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._thread.join)
+
+    def _newest(self) -> SyncRound | None:
+        newest = self._rounds.get()
+        with contextlib.suppress(Empty):
+            while newest is not None:
+                newest = self._rounds.get_nowait()
+        return newest
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        # The loop may have ended without closing the store.
+        with contextlib.suppress(trio.RunFinishedError):
+            while failure is None and (sync_round := self._newest()) is not None:
+                try:
+                    sync_round.sync()
+                except BaseException as error:  # noqa: BLE001 - handed over
+                    failure = error
+                self._token.run_sync_soon(self._done, sync_round, failure)
