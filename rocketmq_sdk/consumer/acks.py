@@ -84,7 +84,8 @@ class Acknowledgements:
 
     async def _send(self, line: _Line) -> None:
         async with line.sending:
-            receipts, line.receipts = line.receipts, []
+            gathered, line.receipts = line.receipts, []
+            receipts = [receipt for receipt in gathered if receipt.is_good]  # while the line was held up, others may have got the messages
             if not receipts:
                 return
             entries = [(receipt.topic, self._group, receipt.handle) for receipt in receipts]

@@ -1,31 +1,38 @@
-"""Push consumers as a hypothesis state machine: random lives of a group, held against a model (`support.group_model`)."""
+"""Push consumers as a hypothesis state machine: random lives of a group, held against a model (`support.group_model`, `support.pop_group_model`)."""
 
+from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
+import pytest
+import trio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from support.group_model import MOST_RETRIES, QUEUES, Step, World, run_script
+from rocketmq_sdk.codes import RequestCode
+from support.group_model import MOST_RETRIES, QUEUES, Seen, Step, World, run_script
+from support.pop_group_model import PoppingWorld
 
+PopStep = Callable[[PoppingWorld], Awaitable[None]]
 WHICH = st.integers(0, 3)
+QUEUE = st.integers(0, QUEUES - 1)
 
 
-class PushGroup(RuleBasedStateMachine):
+class Lives(RuleBasedStateMachine):
     """Its rules write a script, which is run when it is whole: trio's virtual time needs one run for all steps."""
 
-    ordered: ClassVar[bool]
+    network: ClassVar[bool] = False
+    """Whether members reach the broker over a memory network."""
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[Step] = []
-        self.faults = 0
 
     @initialize(members=st.integers(1, 3))
     def begin(self, members: int) -> None:
         self.steps += [World.join] * members
 
-    @rule(queue=st.integers(0, QUEUES - 1), count=st.integers(1, 6), failures=st.sampled_from([0, 0, 0, 1, 2, MOST_RETRIES + 1]))
+    @rule(queue=QUEUE, count=st.integers(1, 6), failures=st.sampled_from([0, 0, 0, 1, 2, MOST_RETRIES + 1]))
     def send(self, queue: int, count: int, failures: int) -> None:
         self.steps.append(lambda world: world.send(queue, count, failures))
 
@@ -49,38 +56,87 @@ class PushGroup(RuleBasedStateMachine):
     def cut(self, which: int, seconds: float) -> None:
         self.steps.append(lambda world: world.cut_for(which, seconds))
 
+    @precondition(lambda self: self.network)
+    @rule()
+    def break_connections(self) -> None:
+        self.steps.append(lambda world: world.break_connections())
+
     @rule(seconds=st.sampled_from([1.0, 20.0]))
     def refuse_send_backs(self, seconds: float) -> None:
-        self.steps.append(lambda world: world.refuse_send_backs(seconds))
+        self.steps.append(lambda world: world.refuse_for(seconds, RequestCode.CONSUMER_SEND_MSG_BACK))
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
         self.steps.append(lambda world: world.restart(killed=killed))
 
+    def world(self, nursery: trio.Nursery) -> World:
+        raise NotImplementedError
+
     def teardown(self) -> None:
-        assert run_script(self.steps, ordered=self.ordered) == []
+        assert run_script(self.steps, self.world) == []
 
 
-class ConcurrentGroup(PushGroup):
+class ConcurrentGroup(Lives):
     """Messages in any order."""
 
-    ordered = False
+    def world(self, nursery: trio.Nursery) -> World:
+        return World(nursery, Seen(ordered=False), network=self.network)
 
 
-class OrderlyGroup(PushGroup):
+class OrderlyGroup(Lives):
     """Queues in order."""
 
-    ordered = True
+    def world(self, nursery: trio.Nursery) -> World:
+        return World(nursery, Seen(ordered=True), network=self.network)
 
 
-LIVES = settings(
-    max_examples=25, stateful_step_count=14, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), report_multiple_bugs=False
-)
+class PoppingGroup(Lives):
+    """Push consumers that pop, and simple consumers beside them."""
+
+    def world(self, nursery: trio.Nursery) -> PoppingWorld:
+        return PoppingWorld(nursery, network=self.network)
+
+    def add(self, step: PopStep) -> None:
+        async def take(world: World) -> None:
+            assert isinstance(world, PoppingWorld)
+            await step(world)
+
+        self.steps.append(take)
+
+    @rule(queue=QUEUE)
+    def send_slow(self, queue: int) -> None:
+        self.add(lambda world: world.send_slow(queue))
+
+    @rule()
+    def join_simple(self) -> None:
+        self.add(lambda world: world.join_simple())
+
+    @rule(seconds=st.sampled_from([1.0, 30.0]))
+    def refuse_acks(self, seconds: float) -> None:
+        self.add(lambda world: world.refuse_acks(seconds))
+
+    @rule(seconds=st.sampled_from([2.0, 20.0]))
+    def refuse_changes(self, seconds: float) -> None:
+        self.steps.append(lambda world: world.refuse_for(seconds, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 
-def test_concurrent_groups_keep_the_rules() -> None:
-    run_state_machine_as_test(ConcurrentGroup, settings=LIVES)  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+def lives(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        stateful_step_count=14,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
 
 
-def test_orderly_groups_keep_the_rules() -> None:
-    run_state_machine_as_test(OrderlyGroup, settings=LIVES)  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+@pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
+def test_groups_keep_the_rules(kind: type[Lives]) -> None:
+    run_state_machine_as_test(kind, settings=lives(25))  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+
+
+@pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
+def test_groups_keep_the_rules_over_a_network(kind: type[Lives]) -> None:
+    over_network = type(f"{kind.__name__}OverNetwork", (kind,), {"network": True})
+    run_state_machine_as_test(over_network, settings=lives(12))  # type: ignore[no-untyped-call]  # hypothesis has no type for it

@@ -16,6 +16,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 from rocketmq_sdk.remoting.channel import Channel, Handler
+from rocketmq_sdk.remoting.source import ChannelSource
 
 
 class Sender:
@@ -97,9 +98,9 @@ def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: 
 
 
 class Switch:
-    """A source of channels between clients and an embedded broker that can be cut, or led to another broker."""
+    """A source of channels between clients and a broker that can be cut, or led to another broker."""
 
-    def __init__(self, broker: EmbeddedBroker | None) -> None:
+    def __init__(self, broker: ChannelSource | None) -> None:
         self.broker = broker
         self.name_server_only = False
         self._channels: list[tuple[str | None, Channel]] = []
@@ -124,7 +125,7 @@ class Switch:
                 channel.abort("the test has cut the connection")
         self._channels.clear()
 
-    def connect(self, broker: EmbeddedBroker) -> None:
+    def connect(self, broker: ChannelSource) -> None:
         self.broker = broker
         self.name_server_only = False
 

@@ -1,12 +1,15 @@
 """A consumer group against a model of it: a script of sends, failures, joins, leaves, kills and restarts, run in virtual time under rules.
 
+Members reach the broker by channels inside the process, or over a memory network whose connections can be cut.
+
 The rules: no message is lost; ordered queues are never with two calls at once and never reordered; what is committed never passes a message that no
 call has finished; a delivery never claims more failures than there were.
 """
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,21 +18,25 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
-from support.broker import BrokerOnFiles
+from rocketmq_sdk.remoting.source import MemoryChannelSource
+from rocketmq_sdk.transport.memory import MemoryNetwork
+from support.broker import OWN, BrokerOnFiles
 from support.consuming import Sender, Switch, refuse
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.remoting.source import ChannelSource
 
 TOPIC = "orders"
 GROUP = "billing"
 QUEUES = 3
+NAME_SERVER = "127.0.0.1:9876"
 MOST_RETRIES = 2
 LISTENER_SECONDS = 0.2
 SETTLED = 4 * 3600.0
@@ -80,11 +87,12 @@ class Seen:
 class World:
     """One broker, one group and its members."""
 
-    def __init__(self, nursery: trio.Nursery, *, ordered: bool) -> None:
-        self.seen = Seen(ordered=ordered)
-        self.ordered = ordered
+    def __init__(self, nursery: trio.Nursery, seen: Seen, *, network: bool) -> None:
+        self.seen = seen
         self._nursery = nursery
+        self._network = MemoryNetwork() if network else None
         self._files = FaultyFileSystem()
+        self._clock = TrioClock()  # the wall goes on while brokers come and go
         self._killed = False
         self._members: list[tuple[Switch, trio.CancelScope, trio.Event, trio.Event]] = []
         self._switch = Switch(None)
@@ -99,7 +107,7 @@ class World:
 
         async def serve(scope: trio.CancelScope, ended: trio.Event) -> None:
             try:
-                async with BrokerOnFiles(self._files) as self.broker:
+                async with BrokerOnFiles(self._files, clock=self._clock) as self.broker, self._served(self.broker):
                     opened.set()
                     with scope:
                         await trio.sleep_forever()
@@ -111,9 +119,27 @@ class World:
 
         self._nursery.start_soon(serve, self._broker_scope, self._broker_ended)
         await opened.wait()
-        assert self.broker is not None
         for switch in (self._switch, *[member[0] for member in self._members]):
-            switch.connect(self.broker)
+            switch.connect(self.way())
+
+    @asynccontextmanager
+    async def _served(self, broker: "EmbeddedBroker") -> AsyncIterator[None]:
+        """Serve broker and name server on the network, if there is one."""
+        async with trio.open_nursery() as nursery:
+            if self._network is not None:
+                await nursery.start(broker.server.serve, [self._network.listen(OWN)])
+                await nursery.start(broker.namesrv_server.serve, [self._network.listen(NAME_SERVER)])
+            try:
+                yield
+            finally:
+                nursery.cancel_scope.cancel()
+
+    def way(self) -> "ChannelSource":
+        """How the broker is reached now."""
+        if self._network is not None:
+            return MemoryChannelSource(self._network, name_server=NAME_SERVER)
+        assert self.broker is not None
+        return self.broker
 
     async def start(self) -> None:
         await self.open_broker()
@@ -153,23 +179,30 @@ class World:
     async def join(self) -> None:
         if len(self._members) >= 4:
             return
-        switch, scope, left, ended = Switch(self.broker), trio.CancelScope(), trio.Event(), trio.Event()
+        await self._join(self.consumer)
+
+    def consumer(self, switch: Switch) -> AbstractAsyncContextManager[object]:
+        """A new member."""
+        return PushConsumer(
+            GROUP,
+            namesrv=switch,
+            subscriptions={TOPIC: "*"},
+            listener=self.seen.listen,
+            orderly=self.seen.ordered,
+            concurrency=4,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            max_reconsume_times=MOST_RETRIES,
+            suspend_current_queue_time=0.5,
+        )
+
+    async def _join(self, consumer: Callable[[Switch], AbstractAsyncContextManager[object]]) -> None:
+        switch, scope, left, ended = Switch(self.way()), trio.CancelScope(), trio.Event(), trio.Event()
         self._members.append((switch, scope, left, ended))
 
         async def consume() -> None:
             try:
                 with scope:
-                    async with PushConsumer(
-                        GROUP,
-                        namesrv=switch,
-                        subscriptions={TOPIC: "*"},
-                        listener=self.seen.listen,
-                        orderly=self.ordered,
-                        concurrency=4,
-                        consume_from=ConsumeFrom.FIRST_OFFSET,
-                        max_reconsume_times=MOST_RETRIES,
-                        suspend_current_queue_time=0.5,
-                    ):
+                    async with consumer(switch):
                         await left.wait()
             finally:
                 ended.set()
@@ -203,15 +236,22 @@ class World:
             switch = self._members[which % len(self._members)][0]
             switch.cut()
             await trio.sleep(seconds)
-            assert self.broker is not None
-            switch.connect(self.broker)
+            switch.connect(self.way())
 
-    async def refuse_send_backs(self, seconds: float) -> None:
+    async def break_connections(self) -> None:
+        """All connections to the broker break at once; new ones can be made."""
+        assert self._network is not None
+        self._network.cut(OWN)
+        await trio.sleep(0.1)
+
+    async def refuse_for(self, seconds: float, *codes: int) -> None:
+        """The broker refuses some requests for a while."""
         assert self.broker is not None
-        served = self.broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
-        refuse(self.broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        handlers = self.broker.handler.handlers
+        served = {code: handlers[code] for code in codes}
+        refuse(self.broker, *codes)
         await trio.sleep(seconds)
-        self.broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = served
+        handlers.update(served)
 
     async def restart(self, *, killed: bool) -> None:
         """The broker goes away for a second; killed, it leaves behind what the system had taken from it."""
@@ -239,15 +279,19 @@ class World:
         deadline = trio.current_time() + SETTLED
         while trio.current_time() < deadline and not wanted <= set(self.seen.done) | self._dead():
             await trio.sleep(5)
+        await self.settle()
         self.check_commits()
         lost = wanted - set(self.seen.done) - self._dead()
         self.seen.check(not lost, f"lost: {sorted(lost)}")
-        if self.ordered:
+        if self.seen.ordered:
             for queue, bodies in self.seen.sent.items():
                 kept = [body for body in bodies if body in self.seen.done]
                 self.seen.check(self.seen.first_done[queue] == kept, f"queue {queue} was reordered: {self.seen.first_done[queue]}")
         while self._members:
             await self.leave(0)
+
+    async def settle(self) -> None:
+        """Wait for what may still come though everything has arrived."""
 
     def _members_to_four(self) -> None:
         # Room for one more, which is there whatever happened to the others.
@@ -273,12 +317,12 @@ def _holds(record: bytes, body: str) -> bool:
     return length + body.encode() in record
 
 
-def run_script(steps: Sequence[Step], *, ordered: bool) -> list[str]:
+def run_script(steps: Sequence[Step], make: Callable[[trio.Nursery], World]) -> list[str]:
     """Run a script in virtual time on a fresh broker; gives what was against the rules. Nothing is logged: a life holds thousands of failures."""
 
     async def main() -> list[str]:
         async with trio.open_nursery() as nursery:
-            world = World(nursery, ordered=ordered)
+            world = make(nursery)
             with trio.fail_after(24 * 3600):
                 await world.start()
                 for step in steps:
