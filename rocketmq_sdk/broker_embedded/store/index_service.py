@@ -22,7 +22,7 @@ from rocketmq_sdk.broker_embedded.store.index_file import IndexFile, require_siz
 from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash
 from rocketmq_sdk.broker_embedded.store.record import RecordHead
 from rocketmq_sdk.clock import Clock
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class IndexService:
     def load(self, *, clean: bool) -> None:
         """Find the files. Raises `StoreError`, `StoreCorruptError`."""
         entries = self._store_files.file_sizes(DIRECTORY)
-        durable = True
+        durable = sound = True
         for name, size in entries:
             path = f"{DIRECTORY}/{name}"
             if not (name.isascii() and name.isdecimal()):
@@ -87,7 +87,11 @@ class IndexService:
                 continue
             require_size(path, size, self._slot_count, self._capacity)
             file = IndexFile(self._store_files.open(path), name, self._slot_count, self._capacity)
-            file.load()
+            try:
+                file.load()
+            except StoreCorruptError as error:
+                _log.error("%s; it is removed with those behind it, and the index is built again from the log", error)
+                durable = sound = False
             durable = durable and (clean or (file.full and file.end_timestamp <= self._checkpoint.index_timestamp))
             if durable:
                 self.files.append(file)
@@ -96,7 +100,7 @@ class IndexService:
         if self.enabled and self.files:
             self.files[-1].prepare()
         self._resume()
-        self.complete = clean and bool(self.files) and not self.files[-1].full
+        self.complete = clean and sound and bool(self.files) and not self.files[-1].full
 
     def _resume(self) -> None:
         """Go on behind the last entry; the record it belongs to may have entries that are missing."""

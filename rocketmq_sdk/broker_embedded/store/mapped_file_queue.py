@@ -79,6 +79,11 @@ class MappedFileQueue:
         self._changes += 1
         return first
 
+    def put_back(self, file: MappedFile) -> None:
+        """Counterpart of `take_first` for a file that could not be removed; it is opened anew."""
+        self.files = [MappedFile(self.store_files.open(file.file.path), file.start, file.size), *self.files]
+        self._starts = [file.start, *self._starts]
+
     def obtain(self, position: int) -> MappedFile:
         """The file for a position at the end of the chain, made when it is missing. Raises `StoreError`."""
         file = self.find(position)
@@ -144,6 +149,10 @@ class MappedFileQueue:
             self._synced_changes = changes
 
         return sync
+
+    def doubt_names(self) -> None:
+        """Take no name for durable: a life before may have made a file and died before it synced the directory."""
+        self._changes += 1
 
     def sync_directories(self) -> None:
         """Do now what `directory_sync` gives, if anything."""

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import trio
 
@@ -27,7 +27,7 @@ from rocketmq_sdk.broker_embedded.store.file_system import Bytes, Result
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
+_NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MODE: Final = 0o644
 
@@ -44,14 +44,43 @@ def _advise(descriptor: int, *, ahead: bool) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
 
 
-def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
-    """Bytes of a file. Raises `ValueError` for what is none, such as a pipe, which would keep the reader waiting for ever; `OSError` as ever."""
+@contextlib.contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to be read. Raises `ValueError` for what is none, such as a pipe, which would keep the reader waiting for ever; `OSError` as ever."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError(f"{path} is no regular file")
+        yield file
+
+
+def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
+    """Bytes of a file, as `open_regular`."""
+    with open_regular(path) as file:
         file.seek(offset)
         return file.read(size)
+
+
+def written_ranges(descriptor: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where in a range of a file something may have been written: by `SEEK_DATA` where system and file system have it, else the whole range."""
+    seek_data = getattr(os, "SEEK_DATA", None)
+    if seek_data is None:
+        yield offset, end
+        return
+    while offset < end:
+        try:
+            low = os.lseek(descriptor, offset, seek_data)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            if error.errno in _NOT_OFFERED:
+                yield offset, end
+                return
+            raise
+        high = min(os.lseek(descriptor, low, os.SEEK_HOLE), end)
+        if low < high:
+            yield low, high
+        offset = high if high > low else end
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
@@ -153,7 +182,7 @@ class OsFile:
             except AttributeError:
                 return
             except OSError as error:
-                if error.errno not in _CANNOT_ALLOCATE:
+                if error.errno not in _NOT_OFFERED:
                     raise
 
     def truncate(self, size: int) -> None:
@@ -162,23 +191,9 @@ class OsFile:
             os.ftruncate(descriptor, size)
 
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """By `SEEK_DATA` where the system has it, else the whole range."""
-        seek_data = getattr(os, "SEEK_DATA", None)
-        if seek_data is None:
-            yield offset, end
-            return
+        """By `written_ranges`."""
         with self._use("look for data") as descriptor:
-            while offset < end:
-                try:
-                    low = os.lseek(descriptor, offset, seek_data)
-                except OSError as error:
-                    if error.errno == errno.ENXIO:
-                        return
-                    raise
-                high = min(os.lseek(descriptor, low, os.SEEK_HOLE), end)
-                if low < high:
-                    yield low, high
-                offset = high if high > low else end
+            yield from written_ranges(descriptor, offset, end)
 
     def sync(self) -> None:
         """By `fdatasync`; nothing when the file was removed meanwhile."""
@@ -323,6 +338,8 @@ class OsFileSystem:
             with os.scandir(self.full_path(directory)) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except FileNotFoundError:
+            if os.path.islink(self.full_path(directory)):  # noqa: PTH114 - by its text
+                raise StoreCorruptError(f"{directory} is a link that leads nowhere; remove it, or make the directory it names") from None
             return []
         except OSError as error:
             raise translate(error, directory, "list the directory") from error

@@ -186,9 +186,8 @@ class Recovery:
             write_again(queue, noted, end)
         for file in queue.overlapping(self.scanned_from, end):
             file.file.sync()
+        queue.doubt_names()
         queue.sync_directories()
-        # The life before may have made a file and died, or failed to write to it, before its name was durable.
-        queue.store_files.sync_directory(queue.directory)
         self._table.settle()
         if noted is not None:
             forget_note(queue.store_files)

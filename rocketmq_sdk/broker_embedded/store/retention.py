@@ -144,12 +144,12 @@ class RetentionService:
         self._active = False
         self._news = trio.Event()
         self._blocked_since: float | None = None
-        self._followed = 0
+        self._followed = 0  # a life before may have left queue files that it could not remove
+        self._stuck: dict[str, list[Removable]] = {}
         self._readers = readers
 
     async def run(self) -> None:
         """Serve until cancelled. An idle store with a single log file wakes nobody."""
-        self._followed = self._chain.min_position
         self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
         while True:
             while (delay := self._delay()) is None or delay > 0:
@@ -208,6 +208,7 @@ class RetentionService:
             await self._remove_oldest(decision.removals)
             await self._follow()
         except StoreError as error:
+            self._active = True
             _log.error("old files can not be removed: %s", error)
 
     def _written(self) -> list[int]:
@@ -237,8 +238,16 @@ class RetentionService:
             if len(self._chain.files) < 2 or self._is_read():
                 return
             file = self._chain.take_first()
-            _log.info("removing %s", file.file.path)
-            await self._remove([file.file], self._chain.directory)
+            path = file.file.path
+            _log.info("removing %s", path)
+            try:
+                await self._remove([file.file], self._chain.directory)
+            except StoreError:
+                # What is still there is still read, and the next round tries again: a log without it would have a gap at the next start.
+                self._stuck.pop(self._chain.directory, None)
+                if self._files.exists(path):
+                    self._chain.put_back(file)
+                raise
 
     def _is_read(self) -> bool:
         """Whether somebody reads in the first file, unless that goes on for too long."""
@@ -252,14 +261,19 @@ class RetentionService:
         return now - self._blocked_since < self._patience
 
     async def _remove(self, files: Sequence[Removable], directory: str) -> None:
+        """Remove files, the oldest first; what can not be removed stays in front of what is to come, so that no gap arises. Raises `StoreError`."""
         store_files = self._files
+        waiting = self._stuck.setdefault(directory, [])
+        waiting += files
 
         def remove() -> None:
-            for file in files:
-                file.remove()
+            while waiting:
+                waiting[0].remove()
                 store_files.sync_directory(directory)
+                del waiting[0]
 
         await store_files.run(remove)
+        del self._stuck[directory]
 
     async def _follow(self) -> None:
         """Bring queues and index in line with the oldest log file."""
@@ -270,11 +284,11 @@ class RetentionService:
             if not queue.removed:
                 files = queue.take_before(minimum)
                 queue.correct_min_offset(minimum)
-                if files:
+                if files or queue.directory in self._stuck:
                     await self._remove(files, queue.directory)
             if number % _QUEUES_PER_SLICE == 0:
                 await trio.lowlevel.checkpoint()
         index_files = self._index.take_before(minimum)
-        if index_files:
+        if index_files or self._index.directory in self._stuck:
             await self._remove(index_files, self._index.directory)
         self._followed = minimum

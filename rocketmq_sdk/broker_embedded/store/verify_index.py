@@ -102,9 +102,16 @@ class IndexWalk:
             self._check_header(path, begin_time, end_time, end, position)
         if used != len(heads):
             report.add(path, 32, "index", f"says that {used} slots are used; {len(heads)} are")
-        if not report.running and not all(_ZEROS.startswith(self._reader.read(path, low, _CHUNK)) for low in range(used_end, size, _CHUNK)):
+        if not report.running and self._holds_data(path, used_end, size):
             report.add(path, used_end, "index", f"holds data behind its last entry ({count - 1})")
         return begin
+
+    def _holds_data(self, path: str, offset: int, end: int) -> bool:
+        for low, high in self._reader.data_ranges(path, offset, end):
+            for at in range(low, high, _CHUNK):
+                if not _ZEROS.startswith(self._reader.read(path, at, min(_CHUNK, high - at))):
+                    return True
+        return False
 
     def _check_header(self, path: str, begin_time: int, end_time: int, end: int, position: int) -> None:
         if position != end:

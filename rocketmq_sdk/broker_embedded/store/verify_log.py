@@ -8,7 +8,8 @@ from typing import Final
 
 import crcmod.predefined
 
-from rocketmq_sdk.broker_embedded.store.verify_report import Progress, Report, StoreReader
+from rocketmq_sdk.broker_embedded.store.commit_log import DIRECTORY
+from rocketmq_sdk.broker_embedded.store.verify_report import Progress, Report, StoreReader, read_written
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
 
@@ -198,14 +199,16 @@ class LogWalk:
         report.log_start = self._chain[0][0] if self._chain else 0
         self.end = report.log_start
         ended: tuple[str, int] | None = None
+        lengths = dict(self._reader.file_sizes(DIRECTORY))
         for start, path in self._chain:
-            data = self._reader.read(path, 0, report.log_file_size)
-            report.bytes += len(data)
+            length = min(report.log_file_size, lengths.get(path.rpartition("/")[2], 0))
+            data = read_written(self._reader, path, length)
+            report.bytes += length
             if ended is not None and data.strip(b"\0"):
                 report.add(ended[0], ended[1], "tail", f"the log ends here, but {path} holds data: all that is behind is lost to a broker")
                 self._note_end(*ended, self.end)
                 self._damaged, ended = True, None
-            stop = self._walk_file(start, path, data)
+            stop = self._walk_file(start, path, data, length)
             if stop is not None and ended is None:
                 ended = (path, stop)
             advance(report.bytes)
@@ -222,27 +225,27 @@ class LogWalk:
         if self._start_ends is None:
             self._start_ends = (path, at, position)
 
-    def _walk_file(self, start: int, path: str, data: bytes) -> int | None:
-        """Walk over one file; gives where in it the log ends, None when it goes on in the next."""
+    def _walk_file(self, start: int, path: str, data: bytes, length: int) -> int | None:
+        """Walk over one file, of whose `length` bytes those behind `data` are zeros; gives where the log ends in it, None when it goes on."""
         at = 0
-        while at + 8 <= len(data):
-            size, magic = _TWO.unpack_from(data, at)
+        while at + 8 <= length:
+            size, magic = _TWO.unpack(data[at : at + 8].ljust(8, b"\0"))
             if magic == _BLANK:
-                if size != len(data) - at:
-                    self._report.add(path, at, "blank", f"the rest of the file is said to be {size} bytes; it is {len(data) - at}")
-                self.end = start + len(data)
+                if size != length - at:
+                    self._report.add(path, at, "blank", f"the rest of the file is said to be {size} bytes; it is {length - at}")
+                self.end = start + length
                 return None
             if not size and not magic:
                 behind = self._first_not_zero(data, at)
                 if behind is None:
                     return at
             try:
-                self._take(self._record_at(data, at, start, size, magic), path, at)
+                self._take(self._record_at(data, at, start, size, magic, length), path, at)
                 at += size
                 self.end = start + at
                 continue
             except BrokenError as broken:
-                following = self._next_record(data, at, start)
+                following = self._next_record(data, at, start, length)
                 kind = broken.kind if following is not None else "tail"
                 if not (kind == "tail" and self._report.running and start == self._chain[-1][0]):
                     self._report.add(path, at + broken.at, kind, f"the record at {start + at} is broken: {broken}")
@@ -252,7 +255,7 @@ class LogWalk:
                 if broken.ends_log:
                     self._note_end(path, at, start + at)
                 at = following
-        return None if at == len(data) else at
+        return None if at == length else at
 
     @staticmethod
     def _first_not_zero(data: bytes, at: int) -> int | None:
@@ -266,15 +269,15 @@ class LogWalk:
         return None
 
     @staticmethod
-    def _record_at(data: bytes, at: int, start: int, size: int, magic: int) -> LogRecord:
+    def _record_at(data: bytes, at: int, start: int, size: int, magic: int, length: int) -> LogRecord:
         if magic not in (_V1, _V2):
             raise BrokenError(4, "record", f"no record begins with the magic code {magic:08X}")
-        if not 0 < size <= len(data) - at:
-            raise BrokenError(0, "record", f"a size of {size} bytes with {len(data) - at} left in the file")
-        return parse_record(data[at : at + size], start + at)
+        if not 0 < size <= length - at:
+            raise BrokenError(0, "record", f"a size of {size} bytes with {length - at} left in the file")
+        return parse_record(data[at : at + size].ljust(size, b"\0"), start + at)
 
     @staticmethod
-    def _next_record(data: bytes, at: int, start: int) -> int | None:
+    def _next_record(data: bytes, at: int, start: int, length: int) -> int | None:
         """Where the next thing stands that is surely a record, because it names its own place, or the blank end."""
         for magic in (_V1, _V2):
             code = magic.to_bytes(4)
@@ -286,7 +289,7 @@ class LogWalk:
                 found = data.find(code, found + 1)
         found = data.find(_BLANK.to_bytes(4), at + 8)
         while found >= 0:
-            if int.from_bytes(data[found - 4 : found]) == len(data) - found + 4:
+            if int.from_bytes(data[found - 4 : found]) == length - found + 4:
                 return found - 4
             found = data.find(_BLANK.to_bytes(4), found + 1)
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.os_files import is_directory, read_regular
+from rocketmq_sdk.broker_embedded.store.os_files import is_directory, open_regular, read_regular, written_ranges
 
 Progress = Callable[[int], None]
 NO_FILE = -1
@@ -94,6 +94,10 @@ class StoreReader(Protocol):
         """Bytes of a file, fewer at its end, none of one that is missing."""
         ...
 
+    def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
+        """Where in a range of a file something may have been written; what lies between holds zeros."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
         ...
@@ -138,6 +142,14 @@ class DirectoryReader:
         except (FileNotFoundError, ValueError):
             return b""
 
+    def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
+        """By `SEEK_DATA` where the system has it, else the whole range."""
+        try:
+            with open_regular(self._root / path) as file:
+                return list(written_ranges(file.fileno(), offset, end))
+        except (FileNotFoundError, ValueError):
+            return []
+
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
         return os.path.lexists(self._root / path)
@@ -161,9 +173,19 @@ class FileSystemReader:
         """Bytes of a file."""
         return self._files.open(path).pread(size, offset) if self._files.exists(path) else b""
 
+    def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
+        """What the file system knows of it."""
+        return list(self._files.open(path).data_ranges(offset, end)) if self._files.exists(path) else []
+
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
         return self._files.exists(path)
+
+
+def read_written(reader: StoreReader, path: str, size: int) -> bytes:
+    """The bytes of a file up to the last that may have been written; the rest of its `size` holds zeros."""
+    ranges = reader.data_ranges(path, 0, size)
+    return reader.read(path, 0, ranges[-1][1]) if ranges else b""
 
 
 def usual_size(sizes: list[int]) -> int:

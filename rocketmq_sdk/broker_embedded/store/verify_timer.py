@@ -152,7 +152,10 @@ class TimerWalk:
             return
         pending = {time: last for time, last in self._lasts.items() if time >= self._checkpoint.last_read_time}
         precision = self._precision()
+        written = self._reader.data_ranges(WHEEL_PATH, 0, WHEEL_SIZE)
         for low in range(0, WHEEL_SIZE, _CHUNK):
+            if not any(begin < low + _CHUNK and low < end for begin, end in written):
+                continue
             data = self._reader.read(WHEEL_PATH, low, _CHUNK)
             if data.count(0) == len(data):
                 continue

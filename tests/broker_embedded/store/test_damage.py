@@ -158,3 +158,19 @@ async def test_a_long_start_tells_how_far_it_is() -> None:
     assert told[-1][0] == end
     assert all(0 <= done <= total for done, total in told)
     assert told == sorted(told)
+
+
+@pytest.mark.parametrize("directory", ["index", "commitlog", "consumequeue"])
+async def test_a_directory_that_is_a_link_to_nothing_is_named_at_the_start(directory: str, tmp_path: Path) -> None:
+    """Not later by every attempt to write into it; with the directory that the link names the store opens."""
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / directory).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreCorruptError, match=f"{directory} is a link that leads nowhere"):
+        async with open_store(OsFileSystem(root)):
+            pass
+    (tmp_path / "elsewhere").mkdir()
+    async with open_store(OsFileSystem(root)) as store:
+        assert store.put(message()).ok
+        await store.flush()
+        assert bodies(store) == [b"hello"]

@@ -11,6 +11,7 @@ from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSys
 from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash, query_text
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore
+from rocketmq_sdk.broker_embedded.store.verify import verify_directory
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
@@ -256,3 +257,24 @@ async def test_a_failed_sync_of_the_index(monkeypatch: pytest.MonkeyPatch) -> No
     assert files.exists("abort")
     async with open_store(files.power_cut(1), config) as store:
         await check_all(store, 20)
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+async def test_a_header_that_claims_too_much_is_built_again(tmp_path: Path, which: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The file is told, removed with those behind it, and every message is found again; a stop later nothing is missing either."""
+    config = small_config(**SMALL)
+    async with open_store(OsFileSystem(tmp_path), config) as store:
+        for number in range(30):
+            assert store.put(keyed(number)).ok
+    paths = sorted((tmp_path / "index").iterdir())
+    assert len(paths) > 2
+    damaged = paths[0 if which == "first" else -1]
+    with damaged.open("r+b") as file:
+        file.seek(36)
+        file.write((21).to_bytes(4))
+    for _ in range(2):
+        async with open_store(OsFileSystem(tmp_path), config) as store:
+            assert store.started_clean
+            await check_all(store, 30)
+    assert caplog.text.count(f"{damaged.name} says that it holds 20 entries") == 1
+    assert verify_directory(tmp_path).findings == []

@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.retention import RetentionPolicy
 from rocketmq_sdk.broker_embedded.store.types import GetStatus, PutStatus
 from rocketmq_sdk.clock import TrioClock
+from rocketmq_sdk.errors import StoreError
 from support.store import bodies, message, open_store, small_config
 
 HOUR = 3_600_000
@@ -235,3 +236,81 @@ async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.M
         with trio.fail_after(600):
             while store.min_physical_offset == 0:
                 await trio.sleep(1)
+
+
+@pytest.mark.parametrize("place", ["commitlog", "consumequeue/TopicA/0"])
+async def test_a_file_that_can_not_be_removed_stays_and_is_tried_again(
+    place: str, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No gap arises, neither now nor at a start in between; once it can be removed, everything goes on."""
+    files = FaultyFileSystem()
+    config = small_config(**INDEX)
+    remove = FaultyFileSystem.remove
+    stubborn = {"00000000000000004096" if place == "commitlog" else "00000000000000000200"}
+
+    def refuse(self: FaultyFileSystem, path: str) -> None:
+        if path.rpartition("/")[2] in stubborn and path.startswith(place):
+            raise StoreError(f"{path}: can not remove (Operation not permitted)")
+        remove(self, path)
+
+    monkeypatch.setattr(FaultyFileSystem, "remove", refuse)
+    async with open_store(files, config) as store:
+        fill(store, 150)
+        await store.flush()
+        names = [name for name, _size in files.file_sizes(place)]
+        assert stubborn < set(names)
+        files.told_used_ratio = 0.87
+        await trio.sleep(100)
+        assert "Operation not permitted" in caplog.text
+        left = [name for name, _size in files.file_sizes(place)]
+        assert stubborn < set(left)
+        assert left == names[names.index(left[0]) :]
+        if place == "commitlog":
+            assert store.min_physical_offset == 4096
+            assert store.statistics()["log_files"] == len(left)
+            assert store.record_at(4096) is not None
+        else:
+            assert store.min_physical_offset > 4096
+        files.told_used_ratio = 0.5
+        await store.flush()
+    async with open_store(files, config) as store:
+        await check_consistent(store)
+        stubborn.clear()
+        files.told_used_ratio = 0.87
+        assert store.put(message(body=b"150", properties={"KEYS": "k150"})).ok
+        await trio.sleep(300)
+        assert len(files.file_sizes("commitlog")) == 1
+        assert len(files.file_sizes(place)) < len(left)
+        await check_consistent(store)
+
+
+async def test_a_log_file_that_could_be_removed_after_all_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a disk, in the same life: refused once, then gone, and read in between."""
+    config = small_config(file_reserved_time=1, delete_commit_log_files_interval=0, **INDEX)
+    remove = OsFileSystem.remove
+    refusals: list[str] = []
+
+    def refuse(self: OsFileSystem, path: str) -> None:
+        if path.startswith("commitlog/") and not refusals:
+            refusals.append(path)
+            raise StoreError(f"{path}: can not remove (Device or resource busy)")
+        remove(self, path)
+
+    monkeypatch.setattr(OsFileSystem, "remove", refuse)
+    async with open_store(OsFileSystem(tmp_path), config) as store:
+        fill(store, 60)
+        for path in (tmp_path / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+        count = store.statistics()["log_files"]
+        service = store._retention
+        service._manual_rounds = 2
+        await service.check()
+        assert refusals == ["commitlog/00000000000000000000"]
+        assert store.statistics()["log_files"] == count
+        assert store.min_physical_offset == 0
+        store._log._forget_hot()
+        assert store.record_at(0) is not None
+        await service.check()
+        assert not (tmp_path / refusals[0]).exists()
+        assert store.statistics()["log_files"] < count
+        await check_consistent(store)

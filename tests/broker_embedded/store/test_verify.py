@@ -10,7 +10,7 @@ import pytest
 from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store.verify import verify_directory
-from rocketmq_sdk.broker_embedded.store.verify_report import Finding, Report
+from rocketmq_sdk.broker_embedded.store.verify_report import DirectoryReader, Finding, Report
 from rocketmq_sdk.errors import StoreError, StoreLockedError
 from support.store import VECTORS, bodies, config_for, expected, message, open_store, small_config, unpack
 
@@ -215,3 +215,35 @@ def test_what_is_no_store(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             repair_directory(path, print)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("holes", [True, False])
+async def test_the_rest_of_a_sparse_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool) -> None:
+    """A log file of a gigabyte with little in it costs little memory where the system knows its holes, and is looked at all the same."""
+    size = 1 << 30 if holes else 1 << 22
+    config = small_config(mapped_file_size_commit_log=size, allocation_step=4096, message_index_enable=False)
+    if not holes:
+        monkeypatch.delattr("os.SEEK_DATA")
+    async with open_store(OsFileSystem(tmp_path), config) as store:
+        for number in range(20):
+            assert store.put(message(body=b"%d" % number)).ok
+    read = DirectoryReader.read
+    most = 0
+
+    def count(self: DirectoryReader, path: str, offset: int, length: int) -> bytes:
+        nonlocal most
+        data = read(self, path, offset, length)
+        most = max(most, len(data))
+        return data
+
+    monkeypatch.setattr(DirectoryReader, "read", count)
+    report = verify_directory(tmp_path)
+    assert report.findings == []
+    assert (report.records, report.bytes >= size) == (20, True)
+    assert most < 1 << 21 if holes else most >= size
+    # something far behind the end, in an island of its own
+    with (tmp_path / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(size // 2 + 77)
+        file.write(b"lost")
+    report = verify_directory(tmp_path)
+    assert [(finding.kind, finding.path) for finding in report.findings] == [("tail", "commitlog/" + "0" * 20)]
