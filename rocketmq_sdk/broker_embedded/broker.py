@@ -28,6 +28,7 @@ from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
+from rocketmq_sdk.names import SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.local import check_same_run
@@ -277,11 +278,16 @@ class EmbeddedBroker(RunsOnce):
         self.vip_server = RemotingServer(vip_dispatcher(self._dispatcher), on_close=self._channel_closed, tls=self._tls, turn=turn)
         if self.config.is_slave:
             assert caller is not None
-            store.arrivals += [self.context.replication.follow(self.context, caller).on_arrival, self.context.held_pulls.on_arrival]
+            store.listen(self.context.replication.follow(self.context, caller).on_arrival)
+            holders = [self.context.held_pulls]
         else:
             pop = self.context.pop
-            store.arrivals += [self.context.held_pulls.on_arrival, self.context.schedule.on_arrival, self.context.timers.on_arrival]
-            store.arrivals += [pop.waiting.on_arrival, pop.notifications.on_arrival, pop.revive.on_arrival]
+            store.listen(self.context.schedule.on_arrival, topic=SCHEDULE_TOPIC)
+            store.listen(self.context.timers.on_arrival, topic=TIMER_TOPIC)
+            store.listen(pop.revive.on_arrival, topic=revive_topic(self.config.broker_cluster_name))
+            holders = [self.context.held_pulls, pop.waiting, pop.notifications]
+        for holder in holders:
+            store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
         self.context.topic_queues = TopicQueues(self._live, self._clock, self.namesrv.table.route, caller)
 
     def _identity(self) -> BrokerIdentity:

@@ -8,7 +8,6 @@ What a batch can not carry goes alone: delayed messages, those with a priority o
 
 from collections import deque
 from collections.abc import Callable, Generator
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -17,37 +16,40 @@ from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
-from rocketmq_sdk.producer.outgoing import properties_of
-from rocketmq_sdk.protocol.text import encode_text
+from rocketmq_sdk.producer.outgoing import Element, element_of, encode_elements
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.targets import TopicTargets
+    from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
 SEND_BATCH: Final = 320
-_HEAD: Final = Struct(">iIIii")
-_SHORT: Final = Struct(">h")
-_OVERHEAD: Final = _HEAD.size + _SHORT.size
 _ORDINARY: Final = 310
 
 
 class _Batch:
     """Messages that go together, and the handle of the request that will carry them."""
 
-    __slots__ = ("deadline", "gone", "handle", "ids", "items", "key", "offset_ids", "size")
+    __slots__ = ("deadline", "gone", "handle", "ids", "items", "key", "maker", "offset_ids", "size")
 
-    def __init__(self, key: tuple[str, str | None, bool], handle: SendHandle, deadline: float) -> None:
+    def __init__(self, key: tuple[str, str | None, bool], handle: SendHandle, deadline: float, maker: "UniqueIdGenerator") -> None:
+        self.maker = maker
         self.key = key
         self.handle = handle
         self.deadline = deadline
-        self.items: list[tuple[bytes, str]] = []
-        """What the body will hold of each message, and its unique id: one append for both, so that Ctrl-C can not part them."""
+        self.items: list[Element] = []
+        """What the body will hold of each message; let go when the batch has gone."""
         self.ids: list[str] = []
-        """The unique ids, once the batch has gone; what it held is let go then."""
+        """The unique ids: of all messages once the batch has gone, before of those whose id somebody wanted to know and of those in front of them."""
         self.size = 0
         self.gone = False
         self.offset_ids: list[str] | None = None
+
+    @trio.lowlevel.enable_ki_protection
+    def name(self) -> None:
+        """Give unique ids to the messages that have none."""
+        self.ids += self.maker.next_ids(len(self.items) - len(self.ids))
 
     def result(self, index: int) -> SendResult:
         """What the broker said of one of the messages. Raises the error of the batch."""
@@ -84,7 +86,9 @@ class AccumulatedHandle:
     def message_id(self) -> str:
         """The unique id of the message."""
         batch = self._batch
-        return batch.ids[self._index] if batch.gone else batch.items[self._index][1]
+        if self._index >= len(batch.ids):
+            batch.name()
+        return batch.ids[self._index]
 
     async def wait(self) -> SendResult:
         """Wait for the result. Raises what `Producer.send` raises; the error is that of the whole batch."""
@@ -111,7 +115,7 @@ class Accumulator:
     def __init__(
         self,
         config: "ProducerConfig",
-        next_id: Callable[[], str],
+        ids: "UniqueIdGenerator",
         more: str,
         send: Callable[[SendHandle], object],
         abandon: Callable[[SendHandle], None],
@@ -122,7 +126,8 @@ class Accumulator:
         self._alone_from = min(config.compress_over, self._max_bytes)
         self._timeout = config.send_timeout
         self._attempts = 1 + config.retry_times
-        self._next_id = next_id
+        self._ids = ids
+        self._id_digits = ids.digits
         self._more = more
         self._send = send
         self._abandon = abandon
@@ -143,10 +148,7 @@ class Accumulator:
 
     def add(self, topic: "TopicTargets", message: "Message") -> AccumulatedHandle:
         """Take a message that `takes` accepts. Raises `ConfigurationError` when its properties are too long."""
-        message_id = self._next_id()
-        body = message.body
-        properties = encode_text(properties_of(message, message_id, self._more))
-        total = _OVERHEAD + len(body) + len(properties)
+        element, total = element_of(message, self._id_digits, self._more)
         key = (topic.topic, message.tags, message.wait_store_ok)
         batch = self._open.get(key)
         if batch is not None and batch.size + total > self._max_bytes:
@@ -155,7 +157,7 @@ class Accumulator:
         if batch is None:
             batch = self._begin(key, topic, message)
         items = batch.items
-        items.append((_HEAD.pack(total, 0, 0, message.flag, len(body)) + body + _SHORT.pack(len(properties)) + properties, message_id))
+        items.append(element)
         batch.size += total
         handle = AccumulatedHandle(batch, len(items) - 1, message)
         if batch.size >= self._max_bytes:
@@ -166,7 +168,7 @@ class Accumulator:
     def _begin(self, key: tuple[str, str | None, bool], topic: "TopicTargets", message: "Message") -> _Batch:
         now = trio.current_time()
         handle = SendHandle(topic, SEND_BATCH, message, "", "", b"", 0, now, float("inf"), self._attempts, self._abandon)
-        batch = self._open[key] = _Batch(key, handle, now + self._linger)
+        batch = self._open[key] = _Batch(key, handle, now + self._linger, self._ids)
         self._lingering.append(batch)
         self._begun.set()
         return batch
@@ -178,14 +180,14 @@ class Accumulator:
             del self._open[batch.key]
         if batch.gone:
             return
-        batch.ids = [message_id for _element, message_id in batch.items]
+        batch.name()
         batch.gone = True
         handle, now = batch.handle, trio.current_time()
         _topic, tags, wait = batch.key
-        handle.body = b"".join([element for element, _id in batch.items])
+        handle.body = encode_elements(batch.items, batch.ids)
         handle.message_id = ",".join(batch.ids)
         batch.items = []
-        handle.properties = f"UNIQ_KEY\x01{self._next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02{self._more}"
+        handle.properties = f"UNIQ_KEY\x01{self._ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02{self._more}"
         if tags:
             handle.properties += f"TAGS\x01{tags}\x02"
         handle.started, handle.deadline = now, now + self._timeout
@@ -203,7 +205,7 @@ class Accumulator:
     def give_up(self) -> None:
         """End what was not sent."""
         for batch in list(self._open.values()):
-            batch.ids = [message_id for _element, message_id in batch.items]
+            batch.name()
             batch.gone = True
             batch.handle.error = ClosedError("the producer was closed before the message was sent")
             batch.handle.settle()

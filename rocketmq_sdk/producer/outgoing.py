@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
-from rocketmq_sdk.protocol.batch_codec import encode_batch
+from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, encode_batch
 from rocketmq_sdk.protocol.compression import compress
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
 MAX_PROPERTIES: Final = 32767
 """Bytes of UTF-8 in which a record holds its properties; their length is a signed short."""
+_ID_OVERHEAD: Final = len("UNIQ_KEY\x01\x02")
 MAX_UTF8_CHARACTERS: Final = MAX_PROPERTIES // 4
 """So many characters fit in any case; shorter texts need not be looked at."""
 
@@ -42,8 +44,36 @@ def properties_of(message: Message, message_id: str, more: str = "") -> str:
     if size > MAX_UTF8_CHARACTERS and not text.isascii():
         size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_PROPERTIES:
-        raise ConfigurationError(f"the properties have {size} bytes, more than {MAX_PROPERTIES}")
+        raise _too_long(size)
     return text
+
+
+def _too_long(size: int) -> ConfigurationError:
+    return ConfigurationError(f"the properties have {size} bytes, more than {MAX_PROPERTIES}")
+
+
+Element = tuple[int, bytes, str]
+"""Flag, body and property text of a message of a batch that has no unique id yet."""
+
+
+def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Element, int]:
+    """A message for a batch, and the bytes it will take there with a unique id of so many digits. Raises as `properties_of`."""
+    text = message.property_text() + more
+    if not text.isascii():
+        text = encode_text(text).decode()
+        properties_size = len(text.encode()) + _ID_OVERHEAD + id_digits
+    else:
+        properties_size = len(text) + _ID_OVERHEAD + id_digits
+    if properties_size > MAX_PROPERTIES:
+        raise _too_long(properties_size)
+    body = message.body
+    return (message.flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
+
+
+def encode_elements(elements: "Iterable[Element]", ids: "Iterable[str]") -> bytes:
+    """The body of a batch of messages with these unique ids."""
+    items = zip(elements, ids, strict=True)
+    return encode_batch([(flag, body, f"UNIQ_KEY\x01{message_id}\x02{text}".encode()) for (flag, body, text), message_id in items])
 
 
 class Batch(NamedTuple):
@@ -57,7 +87,7 @@ class Batch(NamedTuple):
 
 # The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a batch pass whose messages have a time to be delivered at, and
 # the broker then delivers them at once.
-def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "Callable[[], str]") -> Batch:
+def make_batch(messages: Sequence[Message], config: "ProducerConfig", ids: "UniqueIdGenerator") -> Batch:
     """Encode messages of one topic as one request.
 
     Raises `ConfigurationError` when there is none, when they differ in topic or `wait_store_ok`, when one of them is delayed or goes to a retry
@@ -70,8 +100,9 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "
     check_send_topic(topic)
     if topic.startswith(RETRY_PREFIX):
         raise ConfigurationError(f"messages to the retry topic {topic!r} can not be sent in a batch")
-    ids: list[str] = []
-    items: list[tuple[int, bytes, bytes]] = []
+    id_digits, most = ids.digits, config.max_message_size
+    elements: list[Element] = []
+    total = 0
     for message in messages:
         if message.topic != topic or message.wait_store_ok != wait:
             raise ConfigurationError(f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}")
@@ -79,12 +110,13 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", next_id: "
             raise ConfigurationError(f"{message!r} is delayed; delayed messages can not be sent in a batch")
         if message.priority is not None:
             raise ConfigurationError(f"{message!r} has a priority, which brokers do not heed in a batch; send it alone")
-        check_size(len(message.body), config.max_message_size)
-        message_id = next_id()
-        ids.append(message_id)
-        items.append((message.flag, message.body, encode_text(properties_of(message, message_id))))
-    body = encode_batch(items)
-    if len(body) > config.max_message_size:
-        raise ConfigurationError(f"the batch has {len(body)} bytes, more than max_message_size = {config.max_message_size}; send it in parts")
-    properties = f"UNIQ_KEY\x01{next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    return Batch(topic, ",".join(ids), properties, body)
+        if not 0 < len(message.body) <= most:
+            check_size(len(message.body), most)
+        element, size = element_of(message, id_digits)
+        elements.append(element)
+        total += size
+    if total > most:
+        raise ConfigurationError(f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts")
+    *message_ids, own_id = ids.next_ids(len(elements) + 1)
+    properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
+    return Batch(topic, ",".join(message_ids), properties, encode_elements(elements, message_ids))

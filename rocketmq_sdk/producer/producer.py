@@ -105,7 +105,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
             go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
-            self._accumulator = Accumulator(self.config, self._next_id, self._more, go, self._abandoned)
+            self._accumulator = Accumulator(self.config, self.client.ids, self._more, go, self._abandoned)
         self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
         self._requested: set[str] = set()
@@ -279,7 +279,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         await self._hold_to_type(messages)
-        batch = make_batch(messages, self.config, self._next_id)
+        batch = make_batch(messages, self.config, self.client.ids)
         if self._is_full(len(batch.body)):
             seconds = await self._wait_for_room(len(batch.body), seconds)
         topic = self._topic(batch.topic)
@@ -491,7 +491,8 @@ class Producer(ProducerCallbacks, RunsOnce):
     def _accumulate(self, message: Message) -> AccumulatedHandle:
         """Let a message gather with others."""
         assert self._accumulator is not None
-        self._running_loop()
+        if self._loop is None:
+            self._running_loop()
         return self._accumulator.add(self._topics.get(message.topic) or self._topic(message.topic), message)
 
     @trio.lowlevel.enable_ki_protection

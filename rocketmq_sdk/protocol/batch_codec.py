@@ -14,7 +14,8 @@ from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 _HEAD: Final = Struct(">iIIii")
 _SHORT: Final = Struct(">h")
 _HEAD_SIZE: Final = _HEAD.size
-_FRAME_OVERHEAD: Final = _HEAD.size + _SHORT.size
+FRAME_OVERHEAD: Final = _HEAD.size + _SHORT.size
+"""Bytes of a message in a batch besides its body and its properties."""
 MAX_PROPERTIES: Final = 32767
 
 BatchItem = tuple[int, bytes, bytes]
@@ -33,7 +34,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
         properties_length = len(properties)
         if properties_length > MAX_PROPERTIES:
             raise LocalProtocolError(f"the properties of a message take {properties_length} bytes, more than {MAX_PROPERTIES}")
-        put(_HEAD.pack(_FRAME_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
+        put(_HEAD.pack(FRAME_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
         put(body)
         put(_SHORT.pack(properties_length))
         put(properties)

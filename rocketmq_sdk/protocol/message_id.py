@@ -16,6 +16,8 @@ from rocketmq_sdk.model.route import unpack_host
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
 _BLOCK: Final = 256
+_DISTINCTION: Final = 12
+"""Bytes of an id behind the address."""
 _LOW_BYTES: Final = tuple(f"{number:02X}" for number in range(_BLOCK))
 
 
@@ -153,6 +155,24 @@ class UniqueIdGenerator:
             self._enter(now)
         self._counter = counter + 1
         return self._stem + _LOW_BYTES[counter & 0xFF]
+
+    def next_ids(self, count: int) -> list[str]:
+        """As many new ids, made at one time."""
+        now = self._now_ms()
+        ids: list[str] = []
+        while (missing := count - len(ids)) > 0:
+            counter = self._counter
+            if now > self._millisecond or counter == self._block_end:
+                self._enter(now)
+            self._counter = end = min(counter + missing, self._block_end)
+            low, stem = counter & 0xFF, self._stem
+            ids += [stem + digits for digits in _LOW_BYTES[low : low + end - counter]]
+        return ids
+
+    @property
+    def digits(self) -> int:
+        """How long an id is."""
+        return 2 * (len(self._ip) + _DISTINCTION)
 
     def _enter(self, now: int) -> None:
         """Fix all but the last byte of the coming ids, for one millisecond and at most 256 values of the counter."""

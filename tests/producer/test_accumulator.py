@@ -65,6 +65,18 @@ async def test_submitted_messages_go_together_and_each_knows_its_place(autojump_
                 assert (message.keys, message.flag) == ((f"k{number}",), number)
 
 
+async def test_an_id_asked_for_early_stays(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trio.fail_after(60):
+        async with opened(monkeypatch) as (broker, producer, _counted):
+            handles = [producer.submit(Message("orders", b"%d" % number)) for number in range(5)]
+            early = [handles[3].message_id, handles[1].message_id]
+            handles += [producer.submit(Message("orders", b"%d" % number)) for number in range(5, 10)]
+            results = [await handle for handle in handles]
+            assert [results[3].message_id, results[1].message_id] == early
+            assert [message.message_id for message in messages_in(broker, "orders")] == [handle.message_id for handle in handles]
+            assert len({handle.message_id for handle in handles}) == 10
+
+
 async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch, AutoBatch(linger=5, max_bytes=1000)) as (_broker, producer, counted):

@@ -120,6 +120,17 @@ def test_a_standing_clock_borrows_the_next_millisecond() -> None:
     assert not set(later) & set(ids)
 
 
+def test_ids_made_together_are_those_made_one_by_one() -> None:
+    """Over blocks, the end of a millisecond, and single ids in between."""
+    one_by_one, together = (UniqueIdGenerator(bytes(4), 1, HandClock(), incarnation=7) for _ in range(2))
+    for count in (1, 0, 300, 255, 256, 65536, 70000, 3):
+        ids = together.next_ids(count)
+        assert ids == [one_by_one.next_id() for _ in range(count)]
+        assert together.next_id() == one_by_one.next_id()
+    assert {len(message_id) for message_id in together.next_ids(2)} == {together.digits}
+    assert UniqueIdGenerator(bytes(16), 1, HandClock()).digits == 56
+
+
 def test_a_clock_that_steps_back_repeats_nothing() -> None:
     clock = HandClock()
     generator = UniqueIdGenerator(LOCALHOST, 1, clock)

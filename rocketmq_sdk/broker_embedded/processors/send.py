@@ -5,6 +5,8 @@ leaves it for a function of its own. The properties keep the text that the produ
 """
 
 import random
+import sys
+from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
 UNIT_FLAG: Final = 1
 UNIT_SUB_FLAG: Final = 2
+_PLACE_SIZE: Final = 8
 _PUT_OK: Final = PutStatus.PUT_OK
 _LETTERS: Final = {
     "producerGroup": "a",
@@ -199,7 +202,10 @@ class SendProcessor:
         if result.physical_offsets is None:
             message_id = f"{host}{result.physical_offset:016X}"
         else:
-            message_id = ",".join([f"{host}{position:016X}" for position in result.physical_offsets])
+            places = array("q", result.physical_offsets)
+            if sys.byteorder == "little":
+                places.byteswap()
+            message_id = host + places.tobytes().hex(",", _PLACE_SIZE).upper().replace(",", f",{host}")
         fields = {
             "msgId": message_id,
             "queueId": wish,

@@ -10,7 +10,7 @@ answered together.
 
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +105,11 @@ class PullHolder:
     def held(self) -> int:
         """How many pulls wait now."""
         return self._held
+
+    @property
+    def waiting_by_queue(self) -> Collection[object]:
+        """What is held; while it is empty, arrivals mean nothing."""
+        return self._queues
 
     @property
     def full(self) -> bool:

@@ -6,9 +6,9 @@ Everything here is synchronous and belongs to the thread of the event loop: an a
 import logging
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 
-from rocketmq_sdk.broker_embedded.store.batch import Prepared, batch_records, joined_records
+from rocketmq_sdk.broker_embedded.store.batch import Prepared, joined_records, tags_codes
 from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
 from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -21,12 +21,11 @@ from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, is_dispatched
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
-from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, TAGS, property_in_text, without_property
+from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, record_size
+from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, encode_records, record_size
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
-from rocketmq_sdk.protocol.subscription import tags_code
 
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
@@ -55,7 +54,7 @@ class Appender:
         self._dispatcher = dispatcher
         self._table = dispatcher.table
         self._dispatched = dispatcher.dispatched
-        self._arrivals = dispatcher.arrivals
+        self._is_heard = dispatcher.is_heard
         self._flusher, self._queue_flusher = flushers
         self._clock = clock
         self._state = state
@@ -65,6 +64,7 @@ class Appender:
         self._pending: deque[_Pending] = deque()
         self._indexing = index.enabled
         self._note = index.note
+        self._note_batch = index.note_batch
 
     def put(self, message: MessageToStore) -> PutResult:
         """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
@@ -124,7 +124,7 @@ class Appender:
                     self._mark_dirty(queue)
                 state.dispatched_timestamp = now
                 self._dispatched.advance(position + size)
-                if self._arrivals:
+                if self._is_heard(queue.topic):
                     self._dispatcher.tell(queue, offset, code, now, position, size, text)
         else:
             self._pass_by(message, position, size, now)
@@ -251,8 +251,9 @@ class Appender:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if self._append_crc:
             items = [(flag, body, reserve_property_crc(properties, from_batch=True)) for flag, body, properties in items]
-        hosts = len(message.born_host) + len(message.store_host or self._store_host)
-        total = sum(record_size(len(queue.topic_bytes), len(body), len(properties), host_bytes=hosts) for _flag, body, properties in items)
+        store_host = message.store_host or self._store_host
+        total = len(items) * record_size(len(queue.topic_bytes), 0, 0, host_bytes=len(message.born_host) + len(store_host))
+        total += sum([len(body) + len(properties) for _flag, body, properties in items])
         log = self._log
         if total + BLANK_SIZE > log.file_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
@@ -260,10 +261,22 @@ class Appender:
         first = queue.next_offset
         try:
             start = log.make_room(total)
-            records = batch_records(queue, message, items, start, now, message.store_host or self._store_host)
+            records = encode_records(
+                queue.topic_bytes,
+                items,
+                queue_id=message.queue_id,
+                queue_offset=first,
+                physical_offset=start,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=now,
+                store_host=store_host,
+                reconsume_times=message.reconsume_times,
+            )
             if self._append_crc:
                 records = [fill_property_crc(record) for record in records]
-            log.append(b"".join(records), start + sum(map(len, records)))
+            log.append(b"".join(records), start + total)
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)
         state.stored_timestamp = now
@@ -271,18 +284,29 @@ class Appender:
         if self._flusher.idle:
             self._flusher.wake()
         queue.next_offset = first + len(items)
-        positions = list(accumulate(map(len, records[:-1]), initial=start))
-        self._dispatch_batch(queue, first, now, positions, records, [properties for _flag, _body, properties in items])
-        return PutResult(PutStatus.PUT_OK, start, log.position - start, first, now, len(items), positions)
+        sizes = [len(record) for record in records]
+        positions = list(accumulate(sizes[:-1], initial=start))
+        self._dispatch_batch(queue, first, now, positions, sizes, [properties for _flag, _body, properties in items])
+        return PutResult(PutStatus.PUT_OK, start, total, first, now, len(items), positions)
 
-    def _dispatch_batch(
-        self, queue: Queue, first: int, now: int, positions: list[int], records: list[bytes], properties: list[bytes]
-    ) -> None:
-        for index, (position, record, raw) in enumerate(zip(positions, records, properties, strict=True)):
-            text = raw.decode("utf-8", "replace")
-            self._pending.append((queue, first + index, tags_code(property_in_text(text, TAGS)), now, position, len(record), text, 1))
-        if not self._sync_flush:
-            self.dispatch_up_to(self._log.position)
+    def _dispatch_batch(self, queue: Queue, first: int, now: int, positions: list[int], sizes: list[int], properties: list[bytes]) -> None:
+        codes = tags_codes(properties)
+        end = positions[-1] + sizes[-1]
+        if self._sync_flush or self._pending or not isinstance(queue, ConsumeQueue) or queue.ext is not None:
+            for offset, position, size, code, raw in zip(count(first), positions, sizes, codes, properties):
+                self._pending.append((queue, offset, code, now, position, size, raw.decode("utf-8", "replace"), 1))
+            if not self._sync_flush:
+                self.dispatch_up_to(end)
+            return
+        queue.append_all(positions, sizes, codes)
+        if self._indexing:
+            self._note_batch(queue.topic, properties, positions, now)
+        self._mark_dirty(queue)
+        self._state.dispatched_timestamp = now
+        self._dispatched.advance(end)
+        if self._is_heard(queue.topic):
+            for offset, position, size, code, raw in zip(count(first), positions, sizes, codes, properties):
+                self._dispatcher.tell(queue, offset, code, now, position, size, raw.decode("utf-8", "replace"))
 
     def _refuse(self, error: StoreError | ProtocolError) -> PutResult:
         if isinstance(error, ProtocolError):
@@ -316,6 +340,6 @@ class Appender:
                 marked = queue
                 self._mark_dirty(queue)
             self._state.dispatched_timestamp = now
-            if self._arrivals:
+            if self._is_heard(queue.topic):
                 self._dispatcher.tell(queue, offset, code, now, position, size, text)
         self._dispatched.advance(end if not pending else pending[0][4])

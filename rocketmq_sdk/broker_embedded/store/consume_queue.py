@@ -51,6 +51,15 @@ class ConsumeQueue(UnitChain):
         if len(tail) >= self._spill_at:
             self._spill()
 
+    def append_all(self, positions: list[int], sizes: list[int], codes: list[int]) -> None:
+        """Add the units of several messages, of one at least."""
+        tail = self._tail[1]
+        tail += b"".join(map(_pack, positions, sizes, codes))
+        self.end += len(positions)
+        self.max_physical = positions[-1] + sizes[-1]
+        if len(tail) >= self._spill_at:
+            self._spill()
+
     def start_at(self, offset: int) -> None:
         """Begin an empty queue at an offset above 0."""
         self._reset(offset)

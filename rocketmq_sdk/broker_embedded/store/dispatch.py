@@ -18,7 +18,7 @@ from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _log = logging.getLogger(__name__)
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -49,11 +49,13 @@ def inner_count(properties: str, sys_flag: int) -> int:
 class Dispatcher:
     """Puts records into their queues and tells the listeners."""
 
-    __slots__ = ("_delays", "arrivals", "bit_map", "deleted_topics", "dispatched", "log_start", "table")
+    __slots__ = ("_delays", "_of_topics", "_watchers", "arrivals", "bit_map", "deleted_topics", "dispatched", "log_start", "table")
 
     def __init__(self, table: ConsumeQueueTable, delay_levels: str) -> None:
         self.table = table
         self.arrivals: list[Callable[[Arrival], None]] = []
+        self._of_topics: dict[str, list[Callable[[Arrival], None]]] = {}
+        self._watchers: list[tuple[Collection[object], Callable[[Arrival], None]]] = []
         self.dispatched = Watermark()
         self.deleted_topics: Mapping[str, int] = {}
         """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
@@ -84,10 +86,29 @@ class Dispatcher:
         address = queue.ext.put(code, store_timestamp, bits or b"")
         return code if address is None else address
 
+    def listen(self, listener: "Callable[[Arrival], None]", *, topic: str | None = None, waiting: "Collection[object] | None" = None) -> None:
+        """Have a listener told of the messages of one topic only, or only while something is in `waiting`; else it is told of all."""
+        if topic is not None:
+            self._of_topics.setdefault(topic, []).append(listener)
+        elif waiting is not None:
+            self._watchers.append((waiting, listener))
+        else:
+            self.arrivals.append(listener)
+
+    def is_heard(self, topic: str) -> bool:
+        """Whether anybody would listen to a message of a topic now: each message asks, and mostly nobody does."""
+        if self.arrivals or topic in self._of_topics:
+            return True
+        for waiting, _listener in self._watchers:  # noqa: SIM110 - a generator would cost more than the loop
+            if waiting:
+                return True
+        return False
+
     def tell(self, queue: Queue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
         """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
         arrival = Arrival(queue.topic, queue.queue_id, offset, code, store_timestamp, physical_offset, size, properties)
-        for listener in self.arrivals:
+        listeners = [*self.arrivals, *self._of_topics.get(queue.topic, ()), *[listener for waiting, listener in self._watchers if waiting]]
+        for listener in listeners:
             try:
                 listener(arrival)
             except Exception:  # noqa: BLE001 - the message is stored; a listener must not turn that into a failed put

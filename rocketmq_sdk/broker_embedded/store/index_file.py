@@ -158,6 +158,34 @@ class IndexFile:
         self.changed = True
         return fitting
 
+    def put_all(self, hashes: Sequence[int], offsets: Sequence[int], store_timestamp: int) -> bool:
+        """Add the entries of several records, the offset of the record with each hash; False, with nothing done, when they may not all fit or the
+        file is empty. Raises as `put`."""
+        number = self.count
+        if number == 1 or not hashes or number + len(hashes) > self.capacity:
+            return False
+        heads = self._heads
+        if heads is None:
+            heads = self._load_heads()
+        begin = self.begin_timestamp
+        seconds = min((store_timestamp - begin) // 1000, _MAX_SECONDS) if 0 < begin <= store_timestamp else 0
+        slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
+        for value, offset in zip(hashes, offsets, strict=True):
+            slot = value % slot_count
+            previous = heads[slot]
+            if previous <= 0 or previous > number:
+                previous = 0
+                self.used_slots += 1
+            tail += _pack(value, offset, seconds, previous)
+            heads[slot] = number
+            dirty_pages[slot // _PAGE_SLOTS] = 1
+            number += 1
+        self.count = number
+        self.end_offset = offsets[-1]
+        self.end_timestamp = store_timestamp
+        self.changed = True
+        return True
+
     def write_out(self) -> None:
         """Hand over what is only in memory. Raises `StoreError`; a later call tries again."""
         for _ in self.writing():

@@ -25,6 +25,8 @@ _KEYS: Final = f"{KEYS}\x01"
 _TAGS: Final = f"{TAGS}\x01"
 _END: Final = "\x02"
 _UNIQ_KEY_AT: Final = len(_UNIQ_KEY)
+_UNIQ_KEY_BYTES: Final = _UNIQ_KEY.encode()
+_END_BYTE: Final = _END.encode()
 _COUNTER: Final = 4
 _COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[_COUNTER]
 
@@ -87,6 +89,35 @@ class KeyHasher:
                 self._rests[rest] = found[1:]
             return found
         return [self._hash_unique(topic, properties[_UNIQ_KEY_AT:end]), *others]
+
+    def hashes_of_batch(self, topic: str, properties: list[bytes], positions: list[int]) -> tuple[list[int], list[int]]:
+        """The hashes of the entries of several messages, and with each hash the position of its message."""
+        found: list[int] = []
+        at: list[int] = []
+        known: dict[bytes, list[int]] = {}
+        stem, stem_hash = b"", 0
+        for raw, position in zip(properties, positions, strict=True):
+            end = raw.find(_END_BYTE, _UNIQ_KEY_AT) if raw.startswith(_UNIQ_KEY_BYTES) else -1
+            others = known.get(raw[end:]) if end > _UNIQ_KEY_AT + _TAIL else None
+            if others is None or not raw.isascii():
+                values = self.hashes(topic, raw.decode("utf-8", "replace"))
+                if end > _UNIQ_KEY_AT and (others := self._rests.get((topic, raw[end:].decode("utf-8", "replace")))) is not None:
+                    known[raw[end:]] = others
+                found += values
+                at += [position] * len(values)
+                continue
+            # As in `_hash_unique`.
+            start = raw[_UNIQ_KEY_AT : end - _COUNTER]
+            if start != stem:
+                self._hash_unique(topic, raw[_UNIQ_KEY_AT:end].decode())
+                stem, stem_hash = start, self._stem_hash
+            value = stem_hash + raw[end - 4] * 29791 + raw[end - 3] * 961 + raw[end - 2] * 31 + raw[end - 1] & _MASK
+            found.append(value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value)
+            at.append(position)
+            if others:
+                found += others
+                at += [position] * len(others)
+        return found, at
 
     def _hashes(self, topic: str, properties: str) -> list[int]:
         """`hashes` of any text."""

@@ -37,6 +37,19 @@ _MEMORY_SHARE: Final = 4096
 _MEMORY_ENTRIES_SHARE: Final = 320
 
 
+class _NotedBatch:
+    """Messages of one topic and one store time that were noted together; those below `made` are in the index."""
+
+    __slots__ = ("made", "positions", "properties", "store_timestamp", "topic")
+
+    def __init__(self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int) -> None:
+        self.topic = topic
+        self.properties = properties
+        self.positions = positions
+        self.store_timestamp = store_timestamp
+        self.made = 0
+
+
 def is_indexed(sys_flag: int) -> bool:
     """Whether a record gets entries; marks of rolled back transactions do not."""
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK != SysFlag.TRANSACTION_ROLLBACK
@@ -53,7 +66,7 @@ class IndexService:
         self._checkpoint = checkpoint
         self._slot_count, self._capacity = _sizes(files, config)
         self._hasher = KeyHasher()
-        self._pending: deque[tuple[str, str, int, int]] = deque()
+        self._pending: deque[tuple[str, str, int, int] | _NotedBatch] = deque()
         self._unsynced: list[IndexFile] = []
         self._directory_changed = False
         self._building = trio.Lock()
@@ -200,18 +213,42 @@ class IndexService:
         self._directory_changed = True
         return file
 
+    def note_batch(self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int) -> None:
+        """`note` for the messages of a batch, with the bytes of their properties."""
+        for first in range(0, len(positions), _MESSAGES_PER_SLICE):
+            end = first + _MESSAGES_PER_SLICE
+            self._pending.append(_NotedBatch(topic, properties[first:end], positions[first:end], store_timestamp))
+
     @property
     def pending(self) -> int:
         """Messages noted and not indexed yet."""
-        return len(self._pending)
+        return sum([len(noted.positions) - noted.made if isinstance(noted, _NotedBatch) else 1 for noted in self._pending])
 
     def drain(self, limit: int | None = None) -> None:
-        """Index noted messages, at most so many. Raises `StoreError`; the messages stay noted then."""
+        """Index noted messages, until at least so many are done. Raises `StoreError`; the messages stay noted then."""
         pending = self._pending
-        for _ in range(len(pending) if limit is None else min(limit, len(pending))):
-            topic, properties, position, store_timestamp = pending[0]
-            self._index(topic, properties, position, store_timestamp)
+        done = 0
+        while pending and (limit is None or done < limit):
+            noted = pending[0]
+            if isinstance(noted, _NotedBatch):
+                self._index_batch(noted)
+                done += len(noted.positions)
+            else:
+                self._index(*noted)
+                done += 1
             pending.popleft()
+
+    def _index_batch(self, batch: _NotedBatch) -> None:
+        """Make the entries of messages noted together. Raises `StoreError`; a later call goes on where it was."""
+        file = self._current()
+        if not batch.made and not self._made:
+            hashes, positions = self._hasher.hashes_of_batch(batch.topic, batch.properties, batch.positions)
+            if file.put_all(hashes, positions, batch.store_timestamp):
+                self._made_for = batch.positions[-1]
+                return
+        for position, raw in zip(batch.positions[batch.made :], batch.properties[batch.made :], strict=True):
+            self._index(batch.topic, raw.decode("utf-8", "replace"), position, batch.store_timestamp)
+            batch.made += 1
 
     async def drain_in_slices(self) -> None:
         """Index all noted messages, letting other tasks run in between. Raises `StoreError`."""

@@ -8,7 +8,7 @@ either.
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -167,6 +167,10 @@ class MessageStore(ReadableStore, RunsOnce):
         write_note(self.files, self._log.position, self._table)
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
+
+    def listen(self, listener: Callable[[Arrival], None], *, topic: str | None = None, waiting: Collection[object] | None = None) -> None:
+        """As an entry of `arrivals`, but told of the messages of one topic only, or only while something is in `waiting`."""
+        self._dispatcher.listen(listener, topic=topic, waiting=waiting)
 
     # --- state -----------------------------------------------------------------------------------------------------------------------------------
 

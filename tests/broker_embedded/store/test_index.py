@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFile, FaultyFileSystem
+from rocketmq_sdk.broker_embedded.store.file_system import StoreFile
 from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem, OsFileSystem
 from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash, query_text
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -15,6 +16,7 @@ from rocketmq_sdk.broker_embedded.store.verify import verify_directory
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
+from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support.store import message, open_store, small_config
 
@@ -181,6 +183,68 @@ def test_hashes_of_neighbouring_unique_keys_are_those_of_the_whole_texts(keys: s
         unique = f"{random.choice(stems)}{random.randrange(1 << 16):04X}"
         text = f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02" + (f"KEYS\x01{keys}\x02" if keys else "") + (f"TAGS\x01{tags}\x02" if tags else "")
         assert hasher.hashes(topic, text) == _whole_hashes(topic, unique, keys, tags)
+
+
+TIMES = 16
+"""Bytes at the start of an index file that hold the times of its first and last message."""
+ODD_TEXTS = ["", "KEYS\x01k\x02", "UNIQ_KEY\x01", "UNIQ_KEY\x01\x02TAGS\x01x\x02", "UNIQ_KEY\x01abc"]
+ODD_TEXTS.append(f"WAIT\x01true\x02UNIQ_KEY\x01{'A' * 32}\x02TAGS\x01t\x02")
+
+
+def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
+    random = Random(11)
+    stems = [f"7F0000014E2B35D9417D6C5D{random.randrange(1 << 32):08X}"[:28] for _ in range(2)] + ["", "short", "ü" * 30]
+    rests = ["", "WAIT\x01true\x02", "TAGS\x01ü\x02", "KEYS\x01a b\x02TAGS\x01x\x02", "UNIQ_KEY\x01second\x02"]
+    for _ in range(50):
+        texts = [f"UNIQ_KEY\x01{random.choice(stems)}{random.randrange(1 << 16):04X}\x02{random.choice(rests)}" for _ in range(20)]
+        texts += random.choices(ODD_TEXTS, k=5)
+        random.shuffle(texts)
+        hasher, positions = KeyHasher(), [number * 100 for number in range(len(texts))]
+        wanted = [(value, position) for text, position in zip(texts, positions, strict=True) for value in KeyHasher().hashes("t", text)]
+        for _again in range(2):
+            hashes, at = hasher.hashes_of_batch("t", [text.encode() for text in texts], positions)
+            assert list(zip(hashes, at, strict=True)) == wanted
+
+
+async def test_the_index_of_batches_is_that_of_single_messages(autojump_clock: trio.testing.MockClock) -> None:
+    """The same bytes in the files but for the times, also where a batch begins a file, fills one or spans several."""
+    random = Random(3)
+    texts = [f"UNIQ_KEY\x01{number:032X}\x02" + random.choice(["", "TAGS\x01x\x02", "KEYS\x01a b\x02"]) for number in range(60)]
+    indexes: list[list[bytes]] = []
+    for size in (1, 7, 60):
+        files = MemoryFileSystem(write_through=True)
+        async with open_store(files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})) as store:
+            for first in range(0, len(texts), size):
+                items = [(0, b"body", text.encode()) for text in texts[first : first + size]]
+                result = store.put_batch(message(body=encode_batch(items)))
+                assert (result.count, len(result.physical_offsets or ())) == (len(items), len(items))
+                assert (await store.query("TopicA", f"{first:032X}", 1)).physical_offsets == [result.physical_offset]
+        indexes.append([files.open(f"index/{name}").pread(size, 0)[TIMES:] for name, size in sorted(files.file_sizes("index"))])
+    assert len(indexes[0]) > 3
+    assert indexes[0] == indexes[1] == indexes[2]
+
+
+async def test_a_batch_is_indexed_once_when_the_next_file_can_not_be_made_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemoryFileSystem(write_through=True)
+    made: list[str] = []
+    create = MemoryFileSystem.create
+
+    def refuse_the_second(self: MemoryFileSystem, path: str, size: int) -> StoreFile:
+        if path.startswith("index/"):
+            made.append(path)
+            if len(made) == 2:
+                raise StoreError("told to fail")
+        return create(self, path, size)
+
+    async with open_store(files, small_config(**SMALL)) as store:
+        monkeypatch.setattr(MemoryFileSystem, "create", refuse_the_second)
+        items = [(0, b"%d" % number, f"UNIQ_KEY\x01U{number:015d}\x02KEYS\x01k{number} half{number // 2}\x02".encode()) for number in range(12)]
+        assert store.put_batch(message(body=encode_batch(items))).ok
+        with pytest.raises(StoreError, match="told to fail"):
+            await store.query("TopicA", "k1", 32)
+        await check_all(store, 12)
+        assert len(made) == 3
+        assert [len((await store.query("TopicA", key, 32)).physical_offsets) for key in ("k1", "k11", "half3")] == [1, 1, 2]
 
 
 def test_a_second_unique_key_in_the_text_counts_as_the_properties_say() -> None:

@@ -262,6 +262,29 @@ async def test_arrivals_are_told_after_dispatch(files: FileSystem) -> None:
     assert arrival.properties == "UNIQ_KEY\x01U1\x02TAGS\x01T\x02"
 
 
+async def test_listeners_of_a_topic_and_while_somebody_waits(files: FileSystem) -> None:
+    """Single messages and batches are told to those who listen to the topic, and to those for whom somebody waits at that moment."""
+    of_topic: list[tuple[str, int]] = []
+    woken: list[tuple[str, int]] = []
+    waiting: dict[str, None] = {}
+
+    def wake(arrival: Arrival) -> None:
+        woken.append((arrival.topic, arrival.queue_offset))
+        waiting.clear()
+
+    async with open_store(files, small_config(mapped_file_size_commit_log=1 << 16)) as store:
+        store.listen(lambda arrival: of_topic.append((arrival.topic, arrival.queue_offset)), topic="TopicB")
+        store.listen(wake, waiting=waiting)
+        for topic in ("TopicA", "TopicB"):
+            store.put(message(topic))
+            waiting["one"] = None
+            store.put_batch(message(topic, body=encode_batch([(0, b"a", b""), (0, b"b", b"")])))
+            waiting["one"] = None
+            store.put(message(topic))
+    assert of_topic == [("TopicB", 0), ("TopicB", 1), ("TopicB", 2), ("TopicB", 3)]
+    assert woken == [("TopicA", 1), ("TopicA", 3), ("TopicB", 1), ("TopicB", 3)]
+
+
 async def test_searching_by_time(autojump_clock: trio.testing.MockClock) -> None:
     """Both boundaries, inside runs of equal times, between them and beyond both ends."""
     async with open_store(config=small_config(mapped_file_size_consume_queue=100)) as store:

@@ -150,7 +150,7 @@ class ReplicaLog:
         state.dispatched_timestamp = max(state.dispatched_timestamp, head.store_timestamp)
         if self._queue_flusher.idle:
             self._queue_flusher.wake()
-        if dispatcher.arrivals:
+        if dispatcher.is_heard(head.topic):
             code = dispatcher.code_of(queue, head) if isinstance(queue, ConsumeQueue) else tags_code(property_in_text(text, TAGS))
             dispatcher.tell(queue, head.queue_offset, code, head.store_timestamp, head.position, head.size, text)
 
