@@ -124,7 +124,7 @@ class ClientConfig:
     `client_ip` is the address that client id and message ids carry (None: found out). `instance_name` None makes each client an instance of its own;
     with a name, clients of one host and name count as the same member. `poll_name_server_interval` is the route refresh, `api_timeout` bounds calls
     that are not messages. `header_encoding` is how requests are written; peers answer alike. `tls` switches TLS on for TCP connections.
-    With `enable_trace` producers and push consumers tell of what they send and consume in `trace_topic`; `trace_msg_batch_num` of their events, at
+    With `enable_trace` producers and consumers tell of what they send and consume in `trace_topic`; `trace_msg_batch_num` of their events, at
     most 20, go into one message. `namespace` puts the names of topics and groups into a namespace, `namespace_v2` names one in each request.
     `use_heartbeat_v2` leaves subscriptions out of heartbeats to brokers that know them. `interceptors` see each request and each answer.
     """

@@ -76,7 +76,7 @@ class LitePullMember(QueueMembership):
         self._config = config
         self._commit_interval = config.auto_commit_interval if config.auto_commit else None
         self._expressions = expressions
-        self.service = PollService(auto_release=config.auto_commit)
+        self.service = PollService(auto_release=config.auto_commit, trace=self._trace)
         self.offsets = RemoteOffsets(client, group)
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
         context = PullContext(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import trio
 
-from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.consumer.all_queues import AllQueues
 from rocketmq_sdk.consumer.assigned_queues import AssignedQueues
 from rocketmq_sdk.consumer.concurrent import ConcurrentService
@@ -26,7 +25,6 @@ from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
-from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import retry_topic
@@ -72,9 +70,8 @@ class Member(QueueMembership):
         self._service, orderly = _make_service(listener, group, config, give_back, self._most_retries)
         if config.consume_hooks:
             self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
-        self._trace = TraceDispatcher(client, group, "CONSUME") if client.config.enable_trace else None
         if self._trace is not None:
-            self._service.wrap_listener(ConsumeTrace(self._trace, client, group).around)
+            self._service.wrap_listener(self._trace.around)
         self._local = LocalOffsets(config.local_offset_store_dir, client.client_id, group) if config.broadcasting else None
         offsets = self._local or RemoteOffsets(client, group)
         timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
@@ -103,8 +100,6 @@ class Member(QueueMembership):
             self._local.load()
         self._service.start(nursery)
         self._routine.add(self._rates.sampling(self._service.counters))
-        if self._trace is not None:
-            nursery.start_soon(self._trace.run)
         if self._config.broadcasting:
             nursery.start_soon(self._flush_forever)
         else:
@@ -121,8 +116,6 @@ class Member(QueueMembership):
             await self._balanced.wait()
             await self._places.close(grace)
         await super()._finish(grace)
-        if self._trace is not None:
-            await self._trace.aclose()
 
     async def _abandon(self) -> None:
         if self._places is not None:

@@ -11,6 +11,7 @@ import trio
 from rocketmq_sdk.client.api.groups import check_client_config, group_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.consumer.routine import Routine
+from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.subscription import build_subscription
@@ -55,6 +56,7 @@ class Membership(ConsumerCallbacks):
         self._routine = Routine()
         self._retries_of_group: int | None = None
         self._policy_of_group: GroupRetryPolicy | None = None
+        self._trace = ConsumeTrace(client, group) if client.config.enable_trace else None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
@@ -112,6 +114,8 @@ class Membership(ConsumerCallbacks):
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
             nursery.start_soon(self._routine.run)
+            if self._trace is not None:
+                nursery.start_soon(self._trace.dispatcher.run)
             await self._begin(nursery)
             # Behind the shield nobody would hear of a cancellation that has come already, and the member would live for ever.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -120,6 +124,8 @@ class Membership(ConsumerCallbacks):
             try:
                 await self._closing.wait()
                 await self._finish(self._grace)
+                if self._trace is not None:
+                    await self._trace.dispatcher.aclose()
             except BaseException:
                 # Something in the background has failed, or Ctrl-C has hit a listener: what is done is still committed.
                 with trio.move_on_after(ABANDON, shield=True):

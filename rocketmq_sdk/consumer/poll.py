@@ -12,6 +12,7 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.process_queue import ProcessQueue
+    from rocketmq_sdk.consumer.trace import ConsumeTrace
     from rocketmq_sdk.model.message import ReceivedMessage
 
 _STREAK: Final = 32
@@ -21,7 +22,8 @@ _STREAK: Final = 32
 class PollService:
     """Queues with prefetched messages stand in one line; a poll takes from the first and puts it back at the end. One task polls at a time."""
 
-    def __init__(self, *, auto_release: bool) -> None:
+    def __init__(self, *, auto_release: bool, trace: "ConsumeTrace | None" = None) -> None:
+        self._trace = trace
         self._auto_release = auto_release
         self._line: deque[PolledQueue] = deque()
         self._polled: list[PolledQueue] = []
@@ -130,4 +132,6 @@ class PollService:
             else:
                 process_queue.scheduled = False
         self._streak += len(messages)
+        if self._trace is not None:
+            self._trace.polled(messages)
         return messages

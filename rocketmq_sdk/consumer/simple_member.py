@@ -17,6 +17,7 @@ from rocketmq_sdk.consumer.receive import INIT_AT_BEGINNING, INIT_AT_END, Place,
 from rocketmq_sdk.consumer.renewal import Renewals
 from rocketmq_sdk.consumer.retry import SEND_BACK_TIMEOUT
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
+from rocketmq_sdk.consumer.trace import ReceiptTrace
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
@@ -52,6 +53,7 @@ class SimpleMember(Membership):
         self._counters: dict[str, Counters] = {}
         self._rates = Rates()
         self._dead_letters = 0
+        self._deliveries = None if self._trace is None else ReceiptTrace(self._trace)
 
     # -- life
 
@@ -59,6 +61,8 @@ class SimpleMember(Membership):
         self._routine.add(self._read_group)
         nursery.start_soon(self.renewals.run)
         self._routine.add(self._rates.sampling(self._counters))
+        if self._deliveries is not None:
+            self._routine.add(self._deliveries.expire)
         self.running = True
 
     async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
@@ -135,6 +139,8 @@ class SimpleMember(Membership):
                     messages = await self._sorted_out(*found)
                     if messages:
                         self._counters_of(messages[0].receipt.topic).pulled += len(messages)
+                        if self._deliveries is not None:
+                            self._deliveries.received(messages)
                         return messages
             finally:
                 self._receiving.discard(scope)
@@ -202,6 +208,11 @@ class SimpleMember(Membership):
             receipt = receipt_of(target)
         return receipt
 
+    def _acknowledged(self, receipt: Receipt) -> None:
+        receipt.acknowledged()
+        if self._deliveries is not None:
+            self._deliveries.acknowledged(receipt)
+
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
         receipt = receipt_of(target)
@@ -211,7 +222,7 @@ class SimpleMember(Membership):
         receipt.busy = busy = trio.Event()
         try:
             await ack_message(self._client, receipt.topic, self._group, receipt.handle)
-            receipt.acknowledged()
+            self._acknowledged(receipt)
         finally:
             receipt.busy = None
             busy.set()
@@ -253,7 +264,7 @@ class SimpleMember(Membership):
         try:
             await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
             for receipt in receipts:
-                receipt.acknowledged()
+                self._acknowledged(receipt)
             for topic, number in Counter([receipt.topic for receipt in receipts]).items():
                 self._counters_of(topic).consumed += number
         finally:
@@ -268,7 +279,10 @@ class SimpleMember(Membership):
         receipt.busy = busy = trio.Event()
         try:
             handle = await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000))
-            return receipt.replace(handle, trio.current_time() + seconds)
+            new = receipt.replace(handle, trio.current_time() + seconds)
+            if self._deliveries is not None:
+                self._deliveries.replaced(receipt, new)
+            return new
         finally:
             receipt.busy = None
             busy.set()
