@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.progress import topic_stats
-from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.api.routes import cluster_info, topic_route
 from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker, delete_topic_at_name_server, topic_names
 from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
-from rocketmq_sdk.names import topic_problem
+from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
 if TYPE_CHECKING:
@@ -65,9 +65,18 @@ class Topics:
             await delete_topic_at_broker(self._client, broker.address, topic, timeout)
         await delete_topic_at_name_server(self._client, topic, cluster, timeout)
 
-    async def names(self, *, timeout: float | None = None) -> list[str]:
-        """All topics that the name server knows, sorted; those of the system are among them."""
-        return sorted(map(self._namespace.unwrap, await topic_names(self._client, timeout)))
+    async def names(self, *, system: bool = False, timeout: float | None = None) -> list[str]:
+        """The topics that the name server knows, sorted.
+
+        Those of the system only with `system`: what brokers make for themselves, one named as each broker and cluster among it. Retry and dead letter
+        topics belong to groups, and are always there.
+        """
+        names = await topic_names(self._client, timeout)
+        if not system:
+            info = await cluster_info(self._client, timeout)
+            own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
+            names = [name for name in names if not is_system_topic(name) and name not in own]
+        return sorted(map(self._namespace.unwrap, names))
 
     async def exists(self, topic: str, *, timeout: float | None = None) -> bool:
         """Whether a name server has a route for the topic."""

@@ -1,7 +1,7 @@
 """What all kinds of consumers do with their arguments: check subscriptions, split settings, open or share a client."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, NamesrvSource, refuse_unknown
 from rocketmq_sdk.client.runtime import Client
@@ -14,6 +14,8 @@ Subscription = str | tuple[str, ExpressionType | str] | None
 """A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type."""
 Expression = tuple[str | None, str]
 """An expression and its type."""
+_KINDS: Final = frozenset(kind.value for kind in ExpressionType)
+_FORMS: Final = "give tags as a text ('paid || refunded', '*' for all), or (expression, ExpressionType.SQL92)"
 
 
 class Settings:
@@ -41,10 +43,27 @@ def checked_expression(topic: str, wanted: Subscription) -> Expression:
     """
     if problem := topic_problem(topic):
         raise ConfigurationError(problem)
-    expression, kind = wanted if isinstance(wanted, tuple) else (wanted, ExpressionType.TAG)
-    checked = expression, kind.value if isinstance(kind, ExpressionType) else kind
-    check_subscription(topic, *checked)
-    return checked
+    expression, kind = _parts(topic, wanted)
+    check_subscription(topic, expression, kind)
+    return expression, kind
+
+
+def _parts(topic: str, wanted: object) -> Expression:
+    """An expression and the name of its type, which both are texts."""
+    if wanted is None or isinstance(wanted, str):
+        return wanted, ExpressionType.TAG.value
+    if not isinstance(wanted, tuple) or len(wanted) != 2:
+        raise ConfigurationError(f"the subscription of topic {topic!r} is {wanted!r}; {_FORMS}")
+    expression, kind = wanted
+    if isinstance(kind, ExpressionType):
+        kind = kind.value
+    if kind not in _KINDS:
+        turned = isinstance(expression, ExpressionType) or expression in _KINDS
+        why = "the expression comes first, its type behind it" if turned else f"{kind!r} is no type of expressions"
+        raise ConfigurationError(f"the subscription of topic {topic!r} is {wanted!r}: {why}; {_FORMS}")
+    if expression is not None and not isinstance(expression, str):
+        raise ConfigurationError(f"the expression for topic {topic!r} is {expression!r}, no text; {_FORMS}")
+    return expression, kind
 
 
 def checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[str, Expression]:

@@ -27,7 +27,10 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 AsyncListener = Callable[[Any], Awaitable[object]]
 Listener = Callable[[Any], object]
-"""Takes one message, or with `batch` above 1 a list; a coroutine function, or a plain function, which then runs in a worker thread."""
+"""Takes one message, or with `batch` above 1 a list; a coroutine function, or a plain function, which then runs in a worker thread.
+
+What a plain function returns is awaited when it is a coroutine, as that of `lambda message: handle(message, more)` is.
+"""
 GiveBack = Callable[["ReceivedMessage", int], Awaitable[bool]]
 
 STREAK: Final = 32
@@ -64,11 +67,13 @@ def in_thread(listener: Listener) -> AsyncListener:
     # At most one thread for each worker, and those whose results nobody waits for any more.
     limiter = trio.CapacityLimiter(math.inf)
 
+    def run(argument: object) -> tuple[object]:
+        return (listener(argument),)  # a bare coroutine is something that trio's thread does not give back
+
     async def call(argument: object) -> object:
-        result = await trio.to_thread.run_sync(listener, argument, abandon_on_cancel=True, limiter=limiter)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise ConfigurationError(f"the listener {listener!r} is a plain function that returns a coroutine; make it async")
+        (result,) = await trio.to_thread.run_sync(run, argument, abandon_on_cancel=True, limiter=limiter)
+        if inspect.iscoroutine(result):  # a lambda or an object around an async function: only a call can tell
+            return await result
         return result
 
     return call

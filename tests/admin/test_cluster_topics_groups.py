@@ -50,7 +50,10 @@ async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> N
     async with administrated() as (broker, admin):
         await admin.topics.create("orders", queues=2, attributes={"message.type": "NORMAL"})
         assert await admin.topics.exists("orders")
-        assert "orders" in await admin.topics.names()
+        assert await admin.topics.names() == ["orders"]
+        everything = await admin.topics.names(system=True)
+        assert {"orders", "TBW102", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "rmq_sys_wheel_timer"} < set(everything)
+        assert everything == sorted(everything)
         await send(broker, "orders", 3)
         offsets = await admin.topics.offsets("orders")
         assert [(queue.queue_id, ends.max_offset) for queue, ends in offsets.items()] == [(0, 2), (1, 1)]

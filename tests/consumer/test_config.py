@@ -1,14 +1,17 @@
 """Settings of the push consumer: Apache's defaults, ranges, and errors that name the setting."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from rocketmq_sdk.consumer.config import PushConfig
+from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 
 
 async def listen(_message: object) -> None: ...
@@ -51,6 +54,29 @@ def test_what_is_not_acceptable_is_named(name: str, value: object) -> None:
 def test_subscriptions_are_checked(subscriptions: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         PushConsumer("group", namesrv="127.0.0.1:1", subscriptions=subscriptions, listener=listen)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (("SQL92", "a > 1"), "the expression comes first, its type behind it"),
+        ((ExpressionType.SQL92, "a > 1"), "the expression comes first, its type behind it"),
+        (("a > 1", "SQL"), "'SQL' is no type of expressions"),
+        (("a > 1", "sql92"), "'sql92' is no type of expressions"),
+        (("a > 1", None), "None is no type of expressions"),
+        (("a > 1",), "give tags as a text"),
+        (("a", "SQL92", "b"), "give tags as a text"),
+        ((5, "TAG"), "is 5, no text"),
+        (5, "is 5; give tags as a text"),
+        (["a", "b"], "give tags as a text"),
+    ],
+)
+def test_what_is_no_subscription_is_named_with_its_remedy(wanted: object, text: str) -> None:
+    for kind in (PushConsumer, SimpleConsumer, LitePullConsumer):
+        options: dict[str, Any] = {"listener": listen} if kind is PushConsumer else {}
+        with pytest.raises(ConfigurationError, match=text) as raised:
+            kind("group", namesrv="127.0.0.1:1", subscriptions={"orders": wanted}, **options)  # type: ignore[dict-item]  # what users may give
+        assert "'orders'" in str(raised.value)
 
 
 def test_group_and_listener_are_checked() -> None:

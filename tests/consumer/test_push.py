@@ -1,6 +1,7 @@
 """What a push consumer delivers, against the embedded broker in virtual time."""
 
 import logging
+from typing import Any
 
 import pytest
 import trio
@@ -123,6 +124,20 @@ async def test_one_slow_message_does_not_hold_back_the_others_of_its_queue(autoj
             await until(lambda: len(done) == 50, 200)
             await trio.sleep(10)
             assert committed(broker, "billing", "orders", 1) == [50]
+
+
+@pytest.mark.real_time
+async def test_a_plain_function_around_an_async_one_is_awaited() -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", queue=0)
+        listener: Any = lambda message: collector(message)  # noqa: E731 - what users write
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener) as consumer:
+            await until(lambda: consumer.statistics().consumed == 2, 60)
+            assert consumer.statistics().failed == 0
+        assert collector.bodies == ["a", "b"]
+        assert committed(broker, "billing", "orders", 1) == [2]
 
 
 @pytest.mark.real_time
