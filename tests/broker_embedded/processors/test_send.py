@@ -1,5 +1,7 @@
 """Sends: what is refused, in which order, and what is stored."""
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -241,13 +243,16 @@ async def test_a_deleted_topic_is_made_anew(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize(("status", "code"), [(PutStatus.FLUSH_DISK_TIMEOUT, 10), (PutStatus.SERVICE_NOT_AVAILABLE, 14), (PutStatus.PUT_OK, 0)])
 async def test_how_a_synchronous_flush_ended(status: PutStatus, code: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def wait_durable(_self: object, _result: object, *, wait_store_ok: bool) -> PutStatus:
+    def when_durable(_self: object, _result: object, tell: Callable[[PutStatus], None]) -> None:
+        trio.lowlevel.spawn_system_task(tell_later, tell)
+
+    async def tell_later(tell: Callable[[PutStatus], None]) -> None:
         await trio.sleep(1)
-        return status if wait_store_ok else PutStatus.PUT_OK
+        tell(status)
 
     with trio.fail_after(60):
         async with open_broker(flush_disk_type="SYNC_FLUSH") as (_broker, peer):
-            monkeypatch.setattr(MessageStore, "wait_durable", wait_durable)
+            monkeypatch.setattr(MessageStore, "when_durable", when_durable)
             answer = await peer.ask(send_request("orders", b"x"))
             assert answer.code == code
             assert ("queueOffset" in answer.ext_fields) == (code != 14)
