@@ -16,12 +16,12 @@ from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import TraceDispatcher
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RemoteProtocolError, RouteError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
-from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, check_group, check_send_topic
+from rocketmq_sdk.names import check_group, check_send_topic
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
@@ -30,12 +30,12 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, properties_of
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
+from rocketmq_sdk.producer.recalling import handle_parts
 from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
 from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from rocketmq_sdk.protocol.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -299,15 +299,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         (NO_PERMISSION: switched off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`; after that and after a cancellation
         the message may be taken back all the same.
         """
-        text = handle if isinstance(handle, str) else handle.recall_handle
-        if text is None:
-            raise ConfigurationError("the broker gave no recall handle for this message; only messages with a time of delivery can be taken back")
-        try:
-            parts = decode_recall_handle(text)
-        except RemoteProtocolError as error:
-            raise ConfigurationError(f"{text[:200]!r} can not be used: {error}") from None
-        if parts.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            raise ConfigurationError(f"messages of {parts.topic!r} can not be taken back")
+        parts = handle_parts(handle)
         await self._running_loop().find_route(parts.topic)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         broker = parts.broker_name

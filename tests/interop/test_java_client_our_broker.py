@@ -75,7 +75,11 @@ async def test_sends_of_every_kind_reach_a_java_consumer(driver: java.Driver, br
 
 
 @pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
-async def test_what_either_client_compresses_the_other_reads(json_driver: java.Driver, broker: BrokerProcess, compression: str) -> None:
+@pytest.mark.parametrize("where", ["ours", "Apache's"])
+async def test_what_either_client_compresses_the_other_reads(
+    json_driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster, compression: str, where: str
+) -> None:
+    namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, theirs, consumer = unique("compressed"), unique("p"), unique("c")
     bodies = {client: f"compressed by {client} with {compression} " * 1000 for client in ("Java", "Python")}
     seen: list[ReceivedMessage] = []
@@ -83,13 +87,13 @@ async def test_what_either_client_compresses_the_other_reads(json_driver: java.D
     async def listener(message: ReceivedMessage) -> None:
         seen.append(message)
 
-    await json_driver.do("producer", id=theirs, group=unique("pg"), namesrv=broker.namesrv, compression=compression)
+    await json_driver.do("producer", id=theirs, group=unique("pg"), namesrv=namesrv, compression=compression)
     await json_driver.do("send", id=theirs, topic=topic, body=bodies["Java"])
-    async with Producer(unique("pg"), namesrv=broker.namesrv, compression=CompressionType.of(compression)) as producer:
+    async with Producer(unique("pg"), namesrv=namesrv, compression=CompressionType.of(compression)) as producer:
         await producer.send(Message(topic, bodies["Python"].encode()))
-    await json_driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, namesrv=broker.namesrv)
+    await json_driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, namesrv=namesrv)
     first = ConsumeFrom.FIRST_OFFSET
-    async with PushConsumer(unique("cg"), namesrv=broker.namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first):
+    async with PushConsumer(unique("cg"), namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first):
         await until(lambda: len(seen) >= 2)
     messages = await received(json_driver, consumer, lambda found: len(found) >= 2)
     await json_driver.do("stop", id=consumer)

@@ -61,6 +61,9 @@ async def test_what_can_not_be_taken_back(autojump_clock: MockClock) -> None:
             ordinary = await producer.send(Message("t", b"x"))
             with pytest.raises(ConfigurationError, match="gave no recall handle"):
                 await producer.recall(ordinary)
+            for no_handle in (None, 5, b"handle"):
+                with pytest.raises(ConfigurationError, match="is no recall handle; give the result"):
+                    await producer.recall(no_handle)  # type: ignore[arg-type]
             with pytest.raises(ConfigurationError, match="recall handle is invalid"):
                 await producer.recall("nonsense")
             with pytest.raises(ConfigurationError, match="can not be taken back"):
