@@ -3,7 +3,8 @@
 A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to the next
 file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record
 is half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends
-can be handed to the file system joined.
+can be handed to the file system joined. Large records are not: to copy them into fresh memory takes as long as to write them, and the page cache
+has them.
 """
 
 from bisect import bisect_right
@@ -24,6 +25,7 @@ SEGMENT_BYTES = 1024 * 1024
 _MEMORY_HOT_BYTES = 8 * 1024 * 1024
 _WRITTEN_ALONE = 16 * 1024
 """From so many bytes on, joining appends costs more for the copy than it saves in calls of the system."""
+_LEAST_SEGMENTS = 128
 
 
 class NoNextFileError(StoreFullError):
@@ -38,6 +40,7 @@ class CommitLog:
         "_hot",
         "_hot_limit",
         "_hot_size",
+        "_most_segments",
         "_pwrite",
         "_segment",
         "_segment_limit",
@@ -62,6 +65,7 @@ class CommitLog:
         self._step = min(config.allocation_step, files.allocation_limit)
         self._hot_limit = config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
         self._segment_limit = min(SEGMENT_BYTES, max(4096, self._hot_limit // 4))
+        self._most_segments = max(_LEAST_SEGMENTS, 2 * self._hot_limit // self._segment_limit)
         self._segment = bytearray()
         # Starts and bytes of the segments. A reader in another thread takes the pair once, so it is replaced and never changed in place.
         self._hot: tuple[list[int], list[bytearray]] = ([0], [self._segment])
@@ -158,6 +162,10 @@ class CommitLog:
             assert self._pwrite is not None
             self._pwrite(records, self.position - file.start)
             self.written = end
+            if len(records) >= _WRITTEN_ALONE:
+                self.position = end
+                self._new_segment()
+                return
         self._segment += records
         self.position = end
 
@@ -193,12 +201,14 @@ class CommitLog:
     def _new_segment(self) -> None:
         starts, segments = self._hot
         self._hot_size += len(self._segment)
-        first = 0
-        while first < len(segments) and self._hot_size > self._hot_limit:
+        last = len(segments) if self._segment else len(segments) - 1
+        first = max(0, last - self._most_segments)
+        self._hot_size -= sum(map(len, segments[:first]))
+        while first < last and self._hot_size > self._hot_limit:
             self._hot_size -= len(segments[first])
             first += 1
         self._segment = bytearray()
-        self._hot = ([*starts[first:], self.position], [*segments[first:], self._segment])
+        self._hot = ([*starts[first:last], self.position], [*segments[first:last], self._segment])
 
     def read_hot(self, position: int, size: int) -> bytearray | None:
         """Bytes that lie in the part of the log that is kept in memory."""

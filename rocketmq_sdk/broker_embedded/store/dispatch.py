@@ -25,6 +25,8 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_MS = 1000
 _MAX_LONG = (1 << 63) - 1
 _DIGITS = 10
+_NOT_PLAIN = int(SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH)
+_TAGS = TAGS.encode()
 MAX_INNER = 0x7FFF
 
 
@@ -119,21 +121,26 @@ class Dispatcher:
 
         False when the queue lacks records in front of it that an older part of the log may hold; with `from_start` there is no older part.
         """
-        queues = self.table.queues.get(head.topic)
-        known = None if queues is None else queues.get(head.queue_id)
-        if known is not None and head.position + head.size <= known.max_physical:
+        position, size, queue_id, offset, _, sys_flag, _, topic, properties = head
+        queues = self.table.queues.get(topic)
+        known = None if queues is None else queues.get(queue_id)
+        if known is not None and position + size <= known.max_physical:
             return True
-        if not is_dispatched(head.sys_flag):
+        if sys_flag & _NOT_PLAIN and not is_dispatched(sys_flag):
             return True
-        if head.position < self.deleted_topics.get(head.topic, 0):
+        if position < self.deleted_topics.get(topic, 0):
+            return True
+        if type(known) is ConsumeQueue and offset == known.end and known.ext is None and not known.is_schedule and not sys_flag & _NOT_PLAIN:
+            # What nearly every record is, in nearly every queue.
+            known.append(position, size, self.code_of(known, head) if _TAGS in properties else 0)
+            if not known.dirty:
+                self.table.mark_dirty(known)
             return True
         if head.sys_flag & SysFlag.INNER_BATCH and head.topic not in self.table.queues:
             self.table.batch_topics.add(head.topic)
-        queue = known or self.table.obtain(head.topic, head.queue_id)
-        end = head.position + head.size
-        if queue is None or end <= queue.max_physical:
+        queue = known or self.table.obtain(topic, queue_id)
+        if queue is None or position + size <= queue.max_physical:
             return True
-        offset = head.queue_offset
         if isinstance(queue, ConsumeQueue) and head.sys_flag & SysFlag.INNER_BATCH:
             return True
         if offset != queue.max_offset:
