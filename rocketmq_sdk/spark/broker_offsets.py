@@ -3,9 +3,11 @@
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
 from rocketmq_sdk.client.api.progress import consumer_connections
-from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.retry import persistently
@@ -56,8 +58,18 @@ class BrokerOffsets:
             known = await query_consumer_offset(client, queue.broker, group, topic, queue.queue_id)
             self._written[queue] = -1 if known is None else known
         if offset > self._written[queue]:
-            await update_consumer_offset(client, queue.broker, group, topic, queue.queue_id, offset)
+            try:
+                await update_consumer_offset(client, queue.broker, group, topic, queue.queue_id, offset)
+            except GroupNotFoundError:  # brokers make groups known by heartbeats, which are never sent here
+                await self._create_group(client, queue.broker, group)
+                await update_consumer_offset(client, queue.broker, group, topic, queue.queue_id, offset)
             self._written[queue] = offset
+
+    async def _create_group(self, client: "Client", broker: str, group: str) -> None:
+        address = client.broker_address(broker)
+        if address is None:
+            raise RouteError(f"the broker {broker!r} has no master now, which could make the group {group!r} known")
+        await update_group(client, address, SubscriptionGroupConfig(group))
 
     async def _refuse_consumers(self, client: "Client", broker: str, group: str) -> None:
         address = client.broker_address(broker)

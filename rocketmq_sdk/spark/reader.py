@@ -31,6 +31,11 @@ class Ranges(InputPartition):
         self.ranges = tuple(ranges)
 
 
+def ranges_of(partition: InputPartition) -> Sequence[Range]:
+    """The ranges of a partition; Spark makes a bare one of its own where there is nothing to read."""
+    return partition.ranges if isinstance(partition, Ranges) else ()
+
+
 class TaskReader:
     """Reads ranges in a worker; what readers of both kinds pickle for their tasks."""
 
@@ -68,6 +73,6 @@ class BatchReader(DataSourceReader):
         ranges = bridge.run(batch_ranges, self._settings)
         return [Ranges(task) for task in plan(ranges, self._settings.num_partitions, default_tasks=self._default_tasks)]
 
-    def read(self, partition: Ranges) -> "Iterator[pa.RecordBatch]":
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one task. Raises `DataLossError`, `GoneError` or `UnreachableError`."""
-        return self._tasks.read(partition.ranges)
+        return self._tasks.read(ranges_of(partition))

@@ -69,6 +69,8 @@ class RowMaker:
             raise self._bad("topic", "it is null")
         if type(body) is str:
             body = body.encode()
+        if not body:
+            raise self._bad("body", "it is empty; brokers do not store empty messages")
         if len(body) > self._max_body:
             raise self._bad("body", f"it has {len(body)} bytes; the limit is {self._max_body}")
         properties = row.get("properties")

@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rocketmq_sdk.spark import bridge
@@ -11,7 +11,7 @@ from rocketmq_sdk.spark.broker_offsets import BrokerOffsets
 from rocketmq_sdk.spark.offsets import from_json, to_json
 from rocketmq_sdk.spark.options import Settings, overruled
 from rocketmq_sdk.spark.plan import plan, ranges_between
-from rocketmq_sdk.spark.reader import Ranges, TaskReader
+from rocketmq_sdk.spark.reader import Ranges, TaskReader, ranges_of
 from rocketmq_sdk.spark.stream_planner import StreamPlanner
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = ranges_between(from_json(start, source="the start of a batch"), from_json(end, source="the end of a batch"))
         return [Ranges(task) for task in plan(ranges, self._settings.num_partitions, default_tasks=self._default_tasks)]
 
-    def read(self, partition: Ranges) -> "Iterator[pa.RecordBatch]":  # type: ignore[override]
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":  # type: ignore[override]
         """The rows of one task. Raises `DataLossError`, `GoneError` or `UnreachableError`."""
-        return self._tasks.read(partition.ranges)
+        return self._tasks.read(ranges_of(partition))
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is complete."""

@@ -1,0 +1,237 @@
+"""Writes through Spark: columns, ids, order, rows that can not be written, failing tasks."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import functions as f
+
+from rocketmq_sdk.spark import deduplicated
+from support.processes import BrokerProcess
+from support.waiting import unique
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
+Read = Callable[..., "DataFrame"]
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(broker: BrokerProcess) -> Write:
+    """Append a frame to a topic: `write(df, topic, option=value)`."""
+
+    def save(df: "DataFrame", topic: str | None = None, **options: Any) -> None:
+        writer = df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).options(**options)
+        (writer if topic is None else writer.option("topic", topic)).mode("append").save()
+
+    return save
+
+
+def test_all_columns_arrive(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    df = spark.createDataFrame(
+        [(b"\x00\xff", "A", ["k1", "k2"], {"a": "one", "b": "ü"}, 7)],
+        "body binary, tags string, keys array<string>, properties map<string,string>, flag int",
+    )
+    write(df, topic)
+    row = read(topic).collect()[0]
+    assert (bytes(row.body), row.tags, row["keys"], row.properties, row.flag) == (b"\x00\xff", "A", ["k1", "k2"], {"a": "one", "b": "ü"}, 7)
+    assert row.dedupId is not None
+
+
+def test_a_text_body_and_topics_from_the_column(spark: "SparkSession", write: Write, read: Read) -> None:
+    first, second = unique("first"), unique("second")
+    df = spark.createDataFrame([("zwei ü", first), ("b", second)], "body string, topic string")
+    write(df)
+    assert [bytes(row.body) for row in read(first).collect()] == ["zwei ü".encode()]
+    write(df, second)  # the option wins
+    assert sorted(bytes(row.body) for row in read(second).collect()) == [b"b", b"b", "zwei ü".encode()]
+
+
+def test_many_rows_of_many_tasks_arrive_once_each(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    df = spark.range(0, 20_000, 1, 4).select(f.col("id").cast("string").alias("body"))
+    write(df, topic)
+    got = read(topic).select("body", "dedupId").collect()
+    assert sorted(int(bytes(row.body)) for row in got) == list(range(20_000))
+    assert len({row.dedupId for row in got}) == 20_000
+
+
+def test_equal_rows_have_ids_of_their_own_and_survive_deduplication(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    write(spark.createDataFrame([("same",)] * 5, "body string").coalesce(1), topic)
+    df = read(topic)
+    assert deduplicated(df).count() == 5
+    assert deduplicated(df.union(df)).count() == 5
+
+
+def test_rows_of_a_sharding_key_stay_in_order(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    rows = [(f"{number:04d}", f"key-{number % 3}") for number in range(900)]
+    write(spark.createDataFrame(rows, "body string, shardingKey string").coalesce(1), topic, batchSize=10)
+    got = read(topic).orderBy("queueId", "queueOffset").collect()
+    order: dict[int, list[tuple[int, int]]] = {}
+    queues: dict[int, set[int]] = {}
+    for row in got:
+        number = int(bytes(row.body))
+        queues.setdefault(number % 3, set()).add(row.queueId)
+        order.setdefault(number % 3, []).append((row.queueOffset, number))
+    assert len(got) == 900
+    assert all(len(found) == 1 for found in queues.values())
+    assert all([number for _, number in each] == sorted(number for _, number in each) for each in order.values())
+
+
+def test_delays_and_moments(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+    df = spark.createDataFrame([("level", 1, None), ("moment", None, soon), ("now", 0, None)], "body string, delayLevel int, deliverAt timestamp")
+    write(df, topic)
+
+    async def wait() -> None:
+        with trio.fail_after(120):
+            while (got := sorted(bytes(row.body) for row in read(topic).collect())) != [b"level", b"moment", b"now"]:
+                assert b"now" in got
+                await trio.sleep(0.5)
+
+    trio.run(wait)
+    stored = {bytes(row.body): row.storeTimestamp.astimezone(UTC) for row in read(topic).collect()}
+    assert stored[b"moment"] >= soon - timedelta(milliseconds=1)
+
+
+def test_a_topic_is_copied_without_naming_columns(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    write(spark.createDataFrame([("a", "A"), ("b", "B")], "body string, tags string"), topic)
+    other = unique("copy")
+    write(read(topic), other)
+    rows = {bytes(row.body): row for row in read(other).collect()}
+    assert {body: row.tags for body, row in rows.items()} == {b"a": "A", b"b": "B"}
+    assert not {row.dedupId for row in rows.values()} & {row.dedupId for row in read(topic).collect()}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("body string, tag string", r"no column 'tag'; did you mean tags\?"),
+        ("body int", "the column body must be BINARY or STRING for the sink, not int"),
+        ("tags string", r"needs a column body \(BINARY or STRING\)"),
+    ],
+)
+def test_wrong_columns_are_told_when_planning(spark: "SparkSession", write: Write, topic: str, schema: str, told: str) -> None:
+    with pytest.raises(AnalysisException, match=told):
+        write(spark.createDataFrame([], schema), topic)
+
+
+def test_no_topic_and_overwriting(spark: "SparkSession", write: Write, broker: BrokerProcess, topic: str) -> None:
+    df = spark.createDataFrame([("a",)], "body string")
+    with pytest.raises(AnalysisException, match="say where to write to"):
+        write(df)
+    with pytest.raises(AnalysisException, match="a topic can not be overwritten"):
+        df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).option("topic", topic).mode("overwrite").save()
+
+
+BAD: list[tuple[str, tuple[Any, ...], str, str]] = [
+    ("body binary", (None,), "body", "it is null"),
+    ("body binary", (b"",), "body", "it is empty"),
+    ("body binary, topic string", (b"x", None), "topic", "it is null"),
+    ("body binary, topic string", (b"x", "a b"), "topic", "a b"),
+    ("body binary, delayLevel int, deliverAt timestamp", (b"x", 3, datetime(2030, 1, 1, tzinfo=UTC)), "deliverAt", "delayLevel is set as well"),
+    ("body binary, delayLevel int", (b"x", -1), "delayLevel", "it is -1"),
+    ("body binary, properties map<string,string>", (b"x", {"KEYS": "k"}), "properties", "reserved"),
+    ("body binary, keys array<string>", (b"x", ["a b"]), "keys", "space"),
+    ("body binary, tags string", (b"x", "a\x01"), "tags", "x01"),
+    ("body binary, properties map<string,string>", (b"x", {"a": "v" * 40_000}), "properties", "more than"),
+]
+
+
+@pytest.mark.parametrize(("schema", "row", "column", "told"), BAD, ids=[f"{column}: {told}" for _, _, column, told in BAD])
+def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told: str) -> None:
+    import pyarrow as pa
+
+    from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
+
+    names = [part.split()[0] for part in schema.split(", ")]
+    types = {"body": pa.binary(), "keys": pa.list_(pa.string()), "properties": pa.map_(pa.string(), pa.string()), "delayLevel": pa.int32()}
+    types |= {"deliverAt": pa.timestamp("us", tz="UTC")}
+    values = [list(value.items()) if isinstance(value, dict) else value for value in row]
+    good: list[Any] = [b"good", *[("T" if name == "topic" else None) for name in names[1:]]]
+    columns = [pa.array([good[at], values[at]], types.get(name, pa.string())) for at, name in enumerate(names)]
+    batch = pa.RecordBatch.from_arrays(columns, names=names)
+    topic = None if "topic" in names else "T"
+    maker = RowMaker(names, topic=topic, scope="s", partition=3, max_body=1000, skip_bad=False)
+    with pytest.raises(BadRowError, match=f"row 1 of partition 3 can not be written, column {column}: .*{told}"):
+        list(maker.messages(batch))
+    skipping = RowMaker(names, topic=topic, scope="s", partition=3, max_body=1000, skip_bad=True)
+    assert [message.body for message in skipping.messages(batch)] == [b"good"]
+    assert (skipping.rows, skipping.skipped) == (2, 1)
+    assert skipping.first_skipped is not None
+    assert skipping.first_skipped.column == column
+
+
+def test_bad_rows_fail_or_are_skipped(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    df = spark.createDataFrame([(b"a",), (None,), (b"c",)], "body binary").coalesce(1)
+    with pytest.raises(PythonException, match="row 1 of partition 0 can not be written, column body: it is null"):
+        write(df, topic)
+    skipped = unique("skipped")
+    write(df, skipped, onBadRow="skip")
+    assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"a", b"c"]
+
+
+def test_a_task_that_runs_again_gives_the_same_ids(spark: "SparkSession", write: Write, read: Read, topic: str, tmp_path: Path) -> None:
+    """The second try of a task sends its rows again: nothing is missing, and `deduplicated` leaves one of each."""
+    marker = str(tmp_path / "failed")
+
+    def fail_once(rows: Any) -> Any:
+        import os
+
+        for number, row in enumerate(rows):
+            if number == 2500 and not os.path.exists(marker):  # noqa: PTH110 - runs in a worker
+                os.close(os.open(marker, os.O_CREAT))
+                raise ValueError("on purpose")
+            yield row
+
+    df = spark.createDataFrame(spark.range(0, 4000, 1, 1).rdd.mapPartitions(fail_once).map(lambda row: (str(row.id),)), "body string")
+    write(df, topic, batchSize=100)
+    got = read(topic)
+    counts = Counter(int(bytes(row.body)) for row in got.collect())
+    assert set(counts) == set(range(4000))
+    assert deduplicated(got).count() == 4000
+
+
+def test_a_stream_from_topic_to_topic(spark: "SparkSession", broker: BrokerProcess, write: Write, read: Read, topic: str, tmp_path: Path) -> None:
+    write(spark.range(0, 1000).select(f.col("id").cast("string").alias("body")), topic)
+    target = unique("target")
+
+    def run(output: "DataFrame", name: str) -> None:
+        writer = output.writeStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("topic", target)
+        query = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
+        assert query.awaitTermination(200)
+
+    source = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("subscribe", topic)
+    run(source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 400).load(), "first")
+    rows = read(target).collect()
+    assert sorted(int(bytes(row.body)) for row in rows) == list(range(1000))
+    assert len({row.dedupId.rsplit(":", 3)[0] for row in rows}) == 3  # query and batch id of three batches
+
+
+def test_a_stream_without_doubles(spark: "SparkSession", broker: BrokerProcess, write: Write, topic: str, tmp_path: Path) -> None:
+    df = spark.range(0, 200).select(f.col("id").cast("string").alias("body"), f.lit("mine:").alias("start"))
+    df = df.select("body", f.concat("start", "body").alias("dedupKey")).localCheckpoint()
+    for _ in range(2):
+        write(df, topic)
+    write(df.drop("dedupKey"), topic)
+    source = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("subscribe", topic)
+    once = deduplicated(source.option("startingOffsets", "earliest").load(), within=timedelta(minutes=10))
+    writer = once.select("body").writeStream.format("parquet")
+    query = writer.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+    assert query.awaitTermination(200)
+    counts = Counter(bytes(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect())
+    assert set(counts.values()) == {2}
+    assert len(counts) == 200
+
+
+def test_inserting_by_sql(spark: "SparkSession", broker: BrokerProcess, read: Read, topic: str) -> None:
+    options = f"namesrvAddr '{broker.namesrv}', topic '{topic}'"
+    spark.sql(f"CREATE TEMPORARY VIEW sink_{topic} (body BINARY, tags STRING) USING rocketmq OPTIONS ({options})")
+    spark.sql(f"INSERT INTO sink_{topic} VALUES (CAST('by sql' AS BINARY), 'A')")
+    assert [(bytes(row.body), row.tags) for row in read(topic).collect()] == [(b"by sql", "A")]
