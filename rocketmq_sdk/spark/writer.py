@@ -149,8 +149,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writer of `df.writeStream`; output mode complete sends the whole result in each batch."""
 
     def __init__(self, settings: "Settings", schema: "StructType", *, complete: bool) -> None:
-        if complete:
-            logger.warning("output mode complete sends the whole result again in each batch; the last row of a key counts")
+        self._complete = complete
         self._tasks = TaskWriter(settings, schema)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
@@ -159,6 +158,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of a batch are done."""
+        if self._complete and batchId == 0:
+            logger.warning("output mode complete sends the whole result again in each batch; the last row of a key counts")
         _told(messages, f"batch {batchId}")
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
