@@ -230,15 +230,15 @@ class SimpleMember(Membership):
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
         """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
-        receipts = [receipt_of(target) for target in targets]
-        if any(receipt.busy is not None for receipt in receipts):
+        asked = [receipt_of(target) for target in targets]
+        if any(receipt.busy is not None for receipt in asked):
             for target in targets:
                 await self._free(target)
-            receipts = [receipt_of(target) for target in targets]
+            asked = [receipt_of(target) for target in targets]
         now = trio.current_time()
         by_broker: dict[str, dict[Receipt, None]] = {}
         problems: list[str] = []
-        for receipt in receipts:
+        for receipt in asked:
             problem = receipt.problem(now, self._group)
             if problem is None:
                 by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
