@@ -4,6 +4,7 @@ The signal receiver is opened before anything else, so that an early SIGTERM is 
 """
 
 import argparse
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -42,10 +43,15 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             broker.on_recovery = bar
             async with broker:
                 bar.close()
+                gc.collect()
+                gc.freeze()  # what is loaded stays: full collections need not go through all of it while senders wait
                 print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
-                async for number in signals:
-                    print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
-                    break
+                try:
+                    async for number in signals:
+                        print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                        break
+                finally:
+                    gc.unfreeze()
 
 
 def run_broker(options: argparse.Namespace) -> int:
