@@ -208,11 +208,6 @@ class SimpleMember(Membership):
             receipt = receipt_of(target)
         return receipt
 
-    def _acknowledged(self, receipt: Receipt) -> None:
-        receipt.acknowledged()
-        if self._deliveries is not None:
-            self._deliveries.acknowledged(receipt)
-
     async def ack(self, target: PoppedMessage | Receipt) -> None:
         """Tell the broker that a message is done."""
         receipt = receipt_of(target)
@@ -222,7 +217,9 @@ class SimpleMember(Membership):
         receipt.busy = busy = trio.Event()
         try:
             await ack_message(self._client, receipt.topic, self._group, receipt.handle)
-            self._acknowledged(receipt)
+            receipt.acknowledged()
+            if self._deliveries is not None:
+                self._deliveries.acknowledged(receipt)
         finally:
             receipt.busy = None
             busy.set()
@@ -245,9 +242,9 @@ class SimpleMember(Membership):
             else:
                 problems.append(problem)
         failure: RocketMQError | None = None
-        for broker_name, receipts in by_broker.items():
+        for broker_name, good in by_broker.items():
             try:
-                await self._ack_at(broker_name, receipts)
+                await self._ack_at(broker_name, good)
             except RocketMQError as error:
                 failure = failure or error
         if failure is not None:
@@ -264,7 +261,10 @@ class SimpleMember(Membership):
         try:
             await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
             for receipt in receipts:
-                self._acknowledged(receipt)
+                receipt.acknowledged()
+            if self._deliveries is not None:
+                for receipt in receipts:
+                    self._deliveries.acknowledged(receipt)
             for topic, number in Counter([receipt.topic for receipt in receipts]).items():
                 self._counters_of(topic).consumed += number
         finally:

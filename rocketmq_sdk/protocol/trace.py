@@ -115,26 +115,99 @@ class Recalled:
 TraceRecord = Published | ConsumeStarted | ConsumeEnded | TransactionEnded | Recalled
 
 
+def _number(text: str) -> int:
+    return int(text)
+
+
+def _truth(text: str) -> bool:
+    return text == "true"
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _optional(text: str) -> str | None:
+    return None if text == _NULL else text
+
+
+def _optional_number(text: str) -> int | None:
+    return None if text in ("", _NULL) else int(text)
+
+
+def _kind(text: str) -> MessageType:
+    return MessageType(int(text))
+
+
+def _result(text: str) -> ConsumeResult:
+    return ConsumeResult(int(text))
+
+
+_Reader = Callable[[str], object]
+_HEAD: Final[tuple[tuple[str, _Reader], ...]] = (("time", _number), ("region", _optional), ("group", _same))
+_MESSAGE: Final[tuple[tuple[str, _Reader], ...]] = (*_HEAD, ("topic", _same), ("message_id", _same))
+_LABELLED: Final[tuple[tuple[str, _Reader], ...]] = (*_MESSAGE, ("tags", _optional), ("keys", _optional), ("store_host", _optional))
+
+
+@attrs.frozen
+class _Shape:
+    """One kind of record: its class and its fields in order, each with how it is read; those from `required` on may be missing at the end.
+
+    `written` is how many are written; the client's host behind them is read only.
+    """
+
+    record: "Callable[..., TraceRecord]"
+    fields: tuple[tuple[str, _Reader], ...]
+    required: int
+    written: int
+
+    def read(self, texts: Sequence[str]) -> "TraceRecord":
+        if len(texts) < self.required:
+            raise ValueError("the record is torn")
+        return self.record(**{name: reader(text) for (name, reader), text in zip(self.fields, texts, strict=False)})
+
+
+def _shape(record: "Callable[..., TraceRecord]", *fields: tuple[str, _Reader], required: int | None = None, unwritten: int = 0) -> _Shape:
+    written = len(fields) - unwritten
+    return _Shape(record, fields, written if required is None else required, written)
+
+
+_SHAPES: Final[dict[str, _Shape]] = {
+    "Pub": _shape(
+        Published, *_LABELLED, ("body_length", _number), ("cost", _number), ("message_type", _kind), ("offset_message_id", _optional),
+        ("success", _truth), ("client_host", _optional), unwritten=1,
+    ),
+    "SubBefore": _shape(
+        ConsumeStarted, *_HEAD, ("request_id", _same), ("message_id", _same), ("retries", _number), ("keys", _optional), ("client_host", _optional),
+        required=6, unwritten=1,
+    ),
+    "SubAfter": _shape(
+        ConsumeEnded, ("request_id", _same), ("message_id", _same), ("cost", _number), ("success", _truth), ("keys", _optional),
+        ("result", _result), ("time", _optional_number), ("group", _optional), required=4,
+    ),
+    "EndTransaction": _shape(
+        TransactionEnded, *_LABELLED, ("message_type", _kind), ("transaction_id", _optional), ("state", _same), ("from_check", _truth),
+    ),
+    "Recall": _shape(Recalled, *_MESSAGE, ("success", _truth)),
+}  # fmt: skip
+_NAMES: Final = {Published: "Pub", ConsumeStarted: "SubBefore", ConsumeEnded: "SubAfter", TransactionEnded: "EndTransaction", Recalled: "Recall"}
+_OLD_PUB: Final = 12
+"""Fields of what clients before 4.4 tell of a send: no offset id."""
+_OFFSET_ID: Final = 11
+
+
 def encode_traces(records: Iterable[TraceRecord]) -> str:
     """The body of a trace message."""
     return "".join(_FIELD.join(_fields(record)) + _RECORD for record in records)
 
 
 def _fields(record: TraceRecord) -> list[str]:
-    if isinstance(record, Published):
-        head = ["Pub", record.time, record.region, record.group, record.topic, record.message_id, record.tags, record.keys, record.store_host]
-        values = [*head, record.body_length, record.cost, int(record.message_type), record.offset_message_id, record.success]
-    elif isinstance(record, ConsumeStarted):
-        values = ["SubBefore", record.time, record.region, record.group, record.request_id, record.message_id, record.retries, record.keys]
-    elif isinstance(record, ConsumeEnded):
-        values = ["SubAfter", record.request_id, record.message_id, record.cost, record.success, record.keys, int(record.result)]
-        values += [] if record.time is None else [record.time, record.group]
-    elif isinstance(record, TransactionEnded):
-        head = ["EndTransaction", record.time, record.region, record.group, record.topic, record.message_id, record.tags, record.keys]
-        values = [*head, record.store_host, int(record.message_type), record.transaction_id, record.state, record.from_check]
-    else:
-        values = ["Recall", record.time, record.region, record.group, record.topic, record.message_id, record.success]
-    return [_text(value) for value in values]
+    name = _NAMES[type(record)]
+    shape = _SHAPES[name]
+    values = [getattr(record, field) for field, _reader in shape.fields[: shape.written]]
+    if isinstance(record, ConsumeEnded) and record.time is None:
+        del values[-2:]
+    return [name, *map(_text, values)]
 
 
 def _text(value: object) -> str:
@@ -142,6 +215,8 @@ def _text(value: object) -> str:
         return _NULL
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
     return str(value).replace(_FIELD, " ").replace(_RECORD, " ")
 
 
@@ -149,97 +224,16 @@ def decode_traces(text: str) -> list[TraceRecord]:
     """The records of a trace message. Those of unknown kinds, and those that are torn, are left out, as Apache's reader leaves them out."""
     found: list[TraceRecord] = []
     for line in text.split(_RECORD):
-        fields = line.split(_FIELD)
-        reader = _READERS.get(fields[0])
-        if reader is not None:
+        name, *texts = line.split(_FIELD)
+        shape = _SHAPES.get(name)
+        if shape is not None:
+            if name == "Pub" and len(texts) == _OLD_PUB:
+                texts.insert(_OFFSET_ID, _NULL)
             try:
-                found.append(reader(fields))
-            except (ValueError, IndexError):
+                found.append(shape.read(texts))
+            except ValueError:
                 continue
     return found
-
-
-def _optional(fields: Sequence[str], place: int) -> str | None:
-    return fields[place] if place < len(fields) and fields[place] != _NULL else None
-
-
-def _published(fields: Sequence[str]) -> Published:
-    # 13 fields come from clients before 4.4 (no offset id), 15 have the client's host.
-    short = len(fields) == 13
-    return Published(
-        time=int(fields[1]),
-        region=_optional(fields, 2),
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tags=_optional(fields, 6),
-        keys=_optional(fields, 7),
-        store_host=_optional(fields, 8),
-        body_length=int(fields[9]),
-        cost=int(fields[10]),
-        message_type=MessageType(int(fields[11])),
-        offset_message_id=None if short else _optional(fields, 12),
-        success=fields[12 if short else 13] == "true",
-        client_host=_optional(fields, 14),
-    )
-
-
-def _started(fields: Sequence[str]) -> ConsumeStarted:
-    return ConsumeStarted(
-        time=int(fields[1]),
-        region=_optional(fields, 2),
-        group=fields[3],
-        request_id=fields[4],
-        message_id=fields[5],
-        retries=int(fields[6]),
-        keys=_optional(fields, 7),
-        client_host=_optional(fields, 8),
-    )
-
-
-def _ended(fields: Sequence[str]) -> ConsumeEnded:
-    return ConsumeEnded(
-        request_id=fields[1],
-        message_id=fields[2],
-        cost=int(fields[3]),
-        success=fields[4] == "true",
-        keys=_optional(fields, 5),
-        result=ConsumeResult(int(fields[6])) if len(fields) > 6 else ConsumeResult.SUCCESS,
-        time=int(fields[7]) if _optional(fields, 7) else None,
-        group=_optional(fields, 8),
-    )
-
-
-def _transaction(fields: Sequence[str]) -> TransactionEnded:
-    return TransactionEnded(
-        time=int(fields[1]),
-        region=_optional(fields, 2),
-        group=fields[3],
-        topic=fields[4],
-        message_id=fields[5],
-        tags=_optional(fields, 6),
-        keys=_optional(fields, 7),
-        store_host=_optional(fields, 8),
-        message_type=MessageType(int(fields[9])),
-        transaction_id=_optional(fields, 10),
-        state=fields[11],
-        from_check=fields[12] == "true",
-    )
-
-
-def _recalled(fields: Sequence[str]) -> Recalled:
-    return Recalled(
-        time=int(fields[1]), region=_optional(fields, 2), group=fields[3], topic=fields[4], message_id=fields[5], success=fields[6] == "true"
-    )
-
-
-_READERS: Final[dict[str, Callable[[Sequence[str]], TraceRecord]]] = {
-    "Pub": _published,
-    "SubBefore": _started,
-    "SubAfter": _ended,
-    "EndTransaction": _transaction,
-    "Recall": _recalled,
-}
 
 
 def keys_of(records: Iterable[TraceRecord]) -> list[str]:

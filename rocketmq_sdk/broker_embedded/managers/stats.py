@@ -6,6 +6,7 @@ seconds, and a sum notes its own past only when it is touched in a later step th
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -84,16 +85,29 @@ class Morning(NamedTuple):
     got: int
 
 
-class GroupCounts:
-    """What one group did with one topic: what it got from each queue, sent back, acknowledged and took out with a checkpoint."""
+class Deed(IntEnum):
+    """What a group does with messages besides getting them: send them back, acknowledge them, take them out with a checkpoint."""
 
-    __slots__ = ("acknowledged", "checkpoints", "queues", "returned")
+    SEND_BACK = 0
+    ACKNOWLEDGE = 1
+    CHECK_OUT = 2
+
+
+class GroupCounts:
+    """What one group did with one topic: what it got from each queue, and what else it did with messages."""
+
+    __slots__ = ("deeds", "queues")
 
     def __init__(self) -> None:
         self.queues: dict[int, Counts] = {}
-        self.returned: Counts | None = None
-        self.acknowledged: Counts | None = None
-        self.checkpoints: Counts | None = None
+        self.deeds: dict[Deed, Counts] = {}
+
+    def count(self, deed: Deed, tick: int, messages: int) -> None:
+        """It did so with some messages."""
+        counts = self.deeds.get(deed)
+        if counts is None:
+            counts = self.deeds[deed] = Counts(tick)
+        counts.add(tick, messages, 0)
 
     @property
     def messages(self) -> int:
@@ -103,7 +117,8 @@ class GroupCounts:
     @property
     def sent_back(self) -> int:
         """Messages that the group sent back."""
-        return 0 if self.returned is None else self.returned.messages
+        counts = self.deeds.get(Deed.SEND_BACK)
+        return 0 if counts is None else counts.messages
 
 
 class BrokerStats:
@@ -166,24 +181,15 @@ class BrokerStats:
 
     def sent_back(self, topic: str, group: str) -> None:
         """A message that a group sent back."""
-        counts = self._group(topic, group)
-        if counts.returned is None:
-            counts.returned = Counts(self.tick)
-        counts.returned.add(self.tick, 1, 0)
+        self._group(topic, group).count(Deed.SEND_BACK, self.tick, 1)
 
     def acknowledged(self, topic: str, group: str, messages: int = 1) -> None:
         """Messages that a pop consumer acknowledged."""
-        counts = self._group(topic, group)
-        if counts.acknowledged is None:
-            counts.acknowledged = Counts(self.tick)
-        counts.acknowledged.add(self.tick, messages, 0)
+        self._group(topic, group).count(Deed.ACKNOWLEDGE, self.tick, messages)
 
     def checkpoint(self, topic: str, group: str, messages: int = 1) -> None:
         """Checkpoints that were written for pops."""
-        counts = self._group(topic, group)
-        if counts.checkpoints is None:
-            counts.checkpoints = Counts(self.tick)
-        counts.checkpoints.add(self.tick, messages, 0)
+        self._group(topic, group).count(Deed.CHECK_OUT, self.tick, messages)
 
     def _group(self, topic: str, group: str) -> GroupCounts:
         counts = self.groups.get((topic, group))
@@ -260,19 +266,19 @@ class BrokerStats:
         if found is not None:
             yield found
 
-    def _one_of_group(self, attribute: str) -> "Callable[[str], Iterator[Counts]]":
+    def _one_of_group(self, deed: Deed) -> "Callable[[str], Iterator[Counts]]":
         def select(key: str) -> Iterator[Counts]:
             topic, _, group = key.rpartition("@")
             counts = self.groups.get((topic, group))
-            found: Counts | None = None if counts is None else getattr(counts, attribute)
+            found = None if counts is None else counts.deeds.get(deed)
             if found is not None:
                 yield found
 
         return select
 
-    def _all_groups(self, attribute: str) -> Iterator[Counts]:
+    def _all_groups(self, deed: Deed) -> Iterator[Counts]:
         for counts in self.groups.values():
-            found: Counts | None = getattr(counts, attribute)
+            found = counts.deeds.get(deed)
             if found is not None:
                 yield found
 
@@ -296,13 +302,13 @@ _ITEMS: "Final[Mapping[str, tuple[_Select, str]]]" = {
     "GROUP_GET_SIZE": (BrokerStats._got, "bytes"),
     "QUEUE_GET_NUMS": (BrokerStats._got_from_queue, "messages"),
     "QUEUE_GET_SIZE": (BrokerStats._got_from_queue, "bytes"),
-    "SNDBCK_PUT_NUMS": (lambda stats, key: stats._one_of_group("returned")(key), "messages"),
-    "GROUP_ACK_NUMS": (lambda stats, key: stats._one_of_group("acknowledged")(key), "messages"),
-    "GROUP_CK_NUMS": (lambda stats, key: stats._one_of_group("checkpoints")(key), "messages"),
+    "SNDBCK_PUT_NUMS": (lambda stats, key: stats._one_of_group(Deed.SEND_BACK)(key), "messages"),
+    "GROUP_ACK_NUMS": (lambda stats, key: stats._one_of_group(Deed.ACKNOWLEDGE)(key), "messages"),
+    "GROUP_CK_NUMS": (lambda stats, key: stats._one_of_group(Deed.CHECK_OUT)(key), "messages"),
     "BROKER_PUT_NUMS": (BrokerStats._all_puts, "messages"),
     "BROKER_GET_NUMS": (BrokerStats._all_gets, "messages"),
-    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups("acknowledged"), "messages"),
-    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups("checkpoints"), "messages"),
+    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(Deed.ACKNOWLEDGE), "messages"),
+    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(Deed.CHECK_OUT), "messages"),
 }
 """Where the counters of Apache's items are, by name, and which of their members is meant. Latencies and commercial items are not counted."""
 
