@@ -1,0 +1,31 @@
+"""Streams killed with -9, by one command: `python tests/spark_kills.py --rows 2000000 --kills 10`."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.spark_kills import rounds
+
+
+def main() -> None:
+    """Kill, count, and fail when a row is missing or, where that is promised, there twice."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    begin = time.monotonic()
+    found = rounds(arguments.rows, arguments.kills, arguments.seed, targets=("plain", "shuffled"))
+    print(f"{time.monotonic() - begin:.0f} s: {found}")
+    rows = arguments.rows
+    good = found.file_rows == found.file_distinct == rows == found.topic_deduplicated["plain"]
+    good = good and all(count == rows for count in found.topic_distinct.values())
+    raise SystemExit(0 if good else "rows are missing or there twice")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Streams that are killed with everything that belongs to them, driver and JVM, and go on from their checkpoints; what came out is counted.
+
+Run as a program this is the process that is killed; `rounds` is the parent that kills it.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from rocketmq_sdk import Message, Producer
+from support.processes import broker_process
+
+PATIENCE = 240
+
+
+@attrs.define
+class Outcome:
+    """What a run gave: rows in the files, distinct ones among them, the same for the topics written to."""
+
+    rows: int
+    kills: int
+    file_rows: int = 0
+    file_distinct: int = 0
+    topic_rows: dict[str, int] = attrs.field(factory=dict)
+    topic_distinct: dict[str, int] = attrs.field(factory=dict)
+    topic_deduplicated: dict[str, int] = attrs.field(factory=dict)
+
+
+async def _fill(namesrv: str, topic: str, rows: int) -> None:
+    async with Producer("filler", namesrv=namesrv) as producer, trio.open_nursery() as nursery:
+        limiter = trio.CapacityLimiter(8)
+
+        async def send(begin: int) -> None:
+            async with limiter:
+                await producer.send_batch([Message(topic, b"%d" % number) for number in range(begin, min(begin + 500, rows))])
+
+        for begin in range(0, rows, 500):
+            nursery.start_soon(send, begin)
+
+
+def rounds(rows: int, kills: int, seed: int, *, targets: tuple[str, ...] = ("plain",)) -> Outcome:
+    """Kill a process with streams to files and to topics `kills` times; the target `shuffled` has a shuffle before its sink."""
+    chance = random.Random(seed)
+    limits = {"maxTransferCountOnMessageInMemory": 2048, "maxTransferBytesOnMessageInMemory": 1 << 20}
+    with tempfile.TemporaryDirectory() as text, broker_process(":memory:", **limits) as broker:
+        directory = Path(text)
+        trio.run(_fill, broker.namesrv, "source", rows)
+        order = {"namesrv": broker.namesrv, "directory": text, "limit": max(rows // 12, 100), "targets": targets}
+        for _ in range(kills):
+            _run(order, chance.uniform(0.2, 2.5))
+        _run(order, None)
+        return Outcome(rows, kills, **json.loads((directory / "outcome.json").read_text()))
+
+
+def _run(order: dict[str, Any], kill_after: float | None) -> None:
+    """One life: killed some time after its first progress, or to its end."""
+    tests = str(Path(__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "support.spark_kills", json.dumps({**order, "count": kill_after is None})]
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, start_new_session=True)
+        watchdog = threading.Timer(PATIENCE, os.killpg, (child.pid, signal.SIGKILL))
+        watchdog.start()
+        try:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if kill_after is not None and line.startswith("progress"):
+                    time.sleep(kill_after)
+                    os.killpg(child.pid, signal.SIGKILL)
+                    break
+            child.stdout.close()
+            code = child.wait()
+            if kill_after is None and code != 0:
+                errors.seek(0)
+                raise AssertionError(f"the last life ended with {code}: {errors.read()[-3000:]}")
+        finally:
+            watchdog.cancel()
+
+
+def main(order: dict[str, Any]) -> None:
+    """A life: both streams from where they were; counts at the end of the last."""
+    from rocketmq_sdk.spark import deduplicated, local_session
+
+    spark = local_session(spark__driver__memory="768m")
+    spark.sparkContext.setLogLevel("OFF")
+    directory, namesrv = Path(order["directory"]), order["namesrv"]
+    queries = []
+    source = spark.readStream.format("rocketmq").option("namesrvAddr", namesrv).option("subscribe", "source")
+    frame = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", order["limit"]).load()
+    files = frame.select("body", "queueId", "queueOffset").writeStream.format("parquet").option("path", str(directory / "files"))
+    queries.append(files.option("checkpointLocation", str(directory / "check-files")).trigger(availableNow=True).start())
+    for target in order["targets"]:
+        rows = frame.select("body") if target == "plain" else frame.select("body").repartition(2)
+        sink = rows.writeStream.format("rocketmq").option("namesrvAddr", namesrv).option("topic", f"target-{target}")
+        queries.append(sink.option("checkpointLocation", str(directory / f"check-{target}")).trigger(availableNow=True).start())
+    told = 0
+    while any(query.isActive for query in queries):
+        done = sum(1 for query in queries for progress in query.recentProgress if progress["numInputRows"])
+        if done > told:
+            told = done
+            print(f"progress {done}", flush=True)
+        time.sleep(0.05)
+    for query in queries:
+        query.awaitTermination()
+    if not order["count"]:
+        return
+    found = spark.read.parquet(str(directory / "files"))
+    outcome: dict[str, Any] = {"file_rows": found.count(), "file_distinct": found.select("body").distinct().count()}
+    for name in ("topic_rows", "topic_distinct", "topic_deduplicated"):
+        outcome[name] = {}
+    for target in order["targets"]:
+        written = spark.read.format("rocketmq").option("namesrvAddr", namesrv).option("subscribe", f"target-{target}").load()
+        outcome["topic_rows"][target] = written.count()
+        outcome["topic_distinct"][target] = written.select("body").distinct().count()
+        outcome["topic_deduplicated"][target] = deduplicated(written).count()
+    (directory / "outcome.json").write_text(json.dumps(outcome))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
