@@ -87,8 +87,8 @@ def compute(spark: "SparkSession", source: dict[str, str], target: dict[str, str
     stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", maxOffsetsPerTrigger="9000", **source).load()
     flight = f.from_json(f.col("body").cast("string"), "carrier STRING, time_hour STRING, arr_delay STRING")
     delay = f.when(f.col("arr_delay") != "NA", f.col("arr_delay").cast("int"))
-    means = stream.select(flight.alias("flight")).select("flight.*").groupBy("carrier", "time_hour")
-    means = means.agg(f.count(delay).alias("flights"), f.avg(delay).alias("mean")).where("flights > 0")
+    flights = stream.select(flight.alias("flight")).select("flight.*")
+    means = flights.groupBy("carrier", "time_hour").agg(f.count(delay).alias("flights"), f.avg(delay).alias("mean")).where("flights > 0")
     rows = means.select(
         f.to_json(f.struct("carrier", "time_hour", "flights", "mean")).alias("body"),
         f.col("carrier").alias("shardingKey"),  # one queue for a carrier, so that the last row of a key is the newest

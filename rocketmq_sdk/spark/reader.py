@@ -66,7 +66,7 @@ class BatchReader(DataSourceReader):
         self._tasks = TaskReader(settings, columns)
         self._default_tasks = default_tasks
 
-    def partitions(self) -> list[Ranges]:  # type: ignore[override]
+    def partitions(self) -> list[Ranges]:
         """The tasks: none is empty, and none of them depends on anything but the ends of the queues now."""
         for told in overruled(self._settings):
             logger.warning("%s", told)

@@ -122,15 +122,19 @@ class RowMaker:
             return "topic"
         for column, argument in _ARGUMENTS.items():
             if row.get(column):
-                value = dict(row[column]) if column == "properties" else row[column]
+                value: Any = dict(row[column]) if column == "properties" else row[column]
                 try:
-                    Message(topic, b"", **{argument: value})
+                    _try(topic, {argument: value})
                 except (ConfigurationError, TypeError):
                     return column
         return "dedupKey" if row.get("dedupKey") else "properties"
 
     def _bad(self, column: str, reason: str) -> BadRowError:
         return BadRowError(self._partition, self.rows, column, reason)
+
+
+def _try(topic: str, argument: dict[str, Any]) -> None:
+    Message(topic, b"", **argument)
 
 
 def _name_of(item: tuple[str, Any]) -> str:

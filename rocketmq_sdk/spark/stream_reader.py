@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         return to_json(bridge.run(self._plans().initial))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]  # noqa: ARG002, N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Where the next batch ends. `start` is completed, so it is what brokers are told."""
         offsets = from_json(start, source="the checkpoint's offsets")
         self._publish(offsets)
@@ -69,12 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Freeze the ends; limits still cut what lies before them into batches."""
         bridge.run(self._plans().freeze)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:  # type: ignore[override]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
         """The tasks of a batch, from nothing but its start and end."""
         ranges = ranges_between(from_json(start, source="the start of a batch"), from_json(end, source="the end of a batch"))
         return [Ranges(task) for task in plan(ranges, self._settings.num_partitions, default_tasks=self._default_tasks)]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":  # type: ignore[override]
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of one task. Raises `DataLossError`, `GoneError` or `UnreachableError`."""
         return self._tasks.read(ranges_of(partition))
 
