@@ -42,7 +42,7 @@ class NullSink(DataSource):
         """Name of the format."""
         return "null"
 
-    def writer(self, schema: "StructType", overwrite: bool) -> NullWriter:  # noqa: ARG002, FBT001 - Spark's signature
+    def writer(self, schema: "StructType", overwrite: bool) -> NullWriter:  # noqa: ARG002 - Spark's signature
         """The writer."""
         return NullWriter()
 

@@ -1,0 +1,33 @@
+"""The example pipeline: from the file through two topics and a stream to the plot."""
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.processes import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(400)]
+PIPELINE = Path(__file__).parents[2] / "examples" / "spark_pipeline.py"
+
+
+def test_the_result_equals_the_direct_computation(
+    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="the plot needs the extra examples")
+    spec = importlib.util.spec_from_file_location("spark_pipeline", PIPELINE)
+    assert spec is not None
+    assert spec.loader is not None
+    pipeline = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pipeline)
+    picture = tmp_path / "delays.png"
+    means = pipeline.run(broker.namesrv, picture, spark)  # ends the process when a mean is wrong
+    flights = sum(count for count, _ in means.values())
+    assert flights == sum(count for count, _ in pipeline.direct(pipeline.flights_file()).values())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    told = capsys.readouterr().out
+    assert f"{len(means)} means equal the direct computation" in told
