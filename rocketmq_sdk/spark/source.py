@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-    from rocketmq_sdk.spark.options import Settings, Use
+    from rocketmq_sdk.spark.options import Settings
     from rocketmq_sdk.spark.schema import Column
 
 
@@ -38,37 +38,38 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """The reader of a batch."""
-        from rocketmq_sdk.spark.options import Use
+        settings = self._settings("BATCH")
         from rocketmq_sdk.spark.reader import BatchReader
 
-        return BatchReader(self._settings(Use.BATCH), _columns(schema), self._tasks())
+        return BatchReader(settings, _columns(schema), self._tasks())
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
         """The reader of a stream."""
-        from rocketmq_sdk.spark.options import Use
+        settings = self._settings("STREAM")
         from rocketmq_sdk.spark.stream_reader import StreamReader
 
-        return StreamReader(self._settings(Use.STREAM), _columns(schema), self._tasks())
+        return StreamReader(settings, _columns(schema), self._tasks())
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         """The writer of a batch."""
-        from rocketmq_sdk.spark.options import Use
+        settings = self._settings("SINK")
         from rocketmq_sdk.spark.writer import BatchWriter
 
-        return BatchWriter(self._settings(Use.SINK), schema, overwrite=overwrite)
+        return BatchWriter(settings, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802 - Spark's name
         """The writer of a stream; `overwrite` is the output mode complete."""
-        from rocketmq_sdk.spark.options import Use
+        settings = self._settings("SINK")
         from rocketmq_sdk.spark.writer import StreamWriter
 
-        return StreamWriter(self._settings(Use.SINK), schema, complete=overwrite)
+        return StreamWriter(settings, schema, complete=overwrite)
 
-    def _settings(self, use: "Use") -> "Settings":
+    def _settings(self, use: str) -> "Settings":
+        """The options; before anything else is imported, so that a worker that lacks something says what."""
         _check_workers()
-        from rocketmq_sdk.spark.options import parse
+        from rocketmq_sdk.spark.options import Use, parse
 
-        return parse(dict(self.options), use)
+        return parse(dict(self.options), Use[use])
 
     def _tasks(self) -> int:
         if self.default_tasks is not None:

@@ -1,0 +1,48 @@
+"""What the parts of the package need: options, schemas, offsets and plans neither Spark nor trio, its front door nothing at all."""
+
+import subprocess
+import sys
+
+import pytest
+
+PURE = ["offsets", "plan", "limits", "option_values", "options", "schema", "sink_columns"]
+BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Blocked())
+{code}
+"""
+
+
+def run(code: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
+    program = BLOCK.format(blocked=blocked, code=code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.real_time
+def test_planning_needs_neither_spark_nor_trio() -> None:
+    code = "\n".join(f"import rocketmq_sdk.spark.{name}" for name in PURE)
+    done = run(code + "\nimport rocketmq_sdk.spark", {"pyspark", "trio", "pyarrow"})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("missing", ["pyarrow", "trio"])
+def test_what_a_worker_lacks_is_told_with_the_remedy(missing: str) -> None:
+    code = "from rocketmq_sdk.spark.source import RocketMQDataSource as S; S({'namesrvaddr': 'h:1', 'subscribe': 'T'}).reader(None)"
+    done = run(code, {missing})
+    assert done.returncode == 1
+    assert f"the format rocketmq needs {missing}, which this Python lacks" in done.stderr
+    assert "install rocketmq-trio[spark]" in done.stderr
+
+
+@pytest.mark.real_time
+def test_the_module_that_spark_finds_by_itself_imports_without_us() -> None:
+    code = "import pyspark_rocketmq as m; assert m.DefaultSource.name() == 'rocketmq'\ntry: m.DefaultSource({}).schema()\nexcept ImportError as e: print(e)"
+    done = run(code, {"rocketmq_sdk"})
+    assert done.returncode == 0, done.stderr
+    assert "can not be loaded" in done.stdout
+    assert "install rocketmq-trio[spark]" in done.stdout
