@@ -41,7 +41,8 @@ def test_what_a_worker_lacks_is_told_with_the_remedy(missing: str) -> None:
 
 @pytest.mark.real_time
 def test_the_module_that_spark_finds_by_itself_imports_without_us() -> None:
-    code = "import pyspark_rocketmq as m; assert m.DefaultSource.name() == 'rocketmq'\ntry: m.DefaultSource({}).schema()\nexcept ImportError as e: print(e)"
+    code = "import pyspark_rocketmq as m\nassert m.DefaultSource.name() == 'rocketmq'\n"
+    code += "try: m.DefaultSource({}).schema()\nexcept ImportError as error: print(error)"
     done = run(code, {"rocketmq_sdk"})
     assert done.returncode == 0, done.stderr
     assert "can not be loaded" in done.stdout
