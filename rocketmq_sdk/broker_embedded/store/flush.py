@@ -242,8 +242,8 @@ class LogFlusher:
     def _prepare(self, target: int) -> Callable[[], None]:
         queue = self._log.queue
         synced = self.flushed.value
-        last = queue.files[-1]
-        chosen = [last] if last.start <= synced else queue.overlapping(synced, target)
+        # A slave that has nothing yet begins where its master's log does, without a file.
+        chosen = queue.files[-1:] if queue.files and queue.files[-1].start <= synced else queue.overlapping(synced, target)
         files: list[StoreFile] = [file.file for file in chosen]
         sync_directories = queue.directory_sync()
 

@@ -12,6 +12,7 @@ from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.timer.checkpoint import PATH as CHECKPOINT
 from rocketmq_sdk.broker_embedded.store.timer.checkpoint import TimerCheckpoint, read_checkpoint, write_checkpoint
 from rocketmq_sdk.broker_embedded.store.timer.log import DIRECTORY
+from rocketmq_sdk.broker_embedded.store.timer.record import RECORD, RECORD_SIZE
 from rocketmq_sdk.broker_embedded.store.timer.wheel import PATH as WHEEL
 from rocketmq_sdk.broker_embedded.store.types import MessageToStore
 from rocketmq_sdk.clock import TrioClock
@@ -100,6 +101,24 @@ async def test_a_killed_process_delivers_what_was_pending(autojump_clock: MockCl
             found = bodies_and_times(broker)
             assert sorted(moment for moment, _time in found) == sorted(moments)
             assert all(moment <= time <= moment + 1001 for moment, time in found)
+
+
+async def test_a_record_torn_in_its_last_bytes_is_written_anew(autojump_clock: MockClock) -> None:
+    """By the hash of its topic alone it differs from what it should be; its timer comes once, and the log says what is true again."""
+    files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
+    with trio.fail_after(1000):
+        async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
+            moments = await send_timers(broker, peer, 20, 21, 22)
+            await trio.sleep(8)
+        path = f"{DIRECTORY}/{0:020d}"
+        before = files.open(path).pread(3 * RECORD_SIZE, 0)
+        assert before[3 * RECORD_SIZE - 9]
+        files.open(path).pwrite(bytes(9), 3 * RECORD_SIZE - 9)
+        async with open_watched(files, clock=clock, **SMALL) as (broker, _peer, _deliveries):
+            await trio.sleep(40)
+            assert sorted(moment for moment, _time in bodies_and_times(broker)) == sorted(moments)
+            last = RECORD.unpack(files.open(path).pread(RECORD_SIZE, 2 * RECORD_SIZE))
+            assert last[5:] == RECORD.unpack(before[2 * RECORD_SIZE :])[5:]
 
 
 async def test_a_clock_that_was_set_back_loses_and_doubles_nothing(autojump_clock: MockClock) -> None:

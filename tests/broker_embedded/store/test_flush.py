@@ -241,3 +241,18 @@ async def test_syncs_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             release.set()
             assert await store.wait_durable(result) is PutStatus.PUT_OK
     assert main not in seen
+
+
+async def test_a_log_that_begins_behind_zero_without_a_file_is_flushed(autojump_clock: trio.testing.MockClock) -> None:
+    """As that of a new slave, between the first word of its master and the first file."""
+    disk = Disk()
+    async with open_store(disk, SYNC) as store:
+        store._log.start_at(8192)
+        await store.flush()
+        assert store.flushed.value == 8192
+        result = store.put(message())
+        assert result.physical_offset == 8192
+        assert await store.wait_durable(result) is PutStatus.PUT_OK
+    async with open_store(disk, SYNC) as store:
+        assert store.min_physical_offset == 8192
+        assert bodies(store) == [b"hello"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
+from rocketmq_sdk.broker_embedded.store.record import properties_of
 from rocketmq_sdk.broker_embedded.store.timer.checkpoint import TimerCheckpoint, read_checkpoint, write_checkpoint
 from rocketmq_sdk.broker_embedded.store.timer.log import TimerLog
 from rocketmq_sdk.broker_embedded.store.timer.messages import is_deletion, out_time, turns_of
@@ -307,10 +308,15 @@ class TimerStore:
             end = position
 
     def _has_message(self, record: TimerRecord) -> bool:
-        """Whether the commit log holds, or held, the message of a record."""
+        """Whether the commit log holds, or held, the message of a record. The hash of its topic is the end of a record: one that a kill tore there,
+        which nothing else shows, counts as not written."""
         if record.physical_offset < self._store.min_physical_offset:
             return True
-        return self._queue_offset(record) is not None
+        if self._queue_offset(record) is None:
+            return False
+        data = self._store.record_at(record.physical_offset, record.message_size)
+        assert data is not None
+        return record.topic_hash == java_hash(property_in_text(properties_of(data), REAL_TOPIC) or "")
 
     def _queue_offset(self, record: TimerRecord) -> int | None:
         """The number of a record's message in the timer topic; None when there is no such message."""
