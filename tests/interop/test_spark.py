@@ -27,8 +27,8 @@ Write = Callable[..., None]
 def spark() -> Iterator[SparkSession]:
     """The session that runs already, else one for this module."""
     running = SparkSession.getActiveSession()
-    java_options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    settings = {"spark__sql__shuffle__partitions": 1, "spark__driver__memory": "768m", "spark__driver__extraJavaOptions": java_options}
+    jvm = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    settings: dict[str, Any] = {"spark__sql__shuffle__partitions": 1, "spark__driver__memory": "768m", "spark__driver__extraJavaOptions": jvm}
     session = running or local_session("2,3", **settings)
     session.sparkContext.setLogLevel("OFF")
     yield session
@@ -170,7 +170,7 @@ def test_a_stream_from_topic_to_topic_goes_on_where_it_ended(
     json_driver.perform({"do": "send_many", "id": producer, "topic": topic, "count": 1000, "prefix": "a-"})
 
     def run() -> list[int]:
-        options = {"namesrvAddr": apache.namesrv, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 400}
+        options: dict[str, Any] = {"namesrvAddr": apache.namesrv, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 400}
         rows = spark.readStream.format("rocketmq").options(**options).load()
         writer = rows.writeStream.format("rocketmq").options(namesrvAddr=apache.namesrv, topic=target, checkpointLocation=str(tmp_path))
         query = writer.trigger(availableNow=True).start()
