@@ -25,7 +25,7 @@ from rocketmq_sdk.spark.offsets import EARLIEST, LATEST, QueueKey
 from rocketmq_sdk.spark.option_values import Edge
 from rocketmq_sdk.spark.plan import Range, ranges_between
 from rocketmq_sdk.spark.pulls import PULL_GROUP, DataLossError, GoneError
-from rocketmq_sdk.spark.retry import persistently
+from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
@@ -202,15 +202,9 @@ class Cluster:
             async with limiter:
                 results[number] = await function(item)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                for number, item in enumerate(items):
-                    nursery.start_soon(one, number, item)
-        except BaseExceptionGroup as group:
-            error: BaseException = group.split(Exception)[0] or group
-            while isinstance(error, ExceptionGroup):
-                error = error.exceptions[0]
-            raise error from error.__cause__
+        async with side_by_side() as nursery:
+            for number, item in enumerate(items):
+                nursery.start_soon(one, number, item)
         return [results[number] for number in range(len(results))]
 
 

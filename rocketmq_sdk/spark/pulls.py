@@ -19,7 +19,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketmq_sdk.spark import bridge
-from rocketmq_sdk.spark.retry import persistently
+from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
@@ -95,7 +95,7 @@ class Piece:
 
 async def pull_ranges(put: Callable[[Piece], Awaitable[None]], plan: PullPlan, ranges: "Sequence[Range]") -> None:
     """Hand on the records of ranges in order of their offsets, queues taking turns; raises what ends the task."""
-    async with bridge.client(plan.connection) as client, trio.open_nursery() as nursery:
+    async with bridge.client(plan.connection) as client, side_by_side() as nursery:
         waiting: deque[trio.MemoryReceiveChannel[Piece]] = deque()
         for queue, begin, end in _pieces(ranges):
             if len(waiting) == IN_FLIGHT:

@@ -4,7 +4,8 @@ Spark ends a stream at the first error of its planner and a batch at the fourth 
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
 import trio
@@ -58,3 +59,16 @@ async def persistently(
                 await refresh()
             except RocketMQError as error:
                 logger.debug("routes could not be asked for: %s", error)
+
+
+@asynccontextmanager
+async def side_by_side() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose first error is raised as itself: whoever reads it in a traceback of Spark's wants one reason, not a group of them."""
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+    except BaseExceptionGroup as group:
+        error: BaseException = group.split(Exception)[0] or group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__

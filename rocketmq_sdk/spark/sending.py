@@ -10,7 +10,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.queue_selector import select_by_hash
 from rocketmq_sdk.spark import bridge
-from rocketmq_sdk.spark.retry import persistently
+from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -146,24 +146,17 @@ async def send_all(receive: "trio.MemoryReceiveChannel[Sequence[Message]]", plan
 
     Raises what no retry mends. Cancelled, what is under way may arrive or not.
     """
-    async with receive, bridge.producer(plan.connection, plan.group) as producer:
-        try:
-            async with trio.open_nursery() as nursery:
-                sender = _Sender(producer, plan, tally, nursery)
-                while True:
-                    messages: Sequence[Message] | None = None
-                    with trio.move_on_after(plan.linger if sender.is_waiting else float("inf")):
-                        try:
-                            messages = await receive.receive()
-                        except trio.EndOfChannel:
-                            break
-                    if messages is None:
-                        await sender.flush()
-                    else:
-                        await sender.take(messages)
+    async with receive, bridge.producer(plan.connection, plan.group) as producer, side_by_side() as nursery:
+        sender = _Sender(producer, plan, tally, nursery)
+        while True:
+            messages: Sequence[Message] | None = None
+            with trio.move_on_after(plan.linger if sender.is_waiting else float("inf")):
+                try:
+                    messages = await receive.receive()
+                except trio.EndOfChannel:
+                    break
+            if messages is None:
                 await sender.flush()
-        except BaseExceptionGroup as group:
-            error: BaseException = group.split(Exception)[0] or group
-            while isinstance(error, ExceptionGroup):
-                error = error.exceptions[0]
-            raise error from error.__cause__
+            else:
+                await sender.take(messages)
+        await sender.flush()
