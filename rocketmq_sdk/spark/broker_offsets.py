@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
 from rocketmq_sdk.client.api.progress import consumer_connections
-from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError, TopicNotFoundError
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.connection import Connection
@@ -40,12 +40,17 @@ class BrokerOffsets:
             return
         async with bridge.client(self._connection) as client:
             for queue, offset in changed.items():
-                await persistently(
-                    f"writing the offset of queue {queue} for group {self._group!r}",
-                    self._timeout,
-                    lambda queue=queue, offset=offset: self._write_one(client, queue, offset),  # type: ignore[misc]
-                    refresh=lambda queue=queue: client.route(client.namespace.wrap(queue.topic), refresh=True),  # type: ignore[misc]
-                )
+                try:
+                    await persistently(
+                        f"writing the offset of queue {queue} for group {self._group!r}",
+                        self._timeout,
+                        lambda queue=queue, offset=offset: self._write_one(client, queue, offset),  # type: ignore[misc]
+                        refresh=lambda queue=queue: client.route(client.namespace.wrap(queue.topic), refresh=True),  # type: ignore[misc]
+                        final=(TopicNotFoundError,),
+                    )
+                except TopicNotFoundError as error:  # whether that ends the query is failOnDataLoss' to say, not this one's
+                    logger.warning("the offset of queue %s is not written for group %r: %s", queue, self._group, error)
+                    self._written[queue] = offset
 
     async def _write_one(self, client: "Client", queue: "QueueKey", offset: int) -> None:
         topic, group = client.namespace.wrap(queue.topic), client.namespace.wrap(self._group)

@@ -17,6 +17,7 @@ from rocketmq_sdk.client.api.progress import topic_stats
 from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.client.api.topics import topic_names
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError, TopicNotFoundError
+from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import is_system_topic
 from rocketmq_sdk.protocol.subscription import build_subscription
 from rocketmq_sdk.spark import bridge
@@ -146,6 +147,22 @@ class Cluster:
             return await self._ask(f"asking the broker {broker!r} for the ends of topic {topic!r}", ask, topic=topic)
         except TopicNotFoundError:
             return {}
+
+    async def without_master(self, brokers: Iterable[str]) -> set[str]:
+        """Those of some brokers whose master is not registered at the name server now."""
+        table = (await self._ask("asking the name server for brokers", lambda: cluster_info(self._client))).broker_addr_table
+        return {name for name in brokers if name not in table or MASTER_ID not in table[name].broker_addrs}
+
+    async def wait_for_masters(self, brokers: Iterable[str]) -> None:
+        """Wait until all of some brokers have a master. Raises `UnreachableError` after `retryTimeout`."""
+        names = sorted(brokers)
+
+        async def look() -> None:
+            away = await self.without_master(names)
+            if away:
+                raise RouteError(f"no master of {', '.join(sorted(away))} is registered at the name server")
+
+        await self._ask(f"waiting for the brokers {', '.join(names)}, whose queues are being read", look)
 
     # --- times
 

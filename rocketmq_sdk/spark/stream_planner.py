@@ -17,7 +17,7 @@ from rocketmq_sdk.spark.option_values import Edge
 from rocketmq_sdk.spark.pulls import GoneError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from rocketmq_sdk.spark.offsets import QueueKey
     from rocketmq_sdk.spark.options import Settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.spark")
 DISCOVERY_SECONDS: Final = 5.0
 """How old the list of queues may be."""
+AWAY_SECONDS: Final = 1.0
+"""How often is asked whether a broker is back."""
 
 
 class StreamPlanner:
@@ -39,6 +41,10 @@ class StreamPlanner:
         self._bounds_until = float("-inf")
         self._initial: dict[QueueKey, int] | None = None
         self._anchor: dict[QueueKey, int] | None = None
+        self._anchored = False
+        self._checked: set[tuple[str, str]] = set()
+        self._away: frozenset[str] = frozenset()
+        self._away_until = float("-inf")
         self._frozen: dict[QueueKey, Bounds] | None = None
         self._warned: set[str] = set()
         self._turn = 0
@@ -51,11 +57,14 @@ class StreamPlanner:
             async with bridge.client(self._connection) as client:
                 cluster = Cluster(client, self._settings)
                 queues = await cluster.queues()
-                await cluster.check_expression(queues)
+                await self._check_expression(cluster, queues)
                 bounds = await cluster.bounds(queues)
+                if self._frozen is not None:  # a beginning behind the end of the run would look like lost messages
+                    bounds = {queue: self._frozen[queue] for queue in bounds if queue in self._frozen}
                 self._initial = await starts(cluster, self._settings, bounds, default=Edge.LATEST)
-            if any(self._initial[queue] > bounds[queue].begin for queue in self._initial):
-                self._anchor = self._initial
+            moves = any(offset > bounds[queue].begin or offset == bounds[queue].end for queue, offset in self._initial.items())
+            if moves and not _from_earliest(self._settings):
+                self._anchor, self._anchored = self._initial, True
         return self._initial
 
     async def freeze(self) -> None:
@@ -77,12 +86,12 @@ class StreamPlanner:
             anchor, self._anchor = self._anchor, None
             if anchor == start:
                 return dict(start)
-        bounds = self._frozen if self._frozen is not None else await self._current()
-        kept = self._kept(start, bounds)
+        bounds, away = await self._settled(start)
+        kept = self._kept(start, bounds, away)
         new = {queue: place.begin for queue, place in bounds.items() if queue not in start}
         if new or len(kept) < len(start):
             return {**kept, **new}
-        end = {queue: bounds[queue].end for queue in kept}
+        end = {queue: offset if queue in away else bounds[queue].end for queue, offset in kept.items()}
         if self._gate is not None and self._frozen is None and not self._gate.opens(waiting(start, end), trio.current_time()):
             return dict(start)
         if self._settings.max_offsets_per_trigger is not None:
@@ -90,11 +99,63 @@ class StreamPlanner:
             self._turn += end != start
         return end
 
-    def _kept(self, start: "Mapping[QueueKey, int]", bounds: "Mapping[QueueKey, Bounds]") -> "dict[QueueKey, int]":
+    def begins(self, start: "Mapping[QueueKey, int]", end: "Mapping[QueueKey, int]") -> "dict[QueueKey, int]":
+        """Where the queues of a planned batch begin. A queue that only its end knows enters there, with nothing to be read before it.
+
+        The one exception is a first batch that is planned again from earliest, while a broker that took part in it is away: that reads from the first
+        message, or fails, but leaves nothing out.
+        """
+        if self._initial is not None and not self._anchored and start == self._initial:
+            return dict(start)
+        return {**end, **start}
+
+    async def _settled(self, start: "Mapping[QueueKey, int]") -> "tuple[dict[QueueKey, Bounds], set[QueueKey]]":
+        """Begin and end of all queues, and the queues whose broker is away, so that nothing can be said about them.
+
+        A broker that restarts takes its queues out of all routes for a while; that is no loss of data. It is waited for within `retryTimeout`, or
+        with `failOnDataLoss` false its queues stand still until it is back. Raises `UnreachableError` when it does not come back in time.
+        """
+        bounds = self._frozen if self._frozen is not None else await self._current()
+        suspects = [queue for queue, offset in start.items() if (queue not in bounds or bounds[queue].end < offset) and self._is_wanted(queue)]
+        if not suspects:
+            return bounds, set()
+        await self._look_for({queue.broker for queue in suspects})
+        if self._away:
+            away = {queue for queue in suspects if queue.broker in self._away}
+            self._warn(f"the brokers {', '.join(sorted(self._away))} are away; their queues stand still")
+            return bounds, away
+        self._queues_until = self._bounds_until = float("-inf")
+        fresh = await self._current()
+        if self._frozen is None:
+            return fresh, set()
+        self._frozen = {**self._frozen, **{queue: fresh[queue] for queue in suspects if queue in fresh}}
+        return self._frozen, set()
+
+    async def _look_for(self, brokers: set[str]) -> None:
+        """Find out which of some brokers have no master; unless `failOnDataLoss` is false wait until all of them have."""
+        if trio.current_time() < self._away_until:
+            return
+        async with bridge.client(self._connection) as client:
+            cluster = Cluster(client, self._settings)
+            if self._settings.fail_on_data_loss:
+                await cluster.wait_for_masters(brokers)
+            self._away = frozenset(await cluster.without_master(brokers))
+        self._away_until = trio.current_time() + (AWAY_SECONDS if self._away else 0)
+
+    async def _check_expression(self, cluster: Cluster, queues: "list[QueueKey]") -> None:
+        """Let brokers that were not asked yet say whether they can serve the expression."""
+        places = {(queue.broker, queue.topic) for queue in queues}
+        await cluster.check_expression(queue for queue in queues if (queue.broker, queue.topic) not in self._checked)
+        self._checked |= places
+
+    def _kept(self, start: "Mapping[QueueKey, int]", bounds: "Mapping[QueueKey, Bounds]", away: "Container[QueueKey]") -> "dict[QueueKey, int]":
         """The queues of `start` that go on."""
         kept: dict[QueueKey, int] = {}
         for queue, offset in start.items():
             place = bounds.get(queue)
+            if queue in away:
+                kept[queue] = offset
+                continue
             if place is None:
                 if self._is_wanted(queue):
                     self._lost(GoneError(queue, offset, 0))
@@ -135,7 +196,14 @@ class StreamPlanner:
             cluster = Cluster(client, self._settings)
             if now >= self._queues_until:
                 self._queues = await cluster.queues(must_exist=False)
+                await self._check_expression(cluster, self._queues)
                 self._queues_until = trio.current_time() + DISCOVERY_SECONDS
             self._bounds = await cluster.bounds(self._queues)
         self._bounds_until = trio.current_time() + self._settings.offset_refresh_interval
         return self._bounds
+
+
+def _from_earliest(settings: "Settings") -> bool:
+    """Whether a new query begins at the first messages, which no repetition makes later than messages that can be read."""
+    timed = settings.starting_timestamp is not None or settings.starting_offsets_by_timestamp is not None
+    return settings.starting_offsets is Edge.EARLIEST and not timed

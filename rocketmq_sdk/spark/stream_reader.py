@@ -71,7 +71,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
         """The tasks of a batch, from nothing but its start and end."""
-        ranges = ranges_between(from_json(start, source="the start of a batch"), from_json(end, source="the end of a batch"))
+        ends = from_json(end, source="the end of a batch")
+        ranges = ranges_between(self._plans().begins(from_json(start, source="the start of a batch"), ends), ends)
         return [Ranges(task) for task in plan(ranges, self._settings.num_partitions, default_tasks=self._default_tasks)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
