@@ -8,6 +8,7 @@ import statistics
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,7 +36,7 @@ async def _drip(namesrv: str, topic: str, queues: int, over: threading.Event, re
         while not over.is_set():
             async with trio.open_nursery() as nursery:
                 for place in places[: queues if queues < 64 else 64]:
-                    nursery.start_soon(lambda place=place: producer.send(Message(topic, b"x" * 100), queue=place))
+                    nursery.start_soon(partial(producer.send, Message(topic, b"x" * 100), queue=place))
             number += 1
             ready.set()
             await trio.sleep(0.02)
