@@ -11,7 +11,7 @@ from rocketmq_sdk.protocol import json_backend
 
 NAMES = (
     "append", "store", "in_process", "loopback", "consume", "simple", "latency", "stages", "startup", "filters", "idle_consumers", "timers",
-    "transactions", "rebalance", "pop", "sync_flush", "spark_write", "spark_stream",
+    "transactions", "rebalance", "pop", "sync_flush", "spark_read", "spark_write", "spark_stream",
 )  # fmt: skip
 
 
