@@ -68,7 +68,7 @@ class IndexService:
         self._hasher = KeyHasher()
         self._pending: deque[tuple[str, str, int, int] | _NotedBatch] = deque()
         self._unsynced: list[IndexFile] = []
-        self._directory_changed = False
+        self._directory_changed = self._removed = False
         self._building = trio.Lock()
         self._synced_timestamp = 0
         self._sync_failure: StoreError | None = None
@@ -148,6 +148,12 @@ class IndexService:
             self._resume()
         return dropped
 
+    def make_removals_durable(self) -> None:
+        """After loading and recovery: a file that was dropped with the end of a log must not come back beside another end. Raises `StoreError`."""
+        if self._removed:
+            self._removed = False
+            self._store_files.sync_directory(DIRECTORY)
+
     def take_before(self, min_position: int) -> list[IndexFile]:
         """Take out the oldest files that know no record from a position on, never the last file; the caller removes them."""
         taken: list[IndexFile] = []
@@ -159,7 +165,7 @@ class IndexService:
 
     def _remove(self, file: IndexFile) -> None:
         file.remove()
-        self._directory_changed = True
+        self._directory_changed = self._removed = True
         if file in self._unsynced:
             self._unsynced.remove(file)
 

@@ -19,6 +19,7 @@ SLICE = 100
     [
         pytest.param(1356, id="the first log files lost their names and the queues did not"),
         pytest.param(6504, id="a file whose first write failed had no durable name"),
+        pytest.param(21_520, id="an index file that a start had dropped came back beside another log"),
     ],
 )
 async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFile, FaultyFileSystem
 from rocketmq_sdk.broker_embedded.store.file_system import StoreFile
@@ -342,3 +343,20 @@ async def test_a_header_that_claims_too_much_is_built_again(tmp_path: Path, whic
             await check_all(store, 30)
     assert caplog.text.count(f"{damaged.name} says that it holds 20 entries") == 1
     assert verify_directory(tmp_path).findings == []
+
+
+async def test_a_file_that_a_start_drops_does_not_come_back(autojump_clock: MockClock) -> None:
+    """Also when the power is cut before anything else is synced: beside what is appended from now on its entries would be wrong."""
+    files, config = FaultyFileSystem(), small_config(**SMALL)
+    async with open_store(files, config) as store:
+        for number in range(30):
+            assert store.put(keyed(number)).ok
+    dropped = {name for name, _size in files.file_sizes("index")}
+    assert len(dropped) > 2
+    files.write("abort", b"")
+    files.remove("checkpoint")
+    await trio.sleep(10)
+    async with open_store(files, config):
+        assert not dropped & {name for name, _size in files.file_sizes("index")}
+        for seed in range(30):
+            assert not dropped & {name for name, _size in files.power_cut(seed).file_sizes("index")}
