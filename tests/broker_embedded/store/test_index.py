@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.store.index_keys import KeyHasher, key_hash, q
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, MessageToStore
 from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
@@ -347,8 +348,8 @@ async def test_a_header_that_claims_too_much_is_built_again(tmp_path: Path, whic
 
 async def test_a_file_that_a_start_drops_does_not_come_back(autojump_clock: MockClock) -> None:
     """Also when the power is cut before anything else is synced: beside what is appended from now on its entries would be wrong."""
-    files, config = FaultyFileSystem(), small_config(**SMALL)
-    async with open_store(files, config) as store:
+    files, config, clock = FaultyFileSystem(), small_config(**SMALL), TrioClock()  # one clock: files are named by time
+    async with open_store(files, config, clock) as store:
         for number in range(30):
             assert store.put(keyed(number)).ok
     dropped = {name for name, _size in files.file_sizes("index")}
@@ -356,7 +357,7 @@ async def test_a_file_that_a_start_drops_does_not_come_back(autojump_clock: Mock
     files.write("abort", b"")
     files.remove("checkpoint")
     await trio.sleep(10)
-    async with open_store(files, config):
+    async with open_store(files, config, clock):
         assert not dropped & {name for name, _size in files.file_sizes("index")}
         for seed in range(30):
             assert not dropped & {name for name, _size in files.power_cut(seed).file_sizes("index")}
