@@ -48,7 +48,7 @@ class RowMaker:
 
     def messages(self, batch: "pa.RecordBatch") -> Iterator[Message]:
         """The messages of a batch of rows. Raises `BadRowError`, unless bad rows are skipped and counted."""
-        used = [(name, batch.column(name).to_pylist()) for name in self._columns if not (name == "topic" and self._topic)]
+        used = [(name, _values(name, batch.column(name))) for name in self._columns if not (name == "topic" and self._topic)]
         for number in range(batch.num_rows):
             row = {name: values[number] for name, values in used}
             try:
@@ -135,6 +135,14 @@ class RowMaker:
 
 def _try(topic: str, argument: dict[str, Any]) -> None:
     Message(topic, b"", **argument)
+
+
+def _values(name: str, column: "pa.Array") -> list[Any]:
+    """The values of a column; moments as milliseconds, as not every time zone that a session may have is known to Python."""
+    if name != "deliverAt":
+        values: list[Any] = column.to_pylist()
+        return values
+    return [None if moment is None else (moment + 500) // 1000 for moment in column.cast("int64").to_pylist()]
 
 
 def _name_of(item: tuple[str, Any]) -> str:

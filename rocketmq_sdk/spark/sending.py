@@ -118,13 +118,22 @@ class _Sender:
             await self._send(lane, messages)
 
     async def _send(self, lane: _Lane, messages: "list[Message]") -> None:
-        count, done = len(messages), False
+        count, done, lost = len(messages), False, False
+        call = self._call(lane, messages)
+
+        async def attempt() -> "SendResult":
+            nonlocal lost
+            try:
+                return await call()
+            except RocketMQError as error:
+                lost = lost or error.outcome_unknown
+                raise
+
         try:
-            result = await persistently(f"sending to topic {lane[0]!r}", self._plan.retry_timeout, self._call(lane, messages))
+            result = await persistently(f"sending to topic {lane[0]!r}", self._plan.retry_timeout, attempt)
             done = True
-        except RocketMQError as error:
-            root = error.__cause__ if isinstance(error.__cause__, RocketMQError) else error
-            done = not root.outcome_unknown
+        except RocketMQError:
+            done = not lost  # an earlier try may be stored though the last one was refused
             raise
         finally:
             self._room.release()
