@@ -25,11 +25,12 @@ def limited(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int], most: in
         return dict(end)
     shares = {queue: most * waits[queue] // total for queue in queues}
     left = most - sum(shares.values())
-    first = turn % len(queues)
-    for queue in queues[first:] + queues[:first]:
+    everyone = sorted(end)  # also those that are done, so that the turns of the others stay where they are
+    first = turn % len(everyone)
+    for queue in everyone[first:] + everyone[:first]:
         if not left:
             break
-        if shares[queue] < waits[queue]:
+        if queue in shares and shares[queue] < waits[queue]:
             shares[queue] += 1
             left -= 1
     return {queue: start[queue] + shares[queue] if queue in shares else stop for queue, stop in end.items()}

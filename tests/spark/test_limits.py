@@ -1,6 +1,6 @@
 """How much a batch takes: shares, turns, and batches that wait for enough."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketmq_sdk.spark.limits import Gate, limited, waiting
@@ -23,6 +23,7 @@ def test_a_share_is_never_more_than_waits_and_all_shares_fill_the_limit(places: 
     assert waiting(start, cut) == min(most, waiting(start, end))
 
 
+@example({0: (0, 2), 1: (0, 1), 2: (0, 1)}, 1)
 @given(PLACES, st.integers(1, 20))
 def test_every_queue_moves_within_as_many_turns_as_there_are_queues(places: dict[int, tuple[int, int]], most: int) -> None:
     start = {key(number): 0 for number in places}
