@@ -120,16 +120,18 @@ async def test_our_transactions_end_at_apaches_broker(apache: java.ApacheCluster
     assert {message.topic for message in asked} == {topic}
 
 
-async def test_a_java_request_is_answered_by_our_consumer(driver: java.Driver, broker: BrokerProcess) -> None:
+@pytest.mark.parametrize("where", ["ours", "Apache's"])
+async def test_a_java_request_is_answered_by_our_consumer(where: str, driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster) -> None:
+    namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, asking = unique("rpc"), unique("p")
-    async with Producer(unique("pg"), namesrv=broker.namesrv) as producer:
+    async with Producer(unique("pg"), namesrv=namesrv) as producer:
         await producer.create_topic(topic)
 
         async def listener(message: ReceivedMessage) -> None:
             await producer.send(reply_message(message, b"reply to " + message.body))
 
-        async with PushConsumer(unique("cg"), namesrv=broker.namesrv, subscriptions={topic: "*"}, listener=listener):
-            await driver.do("producer", id=asking, group=unique("pg"), namesrv=broker.namesrv, answer="UNKNOW")
+        async with PushConsumer(unique("cg"), namesrv=namesrv, subscriptions={topic: "*"}, listener=listener):
+            await driver.do("producer", id=asking, group=unique("pg"), namesrv=namesrv, answer="UNKNOW")
             answer = await driver.do("request", id=asking, topic=topic, body="question", timeout=60_000)
             await driver.do("stop", id=asking)
     assert answer["body"] == "reply to question"
