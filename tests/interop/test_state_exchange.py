@@ -21,7 +21,8 @@ SIZES: dict[str, object] = {
     "maxHashSlotNum": 1000,
     "maxIndexNum": 4000,
 }
-SOON = {"transactionTimeOut": 1000, "transactionCheckInterval": 1500}
+SOON = {"transactionTimeOut": 1000, "transactionCheckInterval": 1500, "transactionCheckMax": 1000}
+"""Apache's broker needs 13 s and more to stop and checks meanwhile; the 15 checks of the default are over before ours is there to ask."""
 NOT_YET = {"transactionTimeOut": 600_000, "transactionCheckInterval": 600_000}
 COMMITTED, POPPED = "StateCommitted", "StatePopped"
 INVISIBLE, TIMER = 8.0, 8000
