@@ -83,6 +83,8 @@ class Batch(NamedTuple):
     message_ids: str
     properties: str
     body: bytes
+    message: Message
+    """What hooks and selectors see."""
 
 
 # The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a batch pass whose messages have a time to be delivered at, and
@@ -119,4 +121,17 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", ids: "Uniq
         raise ConfigurationError(f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts")
     *message_ids, own_id = ids.next_ids(len(elements) + 1)
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    return Batch(topic, ",".join(message_ids), properties, encode_elements(elements, message_ids))
+    return Batch(topic, ",".join(message_ids), properties, encode_elements(elements, message_ids), first)
+
+
+def wrap_batch(topic: str, body: bytes, config: "ProducerConfig", ids: "UniqueIdGenerator") -> Batch:
+    """The request for messages that are encoded already (`protocol.batch_codec`), each with its unique id.
+
+    Raises `ConfigurationError` for a topic that no batch can be sent to, and for an empty or too large body.
+    """
+    check_send_topic(topic)
+    if topic.startswith(RETRY_PREFIX):
+        raise ConfigurationError(f"messages to the retry topic {topic!r} can not be sent in a batch")
+    check_size(len(body), config.max_message_size)
+    own_id = ids.next_id()
+    return Batch(topic, own_id, f"UNIQ_KEY\x01{own_id}\x02WAIT\x01true\x02", body, Message(topic, body))

@@ -28,7 +28,7 @@ from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TypeCheck
-from rocketmq_sdk.producer.outgoing import check_size, compressed, make_batch, properties_of
+from rocketmq_sdk.producer.outgoing import Batch, check_size, compressed, make_batch, properties_of, wrap_batch
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.recalling import handle_parts
 from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
@@ -280,14 +280,22 @@ class Producer(ProducerCallbacks, RunsOnce):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         await self._hold_to_type(messages)
         batch = make_batch(messages, self.config, self.client.ids)
+        return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
+
+    async def send_encoded_batch(self, topic: str, body: bytes, *, queue: MessageQueue | None = None) -> "SendResult":
+        """`send_batch` of messages that `protocol.batch_codec` has encoded as its body already, each with its unique id and `WAIT` true.
+
+        The result's `message_id` is that of the request; hooks see one message with this body. What the body holds is not looked at.
+        """
+        return await self._send_batch(wrap_batch(topic, body, self.config, self.client.ids), self._timeout, queue=queue)
+
+    async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> "SendResult":
         if self._is_full(len(batch.body)):
             seconds = await self._wait_for_room(len(batch.body), seconds)
-        topic = self._topic(batch.topic)
-        now = trio.current_time()
-        handle = SendHandle(
-            topic, SEND_BATCH, messages[0], batch.message_ids, batch.properties, batch.body, 0, now, now + seconds, self._attempts, self._abandoned
-        )
-        return await self._go(handle, queue, selector, key).wait_or_abandon()
+        topic, message, now = self._topic(batch.topic), batch.message, trio.current_time()
+        more = (batch.message_ids, batch.properties, batch.body, 0, now, now + seconds, self._attempts, self._abandoned)
+        handle = SendHandle(topic, SEND_BATCH, message, *more)
+        return await self._go(handle, aim.get("queue"), aim.get("selector"), aim.get("key")).wait_or_abandon()
 
     async def recall(self, handle: "str | SendResult", *, timeout: "float | timedelta | None" = None) -> str:
         """Take back a message with `deliver_at` that was not delivered yet; gives its unique id.

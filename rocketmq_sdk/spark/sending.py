@@ -1,6 +1,7 @@
 """Messages of a task on their way to the brokers, in the trio thread: batched, several requests at a time, each tried again until acknowledged."""
 
 import logging
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -8,17 +9,18 @@ import trio
 
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.producer.queue_selector import select_by_hash
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.queue_selector import key_hash
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.producer import Producer
+    from rocketmq_sdk.spark.columns_out import Frames
     from rocketmq_sdk.spark.connection import Connection
     from rocketmq_sdk.spark.options import Settings
 
@@ -56,9 +58,21 @@ class Tally:
     weak: int = 0
     """Acknowledged, but not yet flushed or copied as the broker is set to."""
 
+    def __str__(self) -> str:
+        return f"{self.acknowledged} rows were acknowledged, of {self.unknown} rows nobody knows whether they are stored"
+
+
+@attrs.define
+class _Load:
+    """Frames that gather for one request."""
+
+    parts: list[memoryview] = attrs.field(factory=list)
+    count: int = 0
+    size: int = 0
+
 
 class _Sender:
-    """Collects messages into requests and sends them."""
+    """Collects frames into requests and sends them."""
 
     def __init__(self, producer: "Producer", plan: SendPlan, tally: Tally, nursery: trio.Nursery) -> None:
         self._producer = producer
@@ -66,91 +80,128 @@ class _Sender:
         self._tally = tally
         self._nursery = nursery
         self._room = trio.Semaphore(REQUESTS_AT_ONCE)
-        self._waiting: dict[_Lane, list[Message]] = {}
-        self._bytes: dict[_Lane, int] = {}
+        self._waiting: dict[_Lane, _Load] = {}
         self._in_order: dict[MessageQueue, trio.Lock] = {}
 
-    async def take(self, messages: "Sequence[Message]") -> None:
-        """Add messages; returns when there is room for more."""
-        for message in messages:
-            if message.delay_level or message.deliver_at_ms is not None:
-                await self._start((message.topic, None), [message])
-                continue
-            lane: _Lane = (message.topic, await self._queue_of(message) if message.sharding_key else None)
-            size = len(message.body) + len(message.property_text()) + 80
-            waiting = self._waiting.setdefault(lane, [])
-            if waiting and (len(waiting) >= self._plan.batch_size or self._bytes[lane] + size > self._plan.batch_bytes):
-                await self._start(lane, self._waiting.pop(lane))
-                waiting = self._waiting[lane] = []
-            waiting.append(message)
-            self._bytes[lane] = size + (self._bytes[lane] if len(waiting) > 1 else 0)
+    async def take(self, part: "Frames | Message") -> None:
+        """Add what is to be sent; returns when there is room for more."""
+        if isinstance(part, Message):
+            await self._send_alone(part)
+        elif part.sharding is None:
+            await self._gather((part.topic, None), part, 0, len(part))
+        else:
+            lanes = await self._lanes(part)
+            begin = 0
+            for end in range(1, len(part) + 1):  # rows of one lane in a row are gathered together
+                if end == len(part) or lanes[end] is not lanes[begin]:
+                    await self._gather(lanes[begin], part, begin, end)
+                    begin = end
 
     async def flush(self) -> None:
         """Start what is waiting for more of its lane."""
         for lane in list(self._waiting):
-            await self._start(lane, self._waiting.pop(lane))
+            await self._start_waiting(lane)
 
     @property
     def is_waiting(self) -> bool:
         """Whether messages wait for others."""
         return bool(self._waiting)
 
-    async def _queue_of(self, message: "Message") -> "MessageQueue":
-        queues = await persistently(
-            f"asking for the queues of topic {message.topic!r}", self._plan.retry_timeout, lambda: self._producer.publish_queues(message.topic)
-        )
-        return select_by_hash(queues, message, message.sharding_key)
+    async def _gather(self, lane: _Lane, frames: "Frames", begin: int, end: int) -> None:
+        """Add the frames from one number up to another to what waits in a lane, and start what is full."""
+        offsets, plan = frames.offsets, self._plan
+        while begin < end:
+            load = self._waiting.get(lane)
+            if load is None:
+                load = self._waiting[lane] = _Load()
+            room = offsets[begin] + plan.batch_bytes - load.size
+            stop = bisect_right(offsets, room, begin, min(end, begin + plan.batch_size - load.count) + 1) - 1
+            if stop <= begin:
+                if load.count:
+                    await self._start_waiting(lane)
+                    continue
+                stop = begin + 1
+            load.parts.append(frames.data[offsets[begin] : offsets[stop]])
+            load.count += stop - begin
+            load.size += offsets[stop] - offsets[begin]
+            begin = stop
 
-    async def _start(self, lane: _Lane, messages: "list[Message]") -> None:
+    async def _send_alone(self, message: Message) -> None:
+        """Send a message in a request of its own, behind what came before it for the same queue."""
+        delayed = message.delay_level or message.deliver_at_ms is not None
+        queue = None
+        if message.sharding_key and not delayed:
+            queues = await self._queues_of(message.topic)
+            queue = queues[abs(key_hash(message.sharding_key)) % len(queues)]
+            if (message.topic, queue) in self._waiting:
+                await self._start_waiting((message.topic, queue))
+        await self._start((message.topic, queue), 1, lambda: self._producer.send(message, queue=queue))
+
+    async def _queues_of(self, topic: str) -> "list[MessageQueue]":
+        return await persistently(
+            f"asking for the queues of topic {topic!r}", self._plan.retry_timeout, lambda: self._producer.publish_queues(topic)
+        )
+
+    async def _lanes(self, frames: "Frames") -> list[_Lane]:
+        """The lane of each frame: that of its queue where it has a sharding key."""
+        assert frames.sharding is not None
+        queues = await self._queues_of(frames.topic)
+        of_queue: list[_Lane] = [(frames.topic, queue) for queue in queues]
+        known: dict[str | None, _Lane] = {None: (frames.topic, None)}
+        for key in set(frames.sharding):
+            if key is not None:
+                known[key] = of_queue[abs(key_hash(key)) % len(queues)]
+        return [known[key] for key in frames.sharding]
+
+    async def _start_waiting(self, lane: _Lane) -> None:
+        load = self._waiting.pop(lane)
+        body, (topic, queue) = b"".join(load.parts), lane
+        await self._start(lane, load.count, lambda: self._producer.send_encoded_batch(topic, body, queue=queue))
+
+    async def _start(self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]") -> None:
         await self._room.acquire()
-        lock = None
         if lane[1] is not None:
             lock = self._in_order.setdefault(lane[1], trio.Lock())
             turn = trio.Event()
-            self._nursery.start_soon(self._send_in_order, lane, messages, lock, turn)
+            self._nursery.start_soon(self._send_in_order, lane, count, call, lock, turn)
             await turn.wait()
         else:
-            self._nursery.start_soon(self._send, lane, messages)
+            self._nursery.start_soon(self._send, lane, count, call)
 
-    async def _send_in_order(self, lane: _Lane, messages: "list[Message]", lock: trio.Lock, turn: trio.Event) -> None:
+    async def _send_in_order(
+        self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]", lock: trio.Lock, turn: trio.Event
+    ) -> None:
         async with lock:  # the lock is fair, and the next of this queue is started when this one has it
             turn.set()
-            await self._send(lane, messages)
+            await self._send(lane, count, call)
 
-    async def _send(self, lane: _Lane, messages: "list[Message]") -> None:
-        count, done, lost = len(messages), False, False
-        call = self._call(lane, messages)
+    async def _send(self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]") -> None:
+        under_way = lost = False
 
         async def attempt() -> "SendResult":
-            nonlocal lost
+            nonlocal under_way, lost
+            under_way = True
             try:
                 return await call()
             except RocketMQError as error:
-                lost = lost or error.outcome_unknown
+                under_way = False
+                lost = lost or error.outcome_unknown  # an earlier try may be stored though the last one was refused
                 raise
 
         try:
             result = await persistently(f"sending to topic {lane[0]!r}", self._plan.retry_timeout, attempt)
-            done = True
-        except RocketMQError:
-            done = not lost  # an earlier try may be stored though the last one was refused
+        except BaseException:
+            if under_way or lost:
+                self._tally.unknown += count
             raise
         finally:
             self._room.release()
-            if not done:
-                self._tally.unknown += count
         self._tally.acknowledged += count
         if result.status is not SendStatus.SEND_OK:
             self._tally.weak += count
 
-    def _call(self, lane: _Lane, messages: "list[Message]") -> "Callable[[], Awaitable[SendResult]]":
-        queue = lane[1]
-        if len(messages) == 1:
-            return lambda: self._producer.send(messages[0], queue=queue)
-        return lambda: self._producer.send_batch(messages, queue=queue)
 
-
-async def send_all(receive: "trio.MemoryReceiveChannel[Sequence[Message]]", plan: SendPlan, tally: Tally) -> None:
+async def send_all(receive: "trio.MemoryReceiveChannel[Frames | Message]", plan: SendPlan, tally: Tally) -> None:
     """Send everything that comes through a channel; returns when it is closed and all of it is acknowledged.
 
     Raises what no retry mends. Cancelled, what is under way may arrive or not.
@@ -158,14 +209,14 @@ async def send_all(receive: "trio.MemoryReceiveChannel[Sequence[Message]]", plan
     async with receive, bridge.producer(plan.connection, plan.group) as producer, side_by_side() as nursery:
         sender = _Sender(producer, plan, tally, nursery)
         while True:
-            messages: Sequence[Message] | None = None
+            part: Frames | Message | None = None
             with trio.move_on_after(plan.linger if sender.is_waiting else float("inf")):
                 try:
-                    messages = await receive.receive()
+                    part = await receive.receive()
                 except trio.EndOfChannel:
                     break
-            if messages is None:
+            if part is None:
                 await sender.flush()
             else:
-                await sender.take(messages)
+                await sender.take(part)
         await sender.flush()

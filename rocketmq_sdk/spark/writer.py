@@ -1,13 +1,18 @@
 """The sink: each task sends its rows and returns when all of them are acknowledged. At least once: a task that runs again sends again."""
 
 import logging
+import os
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from rocketmq_sdk.client.identity import local_ip
+from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.model.route import pack_host
+from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
@@ -20,12 +25,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.spark.options import Settings
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 MAX_BODY = 4 * 1024 * 1024 - 64 * 1024
 """Bytes of a body: brokers take records of 4 MiB (`maxMessageSize`), properties included."""
+
+_AGAIN: Final = "a task that runs again sends all of them again, with the same dedup ids"
 
 
 class WriteError(RocketMQError):
@@ -62,19 +68,25 @@ class TaskWriter:
 
         context: Any = TaskContext.get()
         partition = context.partitionId()
+        plan = self._plan
+        ip = pack_host(local_ip(plan.connection.namesrv.split(";")), 0)[:-4]
         maker = RowMaker(
-            self._columns, topic=self._topic, scope=self._scope_of(context), partition=partition, max_body=MAX_BODY, skip_bad=self._skip_bad
+            self._columns,
+            topic=self._topic,
+            scope=self._scope_of(context),
+            partition=partition,
+            max_body=MAX_BODY,
+            skip_bad=self._skip_bad,
+            next_ids=UniqueIdGenerator(ip, os.getpid(), SystemClock()).next_ids,
+            alone=plan.batch_size == 1,
         )
         tally = Tally()
         try:
             self._send(maker, batches, tally)
-        except BadRowError:
-            raise
+        except BadRowError as error:
+            raise error.told(f"{tally}; {_AGAIN}") from None
         except RocketMQError as error:
-            raise WriteError(
-                f"partition {partition}: {error}. {tally.acknowledged} rows were acknowledged, of {tally.unknown} rows nobody knows whether they are "
-                "stored; a task that runs again sends all of them again, with the same dedup ids"
-            ) from error
+            raise WriteError(f"partition {partition}: {error}. {tally}; {_AGAIN}") from error
         first = "" if maker.first_skipped is None else str(maker.first_skipped)
         return Written(partition, tally.acknowledged, maker.skipped, first, tally.weak)
 
@@ -86,29 +98,17 @@ class TaskWriter:
         return self._scope or self._job
 
     def _send(self, maker: RowMaker, batches: "Iterator[pa.RecordBatch]", tally: Tally) -> None:
-        send, receive = trio.open_memory_channel["Sequence[Message]"](1)
+        send, receive = trio.open_memory_channel["Frames | Message"](1)
         with bridge.Job(send_all, receive, self._plan, tally) as job:
             try:
                 for batch in batches:
-                    for messages in _slices(maker.messages(batch)):
-                        bridge.run(send.send, messages)
+                    for part in maker.parts(batch):
+                        bridge.run(send.send, part)
                 bridge.run(send.aclose)
             except trio.BrokenResourceError:
                 job.result()  # the sender has failed; this raises why
                 raise
             job.result()
-
-
-def _slices(messages: "Iterator[Message]", size: int = 2048) -> "Iterator[Sequence[Message]]":
-    """Parts of a batch, so that sending begins before all of its rows are messages."""
-    part: list[Message] = []
-    for message in messages:
-        part.append(message)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
 
 
 def _told(messages: "Sequence[WriterCommitMessage | None]", what: str) -> None:

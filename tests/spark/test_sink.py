@@ -11,6 +11,7 @@ import trio
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as f
 
+from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.spark import deduplicated
 from support.processes import BrokerProcess
 from support.waiting import unique
@@ -148,6 +149,7 @@ BAD: list[tuple[str, tuple[Any, ...], str, str]] = [
 def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told: str) -> None:
     import pyarrow as pa
 
+    from rocketmq_sdk.spark.columns_out import Frames
     from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
 
     names = [part.split()[0] for part in schema.split(", ")]
@@ -158,11 +160,14 @@ def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told
     columns = [pa.array([good[at], values[at]], types.get(name, pa.string())) for at, name in enumerate(names)]
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     topic = None if "topic" in names else "T"
-    maker = RowMaker(names, topic=topic, scope="s", partition=3, max_body=1000, skip_bad=False)
+    common: dict[str, Any] = {"topic": topic, "scope": "s", "partition": 3, "max_body": 1000, "next_ids": lambda count: ["0" * 32] * count}
+    maker = RowMaker(names, skip_bad=False, **common)
     with pytest.raises(BadRowError, match=f"row 1 of partition 3 can not be written, column {column}: .*{told}"):
-        list(maker.messages(batch))
-    skipping = RowMaker(names, topic=topic, scope="s", partition=3, max_body=1000, skip_bad=True)
-    assert [message.body for message in skipping.messages(batch)] == [b"good"]
+        list(maker.parts(batch))
+    skipping = RowMaker(names, skip_bad=True, **common)
+    (frames,) = skipping.parts(batch)
+    assert isinstance(frames, Frames)
+    assert [body for _, body, _ in decode_batch(bytes(frames.data))] == [b"good"]
     assert (skipping.rows, skipping.skipped) == (2, 1)
     assert skipping.first_skipped is not None
     assert skipping.first_skipped.column == column
@@ -170,8 +175,9 @@ def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told
 
 def test_bad_rows_fail_or_are_skipped(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
     df = spark.createDataFrame([(b"a",), (None,), (b"c",)], "body binary").coalesce(1)
-    with pytest.raises(PythonException, match="row 1 of partition 0 can not be written, column body: it is null"):
+    with pytest.raises(PythonException, match="row 1 of partition 0 can not be written, column body: it is null") as caught:
         write(df, topic)
+    assert "0 rows were acknowledged, of 0 rows nobody knows whether they are stored" in str(caught.value)
     skipped = unique("skipped")
     write(df, skipped, onBadRow="skip")
     assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"a", b"c"]
