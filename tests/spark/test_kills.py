@@ -7,7 +7,7 @@ from support.spark_kills import rounds
 
 @pytest.mark.real_time
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_two_kills_lose_nothing_and_double_nothing() -> None:
     rows = 200_000
     found = rounds(rows, 2, seed=5)

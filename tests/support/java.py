@@ -7,6 +7,7 @@ waits here waits for a line of output or for the end of a process, with a watchd
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -89,18 +90,20 @@ def classpath(version: str = VERSION) -> str:
 
 
 def free_port(*neighbours: int) -> int:
-    """A port that is free together with its neighbours (offsets), as Apache's broker also takes listenPort - 2 and + 1."""
+    """A port that is free together with its neighbours (offsets), as Apache's broker also takes listenPort - 2 and + 1.
+
+    It lies below those that systems give to outgoing connections, or one of them could take it before the broker does.
+    """
+    lots = random.SystemRandom()
     for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            try:
-                for offset in neighbours:
-                    with socket.socket() as other:
-                        other.bind(("127.0.0.1", port + offset))
-            except OSError:
-                continue
-            return port
+        port = lots.randrange(12_000, 32_000)
+        try:
+            for offset in (0, *neighbours):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port + offset))
+        except OSError:
+            continue
+        return port
     raise RuntimeError("no free port with free neighbours")
 
 
@@ -225,6 +228,7 @@ def _start(
             if "boot success" in line:
                 threading.Thread(target=_swallow, args=(process.stdout,), daemon=True).start()
                 return process
+        process.stdout.close()
         raise RuntimeError(f"{main} ended with {process.wait()}: {''.join(seen)[-2000:]}")
     finally:
         watchdog.cancel()
