@@ -56,6 +56,19 @@ class NoMatchError(ConfigurationError):
     """No message of a queue is as late as a starting time asks for."""
 
 
+async def bounds_at(client: "Client", broker: str, topic: str) -> dict[int, Bounds]:
+    """Begin and end of each queue of a topic (its whole name) at one broker, asked once. Raises what the call raises."""
+    address = client.broker_address(broker)
+    if address is None:
+        await client.route(topic, refresh=True)
+        replica = client.brokers.subscribe_address(broker)
+        if replica is None:
+            raise RouteError(f"no route names the broker {broker!r}")
+        address = replica.address
+    table = (await topic_stats(client, address, topic)).offset_table
+    return {queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0)) for queue, place in table.items()}
+
+
 class Cluster:
     """The questions, for one set of options, by a client of this trio run."""
 
@@ -132,19 +145,10 @@ class Cluster:
         topic, broker = place
         wrapped = self._client.namespace.wrap(topic)
 
-        async def ask() -> dict[int, Bounds]:
-            address = self._client.broker_address(broker)
-            if address is None:
-                await self._client.route(wrapped, refresh=True)
-                replica = self._client.brokers.subscribe_address(broker)
-                if replica is None:
-                    raise RouteError(f"no route names the broker {broker!r}")
-                address = replica.address
-            table = (await topic_stats(self._client, address, wrapped)).offset_table
-            return {queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0)) for queue, place in table.items()}
-
         try:
-            return await self._ask(f"asking the broker {broker!r} for the ends of topic {topic!r}", ask, topic=topic)
+            return await self._ask(
+                f"asking the broker {broker!r} for the ends of topic {topic!r}", lambda: bounds_at(self._client, broker, wrapped), topic=topic
+            )
         except TopicNotFoundError:
             return {}
 

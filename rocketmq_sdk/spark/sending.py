@@ -12,6 +12,7 @@ from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.queue_selector import key_hash
 from rocketmq_sdk.spark import bridge
+from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.spark.columns_out import Frames
     from rocketmq_sdk.spark.connection import Connection
     from rocketmq_sdk.spark.options import Settings
+    from rocketmq_sdk.spark.visible import Ends
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
@@ -57,6 +59,13 @@ class Tally:
     unknown: int = 0
     weak: int = 0
     """Acknowledged, but not yet flushed or copied as the broker is set to."""
+    ends: "Ends" = attrs.field(factory=dict)
+    """Where the queues end at least, by what was acknowledged; rows that the broker holds back for later do not count."""
+
+    def place(self, topic: str, result: "SendResult", count: int) -> None:
+        """Note where so many rows of one request were put."""
+        queue = QueueKey(topic, result.queue.broker_name, result.queue.queue_id)
+        self.ends[queue] = max(self.ends.get(queue, 0), result.queue_offset + count)
 
     def __str__(self) -> str:
         return f"{self.acknowledged} rows were acknowledged, of {self.unknown} rows nobody knows whether they are stored"
@@ -135,7 +144,14 @@ class _Sender:
             queue = queues[abs(key_hash(message.sharding_key)) % len(queues)]
             if (message.topic, queue) in self._waiting:
                 await self._start_waiting((message.topic, queue))
-        await self._start((message.topic, queue), 1, lambda: self._producer.send(message, queue=queue))
+
+        async def call() -> "SendResult":
+            result = await self._producer.send(message, queue=queue)
+            if not delayed:
+                self._tally.place(message.topic, result, 1)
+            return result
+
+        await self._start((message.topic, queue), 1, call)
 
     async def _queues_of(self, topic: str) -> "list[MessageQueue]":
         return await persistently(
@@ -156,7 +172,13 @@ class _Sender:
     async def _start_waiting(self, lane: _Lane) -> None:
         load = self._waiting.pop(lane)
         body, (topic, queue) = b"".join(load.parts), lane
-        await self._start(lane, load.count, lambda: self._producer.send_encoded_batch(topic, body, queue=queue))
+
+        async def call() -> "SendResult":
+            result = await self._producer.send_encoded_batch(topic, body, queue=queue)
+            self._tally.place(topic, result, load.count)
+            return result
+
+        await self._start(lane, load.count, call)
 
     async def _start(self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]") -> None:
         await self._room.acquire()

@@ -18,6 +18,7 @@ from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, send_all
 from rocketmq_sdk.spark.sink_columns import check_columns
+from rocketmq_sdk.spark.visible import merged, until_visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,12 +42,13 @@ class WriteError(RocketMQError):
 class Written(WriterCommitMessage):
     """What a task did."""
 
-    def __init__(self, partition: int, rows: int, skipped: int, first_skipped: str, weak: int) -> None:
+    def __init__(self, partition: int, tally: Tally, skipped: int, first_skipped: str) -> None:
         self.partition = partition
-        self.rows = rows
+        self.rows = tally.acknowledged
         self.skipped = skipped
         self.first_skipped = first_skipped
-        self.weak = weak
+        self.weak = tally.weak
+        self.ends = tally.ends
 
 
 class TaskWriter:
@@ -88,7 +90,13 @@ class TaskWriter:
         except RocketMQError as error:
             raise WriteError(f"partition {partition}: {error}. {tally}; {_AGAIN}") from error
         first = "" if maker.first_skipped is None else str(maker.first_skipped)
-        return Written(partition, tally.acknowledged, maker.skipped, first, tally.weak)
+        return Written(partition, tally, maker.skipped, first)
+
+    def wait_until_visible(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """Wait until the queues of the brokers hold the rows of all tasks."""
+        ends = merged(message.ends for message in messages if isinstance(message, Written))
+        if ends:
+            bridge.run(until_visible, self._plan.connection, ends)
 
     def _scope_of(self, context: Any) -> str:
         """Query and batch of a stream, also inside of `foreachBatch`; else the job."""
@@ -136,8 +144,9 @@ class BatchWriter(DataSourceArrowWriter):
         return self._tasks.write(iterator)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        """All tasks are done."""
+        """All tasks are done; returns when a batch that is read now sees their rows."""
         _told(messages, "write")
+        self._tasks.wait_until_visible(messages)
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """The job failed; what its tasks sent stays sent."""

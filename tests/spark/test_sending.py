@@ -15,6 +15,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.queue_selector import select_by_hash
 from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.rows_out import RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, _Sender
 
@@ -51,6 +52,7 @@ class Recording:
         self.pause = 1.0
         self.under_way: dict[MessageQueue | None, int] = {}
         self.most = 0
+        self.stored: dict[MessageQueue, int] = {}
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         return QUEUES
@@ -70,7 +72,9 @@ class Recording:
         self.pause *= 0.9
         await trio.sleep(self.pause)
         self.under_way[queue] -= 1
-        return SendResult(SendStatus.SEND_OK, "", "", queue or QUEUES[0], 0, None, None, "", trace_on=False)
+        place = queue or QUEUES[0]
+        self.stored[place] = self.stored.get(place, 0) + len(bodies)
+        return SendResult(SendStatus.SEND_OK, "", "", place, self.stored[place] - len(bodies), None, None, "", trace_on=False)
 
 
 async def send(producer: Any, parts: list[Any], tally: Tally, *, batch_size: int = 256, batch_bytes: int = 1 << 19) -> None:
@@ -80,6 +84,19 @@ async def send(producer: Any, parts: list[Any], tally: Tally, *, batch_size: int
         for part in parts:
             await sender.take(part)
         await sender.flush()
+
+
+async def test_a_task_knows_where_its_rows_end(autojump_clock: trio.testing.MockClock) -> None:
+    tally, producer = Tally(), Recording()
+    keys = pa.array([None if number % 3 == 0 else str(number % 5) for number in range(1000)])
+    parts = parts_of(("body", pa.array([b"x"] * 1000)), ("shardingKey", keys))
+    await send(producer, parts, tally, batch_size=7)
+    assert sum(producer.stored.values()) == 1000
+    assert tally.ends == {QueueKey("T", queue.broker_name, queue.queue_id): count for queue, count in producer.stored.items()}
+    delayed = parts_of(("body", pa.array([b"x", b"y"])), ("delayLevel", pa.array([3, 3], pa.int32())))
+    tally = Tally()
+    await send(producer, delayed, tally)
+    assert (tally.acknowledged, tally.ends) == (2, {})
 
 
 @pytest.mark.parametrize(
