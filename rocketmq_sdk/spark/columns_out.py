@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -31,7 +31,7 @@ _MOST_NAMES: Final = 10_000
 _SEPARATORS: Final = (b"\x01", b"\x02")
 _ZEROS: Final = bytes(4)
 _join = pc.binary_join_element_wise
-_Part = bytes | pa.Array
+_Part: TypeAlias = "bytes | pa.Array"
 
 
 @attrs.frozen
@@ -344,7 +344,9 @@ class ColumnEncoder:
             own = pc.binary_join(pa.ListArray.from_arrays(column.offsets, entries), b"")
             if column.null_count:
                 own = pc.if_else(pc.is_null(column), b"", own)
-        keys = tags = sharding = b""  # type: _Part
+        keys: _Part = b""
+        tags: _Part = b""
+        sharding: _Part = b""
         if "keys" in self._columns:
             keys = _entry(b"KEYS", self._keys(batch.column("keys")))
         if "tags" in self._columns:
