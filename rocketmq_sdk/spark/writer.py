@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rocketmq_sdk.model.message import Message
-    from rocketmq_sdk.spark.columns_out import Frames
     from rocketmq_sdk.spark.options import Settings
 
 logger = logging.getLogger("rocketmq_sdk.spark")
