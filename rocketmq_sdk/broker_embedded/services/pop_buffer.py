@@ -67,7 +67,6 @@ class PopBuffer:
         self._earlier = trio.Event()
         self._sleeping_until: float = 0
         self.closing = False
-        records.in_memory = self._queues.__contains__
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -86,7 +85,7 @@ class PopBuffer:
         if self._may_keep(checkpoint, key):
             self._keep(_Entry(key, next_offset, checkpoint, revive_queue_id), checkpoint)
             return None
-        result = self._records.put_checkpoint(checkpoint, revive_queue_id)
+        result = self._records.put_checkpoint(checkpoint, revive_queue_id, complete=key not in self._queues)
         if is_stored(result):
             self.pass_over(key, next_offset)
         return result
@@ -185,8 +184,8 @@ class PopBuffer:
         checkpoint = entry.checkpoint
         assert checkpoint is not None
         waiting = self._queues.get(entry.queue_key)
-        ahead = waiting is not None and waiting[0] is not entry
-        result = self._records.put_checkpoint(checkpoint, entry.revive_queue_id, ahead=ahead)
+        complete = waiting is not None and waiting[0] is entry
+        result = self._records.put_checkpoint(checkpoint, entry.revive_queue_id, complete=complete)
         if not is_stored(result):
             logger.warning("a checkpoint of %s could not be stored (%s); it is tried again", checkpoint.topic, result.status.name)
             return False

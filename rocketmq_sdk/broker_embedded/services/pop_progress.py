@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.services.pop_records import AHEAD
+from rocketmq_sdk.broker_embedded.services.pop_records import COMPLETE
 from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.properties import ORIGIN_GROUP, REAL_TOPIC, property_in_text
@@ -36,6 +36,8 @@ _BEFORE: Final = "physicalOffsetBefore"
 _UNWRITTEN: Final = "\0"
 _CHECKPOINT_CODE: Final = tags_code(CHECKPOINT_TAG)
 
+QueueKey = tuple[str, str, int]
+"""Topic, group, queue id."""
 Identity = tuple[str, int, int, int, str]
 """What a copy in a retry topic has in common with what would be made of its message again."""
 
@@ -110,11 +112,36 @@ def _messages(store: "MessageStore", units: Iterator[tuple[int, int, int]]) -> "
 def raise_positions(
     store: "MessageStore", topics: "TopicManager", groups: "GroupManager", offsets: "ConsumerOffsetManager", revive_topic: str, since: int
 ) -> None:
-    """Raise the offsets of groups above the messages that checkpoints behind a position of the log cover.
+    """Raise the offsets of groups above what the checkpoints behind a position of the log say was handed out.
 
-    A checkpoint of a topic or group that is gone, or of a topic's earlier life, raises nothing; nor does one that was stored while pops in front of
-    it were in memory only, for those may be gone.
+    One that is complete raises an offset above all it covers. Others (of changed invisible times, of pops behind what was in memory only and may be
+    gone, and all of Apache's) raise it as far as they leave no gap. A checkpoint of a topic or group that is gone, or of a topic's earlier life,
+    raises nothing.
     """
+    passed: dict[QueueKey, int] = {}
+    taken: dict[QueueKey, set[int]] = {}
+    for key, checkpoint, complete in _checkpoints_since(store, revive_topic, since):
+        topic, group, _queue_id = key
+        if topics.get(topic) is None or groups.find_existing(group) is None:
+            continue
+        if complete:
+            passed[key] = max(passed.get(key, -1), checkpoint.offset_at(checkpoint.count - 1) + 1)
+        else:
+            taken.setdefault(key, set()).update(checkpoint.offset_at(index) for index in range(checkpoint.count))
+    for key in {**passed, **taken}:
+        topic, group, queue_id = key
+        before, others = offsets.query(group, topic, queue_id), taken.get(key, set())
+        # A group whose first offset was never written began at the least one; where it is told to begin elsewhere, that is written at once.
+        least = before if before >= 0 else store.min_offset(topic, queue_id)
+        reached = max(least, passed.get(key, -1))
+        while reached in others:
+            reached += 1
+        if reached > least:
+            offsets.commit(group, topic, queue_id, reached)
+
+
+def _checkpoints_since(store: "MessageStore", revive_topic: str, since: int) -> Iterator[tuple[QueueKey, PopCheckPoint, bool]]:
+    """The checkpoints of messages behind a position of the log that are there and lie before them, and whether they are complete."""
     queues = [(TIMER_TOPIC, 0), *((revive_topic, queue_id) for queue_id in store.queue_ids(revive_topic))]
     for name, queue_id in queues:
         units = (unit for unit in _since(store, name, queue_id, since) if unit[2] == _CHECKPOINT_CODE)
@@ -122,32 +149,24 @@ def raise_positions(
             text = message.properties_bytes.decode("utf-8", "replace")
             if name == TIMER_TOPIC and property_in_text(text, REAL_TOPIC) != revive_topic:
                 continue
-            if property_in_text(text, AHEAD) is not None:
-                continue
             try:
                 checkpoint = PopCheckPoint.decode(message.body)
             except ProtocolError:
                 continue
-            if checkpoint.count and topics.get(checkpoint.topic) is not None and groups.find_existing(checkpoint.group) is not None:
-                _raise(store, offsets, checkpoint, position)
+            if not checkpoint.count:
+                continue
+            topic, queue_id = checkpoint.topic, checkpoint.queue_id
+            unit = store.queue_unit(topic, queue_id, checkpoint.offset_at(checkpoint.count - 1))
+            if unit is not None and unit[0] < position:
+                yield (topic, checkpoint.group, queue_id), checkpoint, property_in_text(text, COMPLETE) is not None
 
 
-def _raise(store: "MessageStore", offsets: "ConsumerOffsetManager", checkpoint: PopCheckPoint, position: int) -> None:
-    topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
-    last = checkpoint.offset_at(checkpoint.count - 1)
-    unit = store.queue_unit(topic, queue_id, last)
-    if unit is None or unit[0] >= position:
-        return
-    if offsets.query(group, topic, queue_id) <= last:
-        offsets.commit(group, topic, queue_id, last + 1)
-
-
-def keys_before(store: "MessageStore", topic: str, queue_id: int, since: int, end: int) -> Iterator[str]:
-    """The keys of the checkpoints in a revive queue behind a position of the log and before an offset."""
+def checkpoints_before(store: "MessageStore", topic: str, queue_id: int, since: int, end: int) -> Iterator[PopCheckPoint]:
+    """The checkpoints in a revive queue behind a position of the log and before an offset."""
     units = (unit for unit in _since(store, topic, queue_id, since, end) if unit[2] == _CHECKPOINT_CODE)
     for _position, message in _messages(store, units):
         try:
-            yield PopCheckPoint.decode(message.body).key
+            yield PopCheckPoint.decode(message.body)
         except ProtocolError:
             continue
 

@@ -12,8 +12,6 @@ from rocketmq_sdk.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketmq_sdk.broker_embedded.config import LiveConfig
     from rocketmq_sdk.broker_embedded.put import PutPipeline
     from rocketmq_sdk.broker_embedded.store.types import PutResult
@@ -23,14 +21,15 @@ if TYPE_CHECKING:
 CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""
 _TAG_CODES: Final = {tag: tags_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
-AHEAD: Final = "POP_AHEAD"
-"""The property of a checkpoint that was stored while earlier pops of its queue were in memory only; Apache's broker does not look at it."""
+COMPLETE: Final = "POP_COMPLETE"
+"""The property of a pop's checkpoint in front of which nothing of its queue was in memory only; Apache's broker does not look at it."""
+_COMPLETE_TEXT: Final = f"{COMPLETE}\x01true\x02"
 
 
 class PopRecords:
     """Writes checkpoints and acks."""
 
-    __slots__ = ("_clock", "_put", "_store_host", "in_memory", "topic", "written")
+    __slots__ = ("_clock", "_put", "_store_host", "topic", "written")
 
     def __init__(self, put: "PutPipeline", config: "LiveConfig", clock: "Clock", store_host: bytes) -> None:
         self._put = put
@@ -38,17 +37,16 @@ class PopRecords:
         self._store_host = store_host
         self.topic = revive_topic(config.current.broker_cluster_name)
         """The revive topic."""
-        self.in_memory: Callable[[tuple[str, str, int]], bool] = lambda _key: False
-        """Whether pops of a queue (topic, group, queue id) are in memory only; set by who keeps them."""
         self.written = 0
         """How many records were written since the start."""
 
-    def put_checkpoint(self, checkpoint: "PopCheckPoint", revive_queue_id: int, *, ahead: bool | None = None) -> "PutResult":
-        """Store a checkpoint; the caller looks whether it is stored. `ahead`: pops in front of it are in memory only; None asks for that."""
+    def put_checkpoint(self, checkpoint: "PopCheckPoint", revive_queue_id: int, *, complete: bool = False) -> "PutResult":
+        """Store a checkpoint; the caller looks whether it is stored.
+
+        `complete`: it is that of a pop, and what the group has taken in front of it is stored or done, so a position may be raised above all of it.
+        """
         due = checkpoint.revive_time - CHECKPOINT_LEAD_MS
-        if ahead is None:
-            ahead = self.in_memory((checkpoint.topic, checkpoint.group, checkpoint.queue_id))
-        more = f"{AHEAD}\x01true\x02" if ahead else ""
+        more = _COMPLETE_TEXT if complete else ""
         return self._store(checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more)
 
     def put_ack(self, ack: "AckRecord", revive_queue_id: int, due_ms: int) -> "PutResult":

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.services.pop_plan import record_offsets
-from rocketmq_sdk.broker_embedded.services.pop_progress import identity_of, is_torn, keys_before
+from rocketmq_sdk.broker_embedded.services.pop_progress import checkpoints_before, identity_of, is_torn
 from rocketmq_sdk.broker_embedded.services.pop_records import is_stored
 from rocketmq_sdk.broker_embedded.store.types import GetStatus, MessageToStore, PutStatus
 from rocketmq_sdk.errors import ProtocolError, StoreError
@@ -70,7 +70,7 @@ class _ReviveQueue:
         self.queue_id = queue_id
         self.next_offset = next_offset
         self.open: deque[PopCheckPoint] = deque()
-        self.by_key: dict[str, PopCheckPoint] = {}
+        self.by_key: dict[str, list[PopCheckPoint]] = {}
         self.latest_ms = 0
         self.old_end = 0
 
@@ -78,6 +78,13 @@ class _ReviveQueue:
     def finished(self) -> int:
         """The last offset in front of everything that is open."""
         return (self.open[0].revive_offset if self.open else self.next_offset) - 1
+
+    def close_first(self) -> None:
+        """The oldest checkpoint is finished."""
+        key = self.open.popleft().key
+        self.by_key[key].pop(0)
+        if not self.by_key[key]:
+            del self.by_key[key]
 
 
 class ReviveService:
@@ -108,7 +115,7 @@ class ReviveService:
         self._delivered_until = delivered_until
         self._queues: dict[int, _ReviveQueue] = {}
         self._copies: Counter[Identity] | None = None
-        self._finished: set[str] = set()
+        self._finished: set[tuple[object, ...]] = set()
         self._loaded_at = 0
         self._mark = 0, 0
         self._readable_until = 0
@@ -120,14 +127,14 @@ class ReviveService:
         """Go on where the offsets say.
 
         `copies` are in the retry topics since those were written, and are not made twice. The wheel may deliver checkpoints once more that it had
-        delivered before a crash; the finished ones among those behind the position `since` of the log are known again by their keys.
+        delivered before a crash; the finished ones among those behind the position `since` of the log are known again.
         """
         topic = self._records.topic
         for queue_id in {*range(self._config.current.revive_queue_num), *self._store.queue_ids(topic)}:
             finished = self._offsets.query(REVIVE_GROUP, topic, queue_id)
             queue = self._queues[queue_id] = _ReviveQueue(queue_id, max(finished + 1, self._store.min_offset(topic, queue_id)))
             queue.old_end = self._store.max_offset(topic, queue_id)
-            self._finished.update(keys_before(self._store, topic, queue_id, since, queue.next_offset))
+            self._finished.update(checkpoint.identity for checkpoint in checkpoints_before(self._store, topic, queue_id, since, queue.next_offset))
         self._copies, self._loaded_at = copies, self._clock.now_ms()
 
     def on_arrival(self, arrival: "Arrival") -> None:
@@ -213,8 +220,7 @@ class ReviveService:
             self._take_checkpoint(queue, PopCheckPoint.decode(message.body))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
-            checkpoint = queue.by_key.get(ack.key)
-            if checkpoint is not None:
+            for checkpoint in queue.by_key.get(ack.key, ()):
                 checkpoint.acknowledge(ack.offsets)
         due = property_in_text(text, TIMER_DELIVER_MS)
         if due is not None and due.isdecimal() and len(due) < 16:
@@ -228,9 +234,12 @@ class ReviveService:
             if not is_stored(self._records.put_checkpoint(checkpoint, queue.queue_id)):
                 raise ValueError(f"a checkpoint of {checkpoint.topic} is due at {checkpoint.revive_time}, which is too far ahead")
             return
-        if checkpoint.key in queue.by_key or checkpoint.key in self._finished:
-            return
-        queue.by_key[checkpoint.key] = checkpoint
+        same_key = queue.by_key.get(checkpoint.key, ())
+        if same_key or self._finished:
+            identity = checkpoint.identity
+            if identity in self._finished or any(known.identity == identity for known in same_key):
+                return
+        queue.by_key.setdefault(checkpoint.key, []).append(checkpoint)
         queue.open.append(checkpoint)
 
     # --- finishing -------------------------------------------------------------------------------------------------------------------------------
@@ -245,10 +254,9 @@ class ReviveService:
             if due > now or (due > delivered and queue.latest_ms - due <= _GRACE_MS):
                 break
             await self._revive(checkpoint, queue.queue_id)
-            queue.open.popleft()
-            del queue.by_key[checkpoint.key]
+            queue.close_first()
             if checkpoint.revive_offset < queue.old_end:
-                self._finished.add(checkpoint.key)
+                self._finished.add(checkpoint.identity)
             some = True
             turn += checkpoint.count
             if turn >= _SLICE:

@@ -118,6 +118,14 @@ class PopCheckPoint:
         return match_key(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
 
     @property
+    def identity(self) -> tuple[object, ...]:
+        """What it has in common with nothing but another copy of itself.
+
+        Two may have one key: a message gets another invisible time in the millisecond in which it is popped again, or is revived with a second try.
+        """
+        return self.key, self.invisible_time, self.re_put_times, self.count, *(self.distances or ())
+
+    @property
     def unique_key(self) -> str:
         """The unique key of the message that carries it."""
         return f"{self.topic}@{self.queue_id}@{self.start_offset}@{self.group}@{self.pop_time}@{self.broker_name or 'null'}@ck"
