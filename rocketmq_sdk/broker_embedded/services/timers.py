@@ -173,6 +173,8 @@ class TimerService:
         if entry is Entry.BLOCKED:
             return False
         if entry is Entry.DUE:
+            # In the order in which they were due: an ack does not overtake its checkpoint that waits in the wheel since the broker went away.
+            await self._deliver_until(out_time(text))
             while True:
                 if self._deliver(message, text, NEVER_ENQUEUED):
                     break
@@ -239,6 +241,11 @@ class TimerService:
             if time >= self.timers.write_time:
                 return time
             await self._deliver_slot(time)
+
+    async def _deliver_until(self, time: int) -> None:
+        """Deliver what is due up to the slot of a time. Raises `StoreError`."""
+        while self._dequeues and (first := self.timers.next_slot) is not None and first <= time and first < self.timers.write_time:
+            await self._deliver_slot(first)
 
     async def _deliver_slot(self, time: int) -> None:
         """Deliver the messages of the earliest slot: first those that take others back, then the others in the order in which they came."""

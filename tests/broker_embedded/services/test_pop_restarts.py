@@ -147,3 +147,16 @@ async def test_checkpoints_of_others_raise_a_position_as_far_as_they_leave_no_ga
     async with disk.life() as (_broker, popper):
         assert (await popper.pop(max_msg_nums=1)).messages[0].body == first
         assert await everything(popper, 10) | {first} == {b"%d" % number for number in range(6)}
+
+
+async def test_an_ack_does_not_overtake_its_checkpoint(autojump_clock: MockClock) -> None:
+    """The wheel on the disk holds the checkpoint, the ack is in the log only when the broker is killed, and both are due when it is there again."""
+    disk = Disk()
+    async with disk.life() as (_broker, popper):
+        await disk.begin(popper, 2)
+        result = await popper.pop(invisible_time=5_000)
+        await trio.sleep(3)
+        await popper.ack(next(handle for message, handle in zip(result.messages, result.handles, strict=True) if message.body == b"1"))
+    await trio.sleep(20)
+    async with disk.life() as (_broker, popper):
+        assert await everything(popper, 10) == {b"0"}
