@@ -11,9 +11,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from rocketmq_sdk.client.identity import local_ip
 from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.spark import bridge
+from rocketmq_sdk.spark.columns_out import Frames
 from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, send_all
@@ -106,7 +108,7 @@ class TaskWriter:
         return self._scope or self._job
 
     def _send(self, maker: RowMaker, batches: "Iterator[pa.RecordBatch]", tally: Tally) -> None:
-        send, receive = trio.open_memory_channel["Frames | Message"](1)
+        send, receive = trio.open_memory_channel[Frames | Message](1)
         with bridge.Job(send_all, receive, self._plan, tally) as job:
             try:
                 for batch in batches:

@@ -160,3 +160,40 @@ async def test_an_ack_does_not_overtake_its_checkpoint(autojump_clock: MockClock
     await trio.sleep(20)
     async with disk.life() as (_broker, popper):
         assert await everything(popper, 10) == {b"0"}
+
+
+class BackSteppedClock:
+    """The clock of a machine that was set back."""
+
+    def __init__(self, clock: Clock, seconds: int) -> None:
+        self._clock = clock
+        self._back_ms = seconds * 1000
+
+    def now_ms(self) -> int:
+        """Wall time."""
+        return self._clock.now_ms() - self._back_ms
+
+    def monotonic(self) -> float:
+        """Not set back."""
+        return self._clock.monotonic()
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize("seconds", [20, 1800])
+async def test_a_clock_that_goes_back_between_two_lives_delays_what_was_popped_by_as_much(
+    autojump_clock: MockClock, seconds: int, merge: bool
+) -> None:
+    """The end of an invisible time is a moment of the wall clock, as in Apache's broker; what is popped afterwards is not held up by it."""
+    disk = Disk(enable_pop_buffer_merge=merge)
+    async with disk.life() as (_broker, popper):
+        await disk.begin(popper, 3)
+        handle = (await popper.pop(invisible_time=60_000, max_msg_nums=1)).handles[0]
+        assert (await popper.pop(invisible_time=60_000, max_msg_nums=1)).messages[0].body == b"1"
+        await popper.ack(handle)
+        await trio.sleep(15)
+    disk.clock = BackSteppedClock(disk.clock, seconds)
+    async with disk.life() as (_broker, popper):
+        assert await popper.bodies(invisible_time=5_000) == [b"2"]
+        assert await everything(popper, 10) == {b"2"}
+        assert await everything(popper, 30 + seconds) == set()
+        assert await everything(popper, 10) == {b"1"}
