@@ -92,7 +92,7 @@ async def test_acks_meet_all_checkpoints_of_their_key(acknowledged: int, autojum
 
 
 async def test_a_handle_of_an_earlier_life_moves_nobody_over_what_was_in_memory(autojump_clock: MockClock) -> None:
-    """The checkpoints of the first life were in memory only, so the group begins again; a changed time in the middle says nothing of what lies before."""
+    """Its checkpoint was in memory only, so the group begins again; a changed time in the middle tells nothing of what is before it."""
     disk = Disk(enable_pop_buffer_merge=True)
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 5)
