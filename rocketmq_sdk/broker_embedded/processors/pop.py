@@ -62,7 +62,8 @@ class _Pop:
     """One pop while it is served."""
 
     __slots__ = (
-        "answer", "channel", "draw", "expires", "fresh", "header", "last_put", "message_filter", "pop_time", "request", "revive_queue", "topic",
+        "answer", "channel", "draw", "expires", "fresh", "header", "last_put", "message_filter", "pop_time", "refused", "request",
+        "revive_queue", "topic",
     )  # fmt: skip
 
     def __init__(self, channel: "Channel", request: Command, header: PopMessageRequestHeader, expires: float) -> None:
@@ -77,6 +78,9 @@ class _Pop:
         self.draw = 0
         self.fresh = False
         self.last_put: PutResult | None = None
+        """The last checkpoint that is in the store: what leaves waits until it is safe."""
+        self.refused: PutResult | None = None
+        """A checkpoint that the store did not take."""
         self.answer = PopAnswer()
 
     @property
@@ -289,9 +293,13 @@ class PopProcessor:
             broker_name=self._context.config.current.broker_name,
         )
         stored = self._service.buffer.hand_out(checkpoint, pop.revive_queue, next_offset)
-        if stored is not None:
-            pop.last_put = stored
-        return stored is None or is_stored(stored)
+        if stored is None:
+            return True
+        if not is_stored(stored):
+            pop.refused = stored
+            return False
+        pop.last_put = stored
+        return True
 
     def _pass(self, pop: _Pop, key: "QueueKey", next_offset: int) -> None:
         """Nothing up to an offset is for this pop; go over it."""
@@ -345,8 +353,8 @@ class PopProcessor:
     def _finish(self, pop: _Pop) -> "Answer":
         answer, header = pop.answer, pop.header
         if not answer.count:
-            if pop.last_put is not None and not is_stored(pop.last_put):
-                return _refusal(ResponseCode.SYSTEM_ERROR, f"what was popped could not be recorded: {pop.last_put.status.name}")
+            if pop.refused is not None:
+                return _refusal(ResponseCode.SYSTEM_ERROR, f"what was popped could not be recorded: {pop.refused.status.name}")
             return self._hold_or_end(pop)
         response = self._response(ResponseCode.SUCCESS, GetStatus.FOUND.name, pop)
         response.body = answer.bodies[0] if len(answer.bodies) == 1 else b"".join(answer.bodies)
