@@ -329,8 +329,13 @@ class Rebalancer:
             if self.locks is not None:
                 await self.locks.unlock([queue])
             return False
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:  # unsubscribed while the broker was asked
+            if self.locks is not None:
+                await self.locks.unlock([queue])
+            return True
         limits = self._context.config.flow_limits
-        owned = OwnedQueue(queue, QueuePuller(self._context, queue, self._subscriptions[queue.topic], offset, limits))
+        owned = OwnedQueue(queue, QueuePuller(self._context, queue, subscription, offset, limits))
         if self.locks is not None:
             owned.process_queue.locked_until = self.locks.trusted_until(queue)
         owned.process_queue.set_paused(self.suspended)

@@ -1,5 +1,7 @@
 """What changes while a push consumer runs: subscriptions, suspension, queues of a topic, thresholds, members' numbers."""
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -10,6 +12,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.channel import Channel
@@ -59,6 +62,34 @@ async def test_another_expression_holds_at_once_also_for_a_pull_that_is_held(aut
             assert trio.current_time() - asked < 1
             await trio.sleep(60)
     assert listener.bodies == ["blue one"]
+
+
+@pytest.mark.parametrize("options", [{}, {"client_rebalance": False}, {"orderly": True}], ids=["shared", "assigned", "orderly"])
+async def test_a_topic_may_be_given_up_while_its_queues_are_taken(autojump_clock: MockClock, options: dict[str, Any]) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.create_topic("refunds", 2)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, **options) as consumer:
+            await until(lambda: consumer.statistics().queues)
+            served = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
+
+            def slow(channel: Channel, command: Command) -> object:
+                async def later() -> object:
+                    await trio.sleep(2)
+                    return served(channel, command)
+
+                return later
+
+            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = slow  # type: ignore[assignment]  # as the served one
+            await consumer.subscribe("refunds")
+            await trio.sleep(1)
+            await consumer.unsubscribe("refunds")
+            await trio.sleep(10)
+            assert not [queue for queue in consumer.statistics().queues if queue.topic == "refunds"]
+            assert broker.context.locks.owner("billing", MessageQueue("refunds", "broker-a", 0)) is None
+            await sender.send("orders", "x", queue=0)
+            await until(lambda: collector.bodies == ["x"])
 
 
 async def test_what_can_not_be_subscribed_changes_nothing(autojump_clock: MockClock) -> None:
