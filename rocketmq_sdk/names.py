@@ -150,6 +150,14 @@ def pop_retry_topic_v2(topic: str, group: str) -> str:
     return f"{RETRY_PREFIX}{group}+{topic}"
 
 
+def origin_of_pop_retry(topic: str, group: str) -> str:
+    """The topic whose failed messages a pop retry topic of a group holds, in either form; any other topic is its own."""
+    prefix = RETRY_PREFIX + group
+    if len(topic) > len(prefix) + 1 and topic.startswith(prefix) and topic[len(prefix)] in "_+":
+        return topic[len(prefix) + 1 :]
+    return topic
+
+
 def revive_topic(cluster: str) -> str:
     """The topic in which a cluster's brokers keep what was popped and acknowledged."""
     return REVIVE_TOPIC_PREFIX + cluster

@@ -63,6 +63,14 @@ def test_derived_names() -> None:
     names.check_send_topic(names.retry_topic(longest))
 
 
+def test_a_pop_retry_topic_tells_where_its_messages_come_from() -> None:
+    for topic in ("orders", "a_b", "%DLQ%other"):
+        for form in (names.pop_retry_topic_v1, names.pop_retry_topic_v2):
+            assert names.origin_of_pop_retry(form(topic, "billing"), "billing") == topic
+    for topic in ("orders", "%RETRY%billing", "%RETRY%billing_", "%RETRY%other_orders", "%RETRY%billings"):
+        assert names.origin_of_pop_retry(topic, "billing") == topic
+
+
 @pytest.mark.parametrize("entry", HASHES, ids=lambda entry: ascii(entry["tag"]))
 def test_java_hash(entry: dict[str, Any]) -> None:
     assert names.java_hash(entry["tag"]) == entry["hashCode"]

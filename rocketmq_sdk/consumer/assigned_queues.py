@@ -1,4 +1,9 @@
-"""The queues of a member whose broker says which ones it reads, and whether it pulls or pops (`RebalanceImpl.getRebalanceResultFromBroker`)."""
+"""The queues of a member whose broker says which ones it reads, and whether it pulls or pops (`RebalanceImpl.getRebalanceResultFromBroker`).
+
+What failed while a topic was popped waits in a retry topic of its own, which pops of the topic bring too. Pulls do not: a member that pulls the topic
+subscribes to that retry topic as well (`RebalanceImpl.updateMessageQueueAssignment`; here to both of its forms), or what failed before a group was
+switched to pulling would stay there.
+"""
 
 import logging
 import random
@@ -8,12 +13,16 @@ from rocketmq_sdk.client.api.assignment import query_assignment
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.bodies.assignment import MessageQueueAssignment, MessageRequestMode
+from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 if TYPE_CHECKING:
     import trio
 
     from rocketmq_sdk.consumer.pop import PopPlaces
+    from rocketmq_sdk.consumer.pull import PullContext
+    from rocketmq_sdk.consumer.start_offset import StartOffsets
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
@@ -22,6 +31,12 @@ class AssignedQueues(Rebalancer):
     """Owns the queues that a broker assigns; hands those to pop to `places`, which is to be set before the first round."""
 
     places: "PopPlaces"
+
+    def __init__(self, context: "PullContext", subscriptions: dict[str, SubscriptionData], start_offsets: "StartOffsets") -> None:
+        super().__init__(context, subscriptions, start_offsets)
+        self._table = subscriptions
+        self._retried: dict[str, list[str]] = {}
+        """Topics that are pulled, and the retry topics that were subscribed to for them."""
 
     def suspend(self) -> None:
         """Stop pulling, popping and taking queues."""
@@ -35,12 +50,15 @@ class AssignedQueues(Rebalancer):
 
     async def _rebalance(self, nursery: "trio.Nursery", unreachable: set[str]) -> bool:
         complete = True
+        for topic in [topic for topic in self._retried if topic not in self._subscriptions]:
+            self._leave_retries(topic)
         for owned in [owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions]:
             self._revoke(owned)
         for topic in {queue.topic for queue in self.places.places} - set(self._subscriptions):
             self.places.leave_topic(topic)
         for topic in list(self._subscriptions):
-            if not self._context.client.routes.subscribe_queues(topic):
+            # A topic that stands in front may have taken its retry topics out.
+            if topic not in self._subscriptions or not self._context.client.routes.subscribe_queues(topic):
                 continue
             assignments = await self._ask(topic)
             if assignments is None:
@@ -51,12 +69,34 @@ class AssignedQueues(Rebalancer):
             queues = [(each.message_queue, each.mode) for each in assignments if each.message_queue is not None]
             popped = {queue for queue, mode in queues if mode is MessageRequestMode.POP}
             self.places.assign(topic, popped, nursery)
+            if queues and not topic.startswith(RETRY_PREFIX):
+                await self._follow_mode(topic, pulled=not popped)
             change = difference([queue for queue in self.owned if queue.topic == topic], sorted({queue for queue, _mode in queues} - popped))
             for queue in change.revoked:
                 self._revoke(self.owned[queue])
             for queue in change.added:
                 complete &= await self._acquire(queue, nursery, unreachable)
         return complete
+
+    async def _follow_mode(self, topic: str, *, pulled: bool) -> None:
+        """Read what failed while a topic was popped, too, as long as it is pulled; the next rounds take the queues."""
+        if not pulled:
+            self._leave_retries(topic)
+        elif topic not in self._retried:
+            client, group = self._context.client, self._context.group
+            wanted = [name for name in (pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)) if name not in self._table]
+            self._retried[topic] = wanted
+            for name in wanted:
+                self._table[name] = SubscriptionData(name, sub_version=client.clock.now_ms())
+                client.routes.use(name)
+            await self._context.introduce()
+
+    def _leave_retries(self, topic: str) -> None:
+        for name in self._retried.pop(topic, ()):
+            if self._table.pop(name, None) is not None:
+                self._context.client.routes.release(name)
+            for owned in [owned for queue, owned in self.owned.items() if queue.topic == name]:
+                self._revoke(owned)
 
     async def _ask(self, topic: str) -> tuple[MessageQueueAssignment, ...] | None:
         client = self._context.client

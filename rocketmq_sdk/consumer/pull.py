@@ -19,7 +19,7 @@ from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, 
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.model.route import MASTER_ID
-from rocketmq_sdk.names import retry_topic
+from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 
@@ -105,7 +105,8 @@ class QueuePuller:
         self._context = context
         self._queue = queue
         self._namespace = context.client.namespace
-        self._is_retry = queue.topic == retry_topic(context.group)
+        self._origin = origin_of_pop_retry(queue.topic, context.group)
+        self._is_retry = queue.topic == retry_topic(context.group) or self._origin != queue.topic
         self._broker_id = MASTER_ID
         self.complaint = ""
         """Why pulling does not work at present; empty when it does."""
@@ -227,7 +228,8 @@ class QueuePuller:
         messages = result.messages
         if messages and self._is_retry:
             for message in messages:
-                message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+                came_from = message.properties.get(RETRY_TOPIC) if self._origin == self._queue.topic else self._origin
+                message.topic = origin_of_pop_retry(came_from or message.topic, self._context.group)
         if messages and self._namespace:
             for message in messages:
                 message.topic = self._namespace.unwrap(message.topic)

@@ -10,7 +10,7 @@ import trio
 from rocketmq_sdk.consumer.health import ConsumerHealth, ConsumerView, QueueView, TopicView, health_of
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Counters, QueueStatistics
 from rocketmq_sdk.model.enums import ConsumeType
-from rocketmq_sdk.names import retry_topic
+from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
 from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ class Report:
     def health(self) -> ConsumerHealth:
         """Whether it is consuming, and if not, why."""
         rebalancer, service = self.rebalancer, self.service
-        own_retry_topic = retry_topic(self.group)
         topics = {
             topic: TopicView(
                 len(self.client.routes.subscribe_queues(topic)),
@@ -130,7 +129,7 @@ class Report:
                 rebalancer.member_count,
             )
             for topic in self.subscriptions
-            if topic != own_retry_topic
+            if topic != retry_topic(self.group) and origin_of_pop_retry(topic, self.group) == topic
         }
         queues = {
             queue: QueueView(self._queue(owned), owned.puller.complaint, owned.process_queue.is_full, owned.process_queue.paused)

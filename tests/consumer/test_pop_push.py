@@ -251,6 +251,36 @@ async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockCl
     assert set(map(int, collector.bodies)) == set(range(60))
 
 
+@pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
+async def test_what_failed_while_it_was_popped_comes_again_when_the_group_pulls(autojump_clock: MockClock, v2: bool) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((message.body.decode(), message.topic, message.reconsume_times))
+        if message.reconsume_times < 3:
+            raise ValueError("as the test wants it")
+
+    async with EmbeddedBroker(enable_retry_topic_v2=v2) as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener, rebalance_interval=2) as consumer:
+            await trio.sleep(3)
+            await sender.send("orders", "a", queue=0)
+            await until(lambda: len(seen) == 2, 30)
+            await mode(sender, MessageRequestMode.PULL)
+            await until(lambda: len(seen) == 4, 300)  # again from the topic for what was popped, then from that of the group
+            assert consumer.health().reasons == ()
+            await trio.sleep(60)
+            # Back to popping nobody pulls beside the pops.
+            await mode(sender, MessageRequestMode.POP)
+            await trio.sleep(10)
+            assert {queue.topic for queue in consumer.statistics().queues} == {"%RETRY%billing"}
+            await sender.send("orders", "b", queue=0)
+            await until(lambda: len(seen) == 8, 300)
+            await trio.sleep(300)
+    assert seen == [(body, "orders", times) for body in "ab" for times in range(4)]
+
+
 @pytest.mark.parametrize(
     ("policy", "delays"),
     [
