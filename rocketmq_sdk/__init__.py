@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.push import PushConsumer
     from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
     from rocketmq_sdk.consumer.simple import SimpleConsumer
-    from rocketmq_sdk.consumer.statistics import ConsumerStatistics, QueueStatistics, SimpleStatistics
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics, PopStatistics, QueueStatistics, SimpleStatistics
     from rocketmq_sdk.errors import (
         BrokerError,
         BusyError,
@@ -93,7 +93,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.push": ("PushConsumer",),
     "consumer.receipt": ("PoppedMessage", "Receipt"),
     "consumer.simple": ("SimpleConsumer",),
-    "consumer.statistics": ("ConsumerStatistics", "QueueStatistics", "SimpleStatistics"),
+    "consumer.statistics": ("ConsumerStatistics", "PopStatistics", "QueueStatistics", "SimpleStatistics"),
     "errors": (
         "BrokerError",
         "BusyError",
@@ -185,6 +185,7 @@ __all__ = [
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",
+    "PopStatistics",
     "PoppedMessage",
     "Producer",
     "ProducerConfig",

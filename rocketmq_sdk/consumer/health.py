@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from rocketmq_sdk.consumer.statistics import QueueStatistics
+from rocketmq_sdk.consumer.statistics import PopStatistics, QueueStatistics
 from rocketmq_sdk.model.queue import MessageQueue
 
 LONGEST_REASON: Final = 300
@@ -52,6 +52,15 @@ class QueueView:
     paused: bool = False
 
 
+@attrs.frozen
+class PopView:
+    """A place that is popped, and what keeps it from being popped (empty: nothing)."""
+
+    statistics: PopStatistics
+    complaint: str = ""
+    is_full: bool = False
+
+
 @attrs.frozen(kw_only=True)
 class ConsumerView:
     """What a consumer knows of itself at one moment."""
@@ -61,6 +70,7 @@ class ConsumerView:
     topics: Mapping[str, TopicView]
     complaint: str
     queues: Mapping[MessageQueue, QueueView]
+    pops: Mapping[MessageQueue, PopView]
     refused: Sequence[MessageQueue]
     busy_for: float
     is_saturated: bool
@@ -77,7 +87,8 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
     if view.complaint:
         reasons.append(f"the members of the group are not known: {told(view.complaint)}")
     reasons += _of_topics(view.topics)
-    stopped = 0
+    reasons += _of_pops(view)
+    stopped: set[MessageQueue] = {queue for queue, popped in view.pops.items() if popped.complaint}
     for queue, seen in sorted(view.queues.items()):
         name = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
         if seen.complaint:
@@ -88,7 +99,8 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
             reasons.append(f"{name} is paused; resume() lets it go on")
         if seen.statistics.locked is False:
             reasons.append(f"{name} waits for its lock at the broker")
-        stopped += bool(seen.complaint) or seen.paused or seen.statistics.locked is False
+        if seen.complaint or seen.paused or seen.statistics.locked is False:
+            stopped.add(queue)
     if view.refused:
         reasons.append(f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their locks expire within a minute")
     if view.busy_for > SLOW_AFTER:
@@ -99,10 +111,22 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
     if view.waiting_for_retry:
         reasons.append(f"{view.waiting_for_retry} messages could be sent back to no broker and are tried again here")
     blocked = view.is_saturated and view.busy_for > SLOW_AFTER
-    consuming = not view.suspended and not blocked and bool(view.queues) and stopped < len(view.queues)
-    if not view.queues and not reasons:
+    # Where topics are popped, a retry topic that is pulled beside them is not what counts.
+    places = {queue for queue in (*view.queues, *view.pops) if not view.pops or queue.topic in view.topics}
+    consuming = not view.suspended and not blocked and bool(places - stopped)
+    if not places and not reasons:
         reasons.append("it owns no queue yet")
     return ConsumerHealth(consuming, tuple(reasons))
+
+
+def _of_pops(view: ConsumerView) -> Iterable[str]:
+    for queue, seen in sorted(view.pops.items()):
+        which = "" if queue.queue_id < 0 else f"queue {queue.queue_id} of "
+        name = f"{which}{queue.topic} at {queue.broker_name}"
+        if seen.complaint:
+            yield f"{name} can not be popped: {told(seen.complaint)}"
+        elif seen.is_full:
+            yield f"{name} has given {seen.statistics.cached_messages} messages {view.taker}, so it is not popped"
 
 
 def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:

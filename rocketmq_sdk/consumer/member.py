@@ -90,7 +90,7 @@ class Member(QueueMembership):
         self._rates = Rates()
         self._report = Report(
             client, group, config, self._subscriptions, self._rebalancer, self._service, self._rates, now,
-            orderly=config.orderly, concurrency=config.concurrency,
+            orderly=config.orderly, concurrency=config.concurrency, pops=dict if self._places is None else self._places.held,
         )  # fmt: skip
 
     # -- life

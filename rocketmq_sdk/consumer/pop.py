@@ -14,6 +14,7 @@ from rocketmq_sdk.client.api.pop import change_invisible_time, pop_message
 from rocketmq_sdk.client.api.send_back import consumer_send_back
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.acks import Acknowledgements
+from rocketmq_sdk.consumer.flow_control import FlowLimits
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
@@ -49,11 +50,19 @@ PAUSE: Final = 0.05
 class PoppedQueue(ProcessQueue):
     """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("_done", "complaint", "last_pop")
 
-    def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]") -> None:
-        super().__init__(queue, 0)
+    def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]", limits: FlowLimits | None = None) -> None:
+        super().__init__(queue, 0, limits)
         self._done = done
+        self.complaint = ""
+        """Why popping does not work at present; empty when it does."""
+        self.last_pop: float | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is held that popping pauses."""
+        return self.message_count > self.limits.messages
 
     # Offsets of several queues meet here, so that messages are known by themselves.
 
@@ -133,6 +142,10 @@ class PopPlaces:
         """Receipts of failed messages that are with the listener's service still; what is in here is not acknowledged at its end."""
         self._resumed: trio.Event | None = None
 
+    def held(self) -> "dict[MessageQueue, PoppedQueue]":
+        """What is held of each place."""
+        return {queue: popped for queue, (popped, _scope) in self.places.items()}
+
     def suspend(self) -> None:
         """Stop popping; what is held is still consumed, and the answer to a pop under way as well."""
         self._resumed = self._resumed or trio.Event()
@@ -147,9 +160,10 @@ class PopPlaces:
         """Pop these places of a topic and no others; loops live in `nursery`."""
         for queue in [queue for queue in self.places if queue.topic == topic and queue not in places]:
             self._leave(queue)
+        limits = FlowLimits(messages=self._config.pop_threshold_for_queue)
         for queue in places:
             if queue not in self.places:
-                popped, scope = PoppedQueue(queue, self._acknowledge), trio.CancelScope()
+                popped, scope = PoppedQueue(queue, self._acknowledge, limits), trio.CancelScope()
                 self.places[queue] = popped, scope
                 nursery.start_soon(self._loop, popped, scope, name=f"pop of {queue!r} for group {self._group}")
 
@@ -178,28 +192,28 @@ class PopPlaces:
     # -- popping
 
     async def _loop(self, popped: PoppedQueue, scope: trio.CancelScope) -> None:
-        config, complaint = self._config, ""
+        config = self._config
         with scope:
             while True:
                 if self._resumed is not None:
                     await self._resumed.wait()
                 popped.drop_expired()
-                if popped.message_count > config.pop_threshold_for_queue:
+                if popped.is_full:
                     await trio.sleep(PAUSE)
                     continue
-                began = trio.current_time()
+                began = popped.last_pop = trio.current_time()
                 try:
                     status = await self._pop(popped)
                 except RocketMQError as error:
-                    if str(error) != complaint:
-                        complaint = str(error)
+                    if str(error) != popped.complaint:
+                        popped.complaint = str(error)
                         logger.info("group %s: %r can not be popped, to be tried again: %s", self._group, popped.queue, error)
                     if error.route_stale:
                         self._client.routes.request_refresh(popped.queue.topic)
                     busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
                     await trio.sleep(0.02 if busy else config.pull_time_delay_when_exception)
                 else:
-                    complaint = ""
+                    popped.complaint = ""
                     if status is PopStatus.POLLING_FULL:
                         await trio.sleep(config.pull_time_delay_when_exception)
                     elif status is not PopStatus.FOUND and trio.current_time() - began < PAUSE:
@@ -226,6 +240,7 @@ class PopPlaces:
         )
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         timeout = config.pull_suspend + POLL_MARGIN
+        began = trio.current_time()
         result = await pop_message(self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage)
         expires_at = trio.current_time() + result.invisible_time / 1000
         # A pop that was held may have been asked by an expression that holds no more.
@@ -242,6 +257,10 @@ class PopPlaces:
                 message.topic = self._client.namespace.unwrap(message.topic)
             messages.append(message)
         self.acks.extend(Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted)
+        counters = self._service.counters_of(queue.topic)
+        counters.pulls += 1
+        counters.pulled += len(messages)
+        counters.pull_seconds += trio.current_time() - began
         if messages:
             popped.add(messages)
             self._service.add(popped)

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from rocketmq_sdk.consumer.health import ConsumerHealth, ConsumerView, QueueView, TopicView, health_of
-from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Counters, QueueStatistics
+from rocketmq_sdk.consumer.health import ConsumerHealth, ConsumerView, PopView, QueueView, TopicView, health_of
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Counters, PopStatistics, QueueStatistics
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
-from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo, ConsumeStatus, PopProcessQueueInfo, ProcessQueueInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
+    from rocketmq_sdk.consumer.pop import PoppedQueue
+    from rocketmq_sdk.consumer.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.rebalance import OwnedQueue, Rebalancer
     from rocketmq_sdk.consumer.statistics import Rates
     from rocketmq_sdk.model.queue import MessageQueue
@@ -84,11 +88,15 @@ class Report:
     concurrency: int = 1
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     taker: str = "that the listener has not done"
+    pops: "Callable[[], Mapping[MessageQueue, PoppedQueue]]" = dict
+    """The places that are popped."""
 
     def statistics(self) -> ConsumerStatistics:
         """Numbers of this moment."""
         rebalancer, service = self.rebalancer, self.service
-        caches = [cache for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values()) for cache in owned.process_queues]
+        pops = self.pops()
+        caches: list[ProcessQueue] = [cache for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values()) for cache in owned.process_queues]
+        caches += pops.values()
         now, counters = trio.current_time(), service.counters
         return ConsumerStatistics(
             queues=tuple(sorted(rebalancer.owned)),
@@ -101,6 +109,7 @@ class Report:
             timed_out=service.timed_out,
             last_rebalance=rebalancer.last_round,
             by_queue={queue: self._queue(owned) for queue, owned in rebalancer.owned.items()},
+            popped={queue: _popped(popped) for queue, popped in pops.items()},
             consumed_per_second=self.rates.per_second(now, counters, "consumed"),
             failed_per_second=self.rates.per_second(now, counters, "failed"),
             pulled_per_second=self.rates.per_second(now, counters, "pulled"),
@@ -121,11 +130,11 @@ class Report:
 
     def health(self) -> ConsumerHealth:
         """Whether it is consuming, and if not, why."""
-        rebalancer, service = self.rebalancer, self.service
+        rebalancer, service, pops = self.rebalancer, self.service, self.pops()
         topics = {
             topic: TopicView(
                 len(self.client.routes.subscribe_queues(topic)),
-                sum(queue.topic == topic for queue in rebalancer.owned),
+                sum(queue.topic == topic for queue in (*rebalancer.owned, *pops)),
                 rebalancer.member_count,
             )
             for topic in self.subscriptions
@@ -141,6 +150,7 @@ class Report:
             topics=topics,
             complaint=rebalancer.complaint,
             queues=queues,
+            pops={queue: PopView(_popped(popped), popped.complaint, popped.is_full) for queue, popped in pops.items()},
             refused=tuple(rebalancer.refused),
             busy_for=max(trio.current_time() - service.running_since, 0.0),
             is_saturated=service.is_saturated,
@@ -158,6 +168,10 @@ class Report:
             properties=self._properties(),
             subscription_set=tuple(self.subscriptions.values()),
             mq_table={queue: self._process_queue(queue, owned) for queue, owned in self.rebalancer.owned.items()},
+            mq_pop_table={
+                queue: PopProcessQueueInfo(popped.message_count, last_pop_timestamp=self._epoch_ms(popped.last_pop))
+                for queue, popped in self.pops().items()
+            },
             status_table={topic: self._status(topic, counters) for topic, counters in self.service.counters.items()},
             jstack=_stacks() if stacks else None,
         )
@@ -176,8 +190,6 @@ class Report:
 
     def _process_queue(self, queue: "MessageQueue", owned: "OwnedQueue") -> ProcessQueueInfo:
         cache, numbers = owned.process_queue, self._queue(owned)
-        clock, now = self.client.clock, trio.current_time()
-        last_pull = 0 if numbers.last_pull is None else clock.now_ms() - round((now - numbers.last_pull) * 1000)
         locks = self.rebalancer.locks
         held = None if locks is None else locks.held.get(queue)
         return ProcessQueueInfo(
@@ -187,9 +199,13 @@ class Report:
             cached_msg_count=cache.message_count,
             cached_msg_size_in_mib=cache.byte_count // _MIB,
             locked=bool(numbers.locked),
-            last_lock_timestamp=0 if held is None else clock.now_ms() - round((now - held) * 1000),
-            last_pull_timestamp=last_pull,
+            last_lock_timestamp=self._epoch_ms(held),
+            last_pull_timestamp=self._epoch_ms(numbers.last_pull),
         )
+
+    def _epoch_ms(self, moment: float | None) -> int:
+        """A moment of trio's clock as brokers write it; 0 for none."""
+        return 0 if moment is None else self.client.clock.now_ms() - round((trio.current_time() - moment) * 1000)
 
     def _status(self, topic: str, counters: Counters) -> ConsumeStatus:
         seconds, grown = self.rates.change(trio.current_time(), topic, counters)
@@ -203,6 +219,10 @@ class Report:
             consume_failed_tps=grown.failed / seconds,
             consume_failed_msgs=counters.failed,
         )
+
+
+def _popped(popped: "PoppedQueue") -> PopStatistics:
+    return PopStatistics(popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop)
 
 
 def _stacks() -> str:

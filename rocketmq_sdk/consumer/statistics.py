@@ -34,14 +34,25 @@ class QueueStatistics:
 
 
 @attrs.frozen
+class PopStatistics:
+    """One place that a push consumer pops: what it holds, and when the last pop left, in seconds of trio's clock."""
+
+    cached_messages: int = 0
+    cached_bytes: int = 0
+    in_flight: int = 0
+    last_pop: float | None = None
+
+
+@attrs.frozen
 class ConsumerStatistics:
     """Numbers of one consumer.
 
     `queues` are the queues it owns, those of its retry topic included. `cached_messages` and `cached_bytes` count what was pulled and is not done
     yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here (of ordered
     queues: how many are suspended). The totals count from the start of the consumer. `last_rebalance` is when the queues were last computed, in
-    seconds of trio's clock (None: not yet). `by_queue` tells of each owned queue, `lag` is their sum where known. The rates are messages per second
-    over about the last minute.
+    seconds of trio's clock (None: not yet). `by_queue` tells of each owned queue, `lag` is their sum where known. `popped` tells of each place that
+    is popped because the broker says so (queue id -1: any queue of the broker); nobody owns such queues, so they have neither offset nor lag here.
+    The rates are messages per second over about the last minute.
     """
 
     queues: tuple[MessageQueue, ...] = ()
@@ -54,6 +65,7 @@ class ConsumerStatistics:
     timed_out: int = 0
     last_rebalance: float | None = None
     by_queue: Mapping[MessageQueue, QueueStatistics] = attrs.field(factory=dict)
+    popped: Mapping[MessageQueue, PopStatistics] = attrs.field(factory=dict)
     consumed_per_second: float = 0.0
     failed_per_second: float = 0.0
     pulled_per_second: float = 0.0

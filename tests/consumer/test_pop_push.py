@@ -15,12 +15,16 @@ from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.retry_policy import delay_ms
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.client import GetConsumerRunningInfoRequestHeader
+from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
 from rocketmq_sdk.remoting.channel import Channel
-from support.consuming import Collector, Sender, open_sender, until
+from support.consuming import Collector, Sender, open_sender, refuse, until
 
 
 def billing(broker: EmbeddedBroker, listener: object, **options: object) -> PushConsumer:
@@ -199,6 +203,73 @@ async def test_nothing_sent_after_a_change_of_the_expression_is_passed_over(auto
             assert trio.current_time() - began < 1  # not at the end of the pop that was held
             await trio.sleep(200)
     assert collector.bodies == ["red", "blue"]
+
+
+async def test_what_is_popped_shows_in_statistics_and_health_and_to_administrators(autojump_clock: MockClock) -> None:
+    place = MessageQueue("orders", "broker-a", -1)
+
+    async def listener(_message: ReceivedMessage) -> None:
+        await trio.sleep(30)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener, concurrency=2, pop_batch_nums=8, pop_threshold_for_queue=9) as consumer:
+            assert consumer.health().reasons == ()
+            assert consumer.statistics().popped[place].cached_messages == 0
+            await trio.sleep(11)  # a sample for the rates
+            await sender.send("orders", *["12345"] * 40, queue=0)
+            await trio.sleep(10)
+            numbers = consumer.statistics()
+            held = numbers.cached_messages
+            assert 9 < held <= 17  # above the threshold, by less than a pop
+            assert (numbers.cached_bytes, numbers.in_flight) == (5 * held, 2)
+            popped = numbers.popped[place]
+            assert (popped.cached_messages, popped.cached_bytes, popped.in_flight) == (held, 5 * held, 2)
+            assert popped.last_pop is not None
+            assert numbers.pulled_per_second > 0
+            health = str(consumer.health())
+            assert health == f"consuming: orders at broker-a has given {held} messages that the listener has not done, so it is not popped"
+            header = GetConsumerRunningInfoRequestHeader(consumer_group="billing", client_id=broker.context.consumers.client_ids("billing")[0])
+            answer = await sender.client.call_broker("broker-a", Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            info = ConsumerRunningInfo.decode(answer.body)
+            assert info.mq_pop_table[place].wait_ack_count == held
+            assert info.mq_pop_table[place].last_pop_timestamp > 0
+            assert info.status_table["orders"].pull_tps > 0
+
+
+async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        served = broker.handler.handlers[RequestCode.POP_MESSAGE]
+        refuse(broker, RequestCode.POP_MESSAGE)
+        async with billing(broker, Collector()) as consumer:
+            await trio.sleep(2)
+            health = consumer.health()
+            assert not health  # although its retry topic is pulled
+            assert any(reason.startswith("orders at broker-a can not be popped: ") for reason in health.reasons)
+            assert "as the test wants it" in str(health)
+            broker.handler.handlers[RequestCode.POP_MESSAGE] = served
+            await until(consumer.health, 20)
+            assert consumer.health().reasons == ()
+
+
+async def test_a_reset_of_the_group_holds_for_pops(autojump_clock: MockClock) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, collector):
+            await trio.sleep(2)
+            await sender.send("orders", *map(str, range(20)))
+            await until(lambda: len(collector.bodies) == 20)
+            header = ResetOffsetRequestHeader(group="billing", topic="orders", timestamp=0, is_force=True)
+            answer = await sender.client.call_broker("broker-a", Command.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
+            assert answer.code == 0, answer.remark
+            await until(lambda: len(collector.bodies) == 40, 60)
+            await trio.sleep(100)
+    assert sorted(map(int, collector.bodies)) == sorted([*range(20)] * 2)
 
 
 async def test_nothing_is_popped_while_suspended(autojump_clock: MockClock) -> None:
