@@ -19,7 +19,7 @@ from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.retry_machine import State, failure
-from rocketmq_sdk.consumer.retry_policy import delay_ms
+from rocketmq_sdk.consumer.retry_policy import delay_ms, level_ms
 from rocketmq_sdk.errors import BrokerError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import ConsumeFrom, PopStatus
 from rocketmq_sdk.protocol.headers.pop import PopMessageRequestHeader
@@ -293,7 +293,7 @@ class PopPlaces:
                 )
                 return True  # and is acknowledged, as what is done
             if receipt.is_good:
-                delay = delay_ms(self._policy(), delay_level - 3 if delay_level > 0 else message.reconsume_times)
+                delay = level_ms(delay_level) if delay_level > 0 else delay_ms(self._policy(), message.reconsume_times)
                 await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, delay)
         except RocketMQError as error:
             logger.info("group %s: message %s could not be postponed, it comes again by itself: %s", self._group, message.message_id, error)

@@ -25,13 +25,15 @@ RETRY_INTERVAL: Final = 1.0
 class Extended:
     """One message that is being processed."""
 
-    __slots__ = ("duration", "ended", "message", "until")
+    __slots__ = ("duration", "ended", "known", "message", "until")
 
     def __init__(self, message: "PoppedMessage", duration: float, until: float) -> None:
         self.message = message
         self.duration = duration
         self.until = until
         self.ended = False
+        self.known = message.receipt
+        """The receipt that it was taken in with, or has from its last extension; the message has another when the program has changed its time."""
 
 
 class Renewals:
@@ -85,7 +87,7 @@ class Renewals:
             self._plan(entry, self._moment(entry))
             return
         try:
-            await self._change(receipt, entry.duration)
+            entry.known = await self._change(receipt, entry.duration)
         except ReceiptHandleError as error:
             if entry.ended or receipt.newest.state is State.COMMIT:
                 return  # acknowledged at the same moment

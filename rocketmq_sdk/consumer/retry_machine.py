@@ -74,6 +74,9 @@ TABLE: Final = {"push consumer": PUSH, "simple consumer": SIMPLE}
 INTERVALS: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds before retry 1, 2, ...; later ones wait as long as the last (delay levels 3 to 18)."""
 
+LEVELS: Final = (1, 5, *INTERVALS)
+"""Seconds of the brokers' delay levels 1, 2, ... as they are unless a broker was set otherwise."""
+
 
 def next_state(table: tuple[Transition, ...], state: State, event: Event) -> State:
     """Where an event leads. Raises `ValueError` when it can not happen in that state."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.consumer.retry_machine import interval
+from rocketmq_sdk.consumer.retry_machine import LEVELS, interval
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
@@ -23,3 +23,8 @@ def delay_ms(policy: "GroupRetryPolicy | None", reconsume_times: int) -> int:
         values = policy.customized_retry_policy.next
         return values[min(times + _FIRST, len(values) - 1)]
     return interval(times) * 1000
+
+
+def level_ms(delay_level: int) -> int:
+    """Milliseconds of a delay level, from 1, that a listener has chosen; whatever the policy is."""
+    return LEVELS[min(delay_level, len(LEVELS)) - 1] * 1000

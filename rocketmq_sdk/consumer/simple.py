@@ -144,12 +144,17 @@ class SimpleConsumer(RunsOnce):
         self._member.check_running()
         await self._member.batch_ack(messages)
 
-    async def change_invisible_duration(self, message: PoppedMessage | Receipt, invisible_duration: float | timedelta) -> Receipt:
+    async def change_invisible_duration(self, message: PoppedMessage | Receipt, invisible_duration: float | timedelta | None = None) -> Receipt:
         """Let a message be seen again `invisible_duration` from now (0: at once); the message's receipt is replaced, the old one is void.
 
-        Raises `ReceiptHandleError` like `ack`, and the broker's errors; when no answer comes it is open which of the two receipts counts.
+        Without a duration it is seen again after the delay that the group's retry policy has for its attempt (10 s, 30 s, 1 min ... 2 h if the group
+        has none). Raises `ReceiptHandleError` like `ack`, and the broker's errors; when no answer comes it is open which of the two receipts counts.
         """
         self._member.check_running()
+        if invisible_duration is None:
+            if not isinstance(message, PoppedMessage):
+                raise ConfigurationError("how long a retry waits depends on the message's attempt: give the message, or an invisible_duration")
+            return await self._member.postpone(message)
         seconds = to_seconds(invisible_duration)
         self.config.invisible_ms(seconds, changing=True)
         return await self._member.change_invisible_duration(message, seconds)
@@ -159,8 +164,9 @@ class SimpleConsumer(RunsOnce):
         """Keep a message invisible while the block runs, and acknowledge it at the end, unless the block has.
 
         Whenever the time is nearly over it is extended to `invisible_duration` (that of the settings), for at most `processing_limit`. When the block
-        raises or is cancelled, the message is not acknowledged and comes again when its time is over. Raises `ReceiptHandleError` at either end of
-        the block when the message is not this consumer's any more.
+        raises, the message is not acknowledged and comes again after the delay of the group's retry policy; with `fifo`, when the block is cancelled,
+        and when it has changed the duration itself, the message comes again when its time is over. Raises `ReceiptHandleError` at either end of the
+        block when the message is not this consumer's any more.
         """
         self._member.check_running()
         seconds = self.config.invisible_duration if invisible_duration is None else to_seconds(invisible_duration)
@@ -169,6 +175,11 @@ class SimpleConsumer(RunsOnce):
         extended = self._member.renewals.add(message, seconds, self.config.processing_limit)
         try:
             yield message
+        except Exception:
+            extended.ended = True
+            if message.receipt is extended.known:  # else the program has chosen when it comes again
+                await self._member.give_up(message)
+            raise
         finally:
             extended.ended = True
         if message.receipt.state is not State.COMMIT:

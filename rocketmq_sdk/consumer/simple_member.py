@@ -16,6 +16,7 @@ from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.receive import INIT_AT_BEGINNING, INIT_AT_END, Place, Popped, Receiver
 from rocketmq_sdk.consumer.renewal import Renewals
 from rocketmq_sdk.consumer.retry import SEND_BACK_TIMEOUT
+from rocketmq_sdk.consumer.retry_policy import delay_ms
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.consumer.trace import ReceiptTrace
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
@@ -33,6 +34,9 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 RECEIVE_MARGIN: Final = 10.0
 """Seconds that an answer to a pop may take, besides the time that the broker may hold it."""
+
+GIVE_UP_LIMIT: Final = 2.0
+"""Seconds for which a failure of the program is held up to tell the broker of it."""
 
 
 class SimpleMember(Membership):
@@ -271,6 +275,27 @@ class SimpleMember(Membership):
             for receipt in receipts:
                 receipt.busy = None
             busy.set()
+
+    async def postpone(self, message: PoppedMessage) -> Receipt:
+        """Let a message that failed be seen again when the group's retry policy says; gives its new receipt."""
+        message.receipt.check(self._group)
+        return await self.change_invisible_duration(message, delay_ms(self._policy_of_group, message.failed_before) / 1000)
+
+    async def give_up(self, message: PoppedMessage) -> None:
+        """The program has failed on a message: postpone it if it still is this consumer's; else, and after an error, it comes again by itself.
+
+        In order it waits for the end of its invisible duration: longer with each attempt would hold up its queue.
+        """
+        if self._config.fifo or not message.receipt.is_good:
+            return
+        with trio.move_on_after(GIVE_UP_LIMIT, shield=True):
+            try:
+                await self.postpone(message)
+            except RocketMQError as error:
+                logger.info(
+                    "group %s: message %s failed and could not be postponed, it comes again when its time is over: %s",
+                    self._group, message.message_id, error,
+                )  # fmt: skip
 
     async def change_invisible_duration(self, target: PoppedMessage | Receipt, seconds: float) -> Receipt:
         """Let a message be seen again `seconds` from now; gives its new receipt."""

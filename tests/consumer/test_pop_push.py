@@ -10,6 +10,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.assignment import set_message_request_mode
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.retry_policy import delay_ms
@@ -365,3 +366,23 @@ def test_the_delays_of_policies(policy: GroupRetryPolicy | None, delays: list[in
     assert [delay_ms(policy, times) for times in range(3)] == delays
     assert delay_ms(policy, 1000) <= 7_200_000
     assert delay_ms(policy, -5) == delays[0]
+
+
+async def test_a_listener_of_popped_messages_may_choose_the_delay(autojump_clock: MockClock) -> None:
+    seen: list[float] = []
+    levels = [1, 2, 4, 18]
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(trio.current_time())
+        if message.reconsume_times < len(levels):
+            raise ConsumeLater(delay_level=levels[message.reconsume_times])
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender, GroupRetryPolicy("EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2)))
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener):
+            await trio.sleep(2)
+            await sender.send("orders", "a", queue=0)
+            await until(lambda: len(seen) == 5, 8000, step=1)
+    for waited, expected in zip([seen[index + 1] - seen[index] for index in range(4)], (1, 5, 30, 7200), strict=True):
+        assert expected <= waited < expected + 5
