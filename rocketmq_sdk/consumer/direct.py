@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.consumer.outcome import ListenerAnswer
 from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
 from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumeResult
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.callbacks import DirectConsumption
-    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.workers import ListenerService
     from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -17,12 +18,15 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
 def consume_directly(
-    service: "ListenerService", clock: "Clock", message: "ReceivedMessage", broker_name: str | None, *, orderly: bool
+    service: "ListenerService", client: "Client", group: str, message: "ReceivedMessage", broker_name: str | None, *, orderly: bool
 ) -> "DirectConsumption":
-    """What hands the message to the listener and tells how it was taken. No offset moves, nothing is sent back."""
+    """What hands the message to the listener, as a pull would bring it, and tells how it was taken. No offset moves, nothing is sent back."""
+    clock = client.clock
 
     async def run() -> ConsumeMessageDirectlyResult:
-        message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        if message.topic == retry_topic(group):
+            message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        message.topic = client.namespace.unwrap(origin_of_pop_retry(message.topic, group))
         message.broker_name = broker_name or message.broker_name
         began = clock.now_ms()
         result, remark = ConsumeResult.SUCCESS, None

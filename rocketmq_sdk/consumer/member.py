@@ -193,7 +193,7 @@ class Member(QueueMembership):
 
     def consume_directly(self, message: "ReceivedMessage", broker_name: str | None) -> "DirectConsumption":
         """Have the listener take one message now (309)."""
-        return consume_directly(self._service, self._client.clock, message, broker_name, orderly=self._config.orderly)
+        return consume_directly(self._service, self._client, self._group, message, broker_name, orderly=self._config.orderly)
 
 
 def _make_service(

@@ -13,12 +13,14 @@ from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
+from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
 from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, until
 
@@ -63,6 +65,29 @@ async def test_a_tenant_has_names_of_its_own(autojump_clock: MockClock) -> None:
     assert inside.messages[0].properties["INSTANCE_ID"] == "shop"
     assert [message.topic for message in outside.messages] == ["shop%orders"]
     assert [message.topic for message in dead.messages] == ["%DLQ%billing"]
+
+
+async def test_a_message_that_an_administrator_has_consumed_has_the_tenants_names(autojump_clock: MockClock) -> None:
+    collector, dead = Collector(), Collector()
+
+    async def listener(message: ReceivedMessage) -> None:
+        await collector(message)
+        raise RejectMessage
+
+    async with EmbeddedBroker() as broker, Client(broker, namespace="shop") as shop, Producer("sellers", client=shop) as producer:
+        await producer.send(Message("orders", b"one"))
+        subscribed = {"orders": "*"}
+        async with PushConsumer("billing", client=shop, subscriptions=subscribed, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET):
+            await until(lambda: collector.messages)
+            async with PushConsumer("undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead):
+                await until(lambda: dead.messages)
+            for number, message in enumerate([collector.messages[0], dead.messages[0]]):
+                header = ConsumeMessageDirectlyResultRequestHeader(
+                    consumer_group="shop%billing", client_id=shop.client_id, msg_id=message.offset_message_id, topic="shop%orders"
+                )
+                await shop.call_broker("broker-a", Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header))
+                assert len(collector.messages) == number + 2
+    assert [message.topic for message in collector.messages] == ["orders", "orders", "%DLQ%billing"]
 
 
 async def test_other_consumers_are_in_the_namespace_too(autojump_clock: MockClock) -> None:

@@ -16,7 +16,7 @@ OFFSET_TIMEOUT: Final = 5.0
 
 
 class RemoteOffsets:
-    """Reads and commits the offsets of one group at the masters of the queues' brokers."""
+    """Reads and commits the offsets of one group at the masters of the queues' brokers, or at a slave while no master is known."""
 
     def __init__(self, client: "Caller", group: str) -> None:
         self._client = client
