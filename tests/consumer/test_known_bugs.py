@@ -36,6 +36,10 @@ BUGS = [
     ("rocketmq-clients#818", "no start while one server is down", "consumer.test_life", "test_a_start_without_any_name_server_goes_on_trying"),
     ("rocketmq-client-go#1071", "queues of a restarted broker stay unread", "consumer.test_members", "test_a_broker_that_is_restarted"),
     ("rocketmq-client-go#1085", "queues of a restarted broker stay unread", "consumer.test_members", "test_a_broker_that_is_restarted"),
+    (
+        "rocketmq-client-go#657", "a broker's new address is never noticed",
+        "consumer.test_address_change", "test_a_broker_that_comes_back_at_another_address_is_found",
+    ),
     ("rocketmq-client-go#497", "a second consumer reuses a closed connection", "consumer.test_push", "test_a_group_goes_on_where_it_ended"),
     ("rocketmq-client-go#611", "a second consumer reuses a closed connection", "consumer.test_push", "test_a_group_goes_on_where_it_ended"),
     ("rocketmq-client-go#285", "leaks by starting and closing", HERE, "test_starting_and_closing_again_and_again_leaves_nothing_behind"),
