@@ -115,6 +115,7 @@ class AssignedQueues(Rebalancer):
                 self.complaint = str(error)
                 logger.info("group %s: broker %s does not assign queues of topic %s: %s", self._context.group, name, topic, error)
             else:
-                self.complaint = ""
+                strategy = self._context.config.strategy.name
+                self.complaint = "" if answer is not None else f"broker {name} does not know this member yet, or not the strategy {strategy}"
                 return answer
         return None

@@ -34,6 +34,8 @@ BROKERS_CLOCK: Final = 0
 """A born time that brokers replace by their own: with the client's, one whose clock is half a second behind is told that its time is over."""
 ERROR_PAUSE: Final = 1.0
 """Seconds until places that could not be asked are tried again within one receive."""
+LONGEST_POLL: Final = 30.0
+"""Seconds that one request asks a broker to wait; a receive that waits for longer asks again, so that it notices a broker that is silently gone."""
 LEAST_WAIT: Final = 0.05
 """Seconds before its deadline at which a receive ends when it has nothing."""
 MAX_POP: Final = 32
@@ -100,14 +102,15 @@ class Receiver:
             places = self._in_turn()
             remaining = max(deadline - trio.current_time(), 0.0)
             if len(places) == 1:
-                popped = await self._pop(places[0], most, invisible_ms, remaining)
+                began = trio.current_time()
+                popped = await self._pop(places[0], most, invisible_ms, min(remaining, LONGEST_POLL))
                 if not popped.is_empty:
                     return places[0], popped
-                # A broker that can not hold the request answers at once.
-                early = min(deadline - trio.current_time(), ERROR_PAUSE)
-                if early < LEAST_WAIT:
+                now = trio.current_time()
+                if deadline - now < LEAST_WAIT:
                     return None
-                await trio.sleep(early)
+                if now - began < ERROR_PAUSE:  # a broker that can not hold the request answers at once
+                    await trio.sleep(min(deadline - now, ERROR_PAUSE))
                 continue
             if places:
                 found = await self._ask_each(places, most, invisible_ms)
@@ -129,6 +132,8 @@ class Receiver:
     async def _ask_each(self, places: list[Place], most: int, invisible_ms: int) -> tuple[Place, Popped] | None:
         failures: list[RocketMQError] = []
         for place in places:
+            if place.topic not in self._subscriptions:  # given up while the places in front were asked
+                continue
             try:
                 popped = await self._pop(place, most, invisible_ms, 0.0)
             except RocketMQError as error:
@@ -223,7 +228,7 @@ class Receiver:
 
     async def _wait_at(self, place: Place, deadline: float) -> None:
         while True:
-            remaining = max(deadline - trio.current_time(), 0.0)
+            remaining = min(max(deadline - trio.current_time(), 0.0), LONGEST_POLL)
             header = NotificationRequestHeader(
                 consumer_group=self._group,
                 topic=place.topic,

@@ -10,6 +10,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.assignment import set_message_request_mode
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
 from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.consumer.receipt import PoppedMessage
@@ -254,6 +255,15 @@ async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: Mock
             broker.handler.handlers[RequestCode.POP_MESSAGE] = served
             await until(consumer.health, 20)
             assert consumer.health().reasons == ()
+
+
+async def test_a_strategy_that_brokers_do_not_have_is_the_reason(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        async with billing(broker, Collector(), strategy=ConsistentHash()) as consumer:
+            await trio.sleep(2)
+            assert not consumer.health()
+            assert "not the strategy CONSISTENT_HASH" in str(consumer.health())
 
 
 async def test_a_reset_of_the_group_holds_for_pops(autojump_clock: MockClock) -> None:
