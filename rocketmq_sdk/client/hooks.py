@@ -79,7 +79,7 @@ class ConsumeHook(Protocol):
 
 
 class FilterHook(Protocol):
-    """May leave out messages that a pull has brought."""
+    """May leave out messages that a pull has brought, or a pop (then the queue's id may be -1: any queue of the broker)."""
 
     def filter_messages(self, messages: "list[ReceivedMessage]", queue: "MessageQueue") -> "list[ReceivedMessage]":
         """Those to consume, in their order. What is left out counts as done."""

@@ -1,12 +1,28 @@
-"""Consume hooks around a listener."""
+"""Consume hooks around a listener, and filter hooks behind pulls and pops."""
 
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, run_hooks
+from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, run_hooks
+from rocketmq_sdk.model.message import ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.workers import AsyncListener
+    from rocketmq_sdk.model.queue import MessageQueue
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+_Received = TypeVar("_Received", bound=ReceivedMessage)
+
+
+def filtered(messages: list[_Received], queue: "MessageQueue", *, group: str, hooks: Sequence[FilterHook]) -> list[_Received]:
+    """What the hooks leave of what one pull or pop brought. A hook that fails leaves nothing out."""
+    for hook in hooks:
+        try:
+            messages = cast("list[_Received]", list(hook.filter_messages(list[ReceivedMessage](messages), queue)))
+        except Exception:
+            logger.exception("group %s: the filter hook %r has failed; it leaves nothing out", group, hook)
+    return messages
 
 
 def hooked(listener: "AsyncListener", *, group: str, hooks: Sequence[ConsumeHook]) -> "AsyncListener":

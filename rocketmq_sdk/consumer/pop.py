@@ -15,6 +15,7 @@ from rocketmq_sdk.client.api.send_back import consumer_send_back
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.acks import Acknowledgements
 from rocketmq_sdk.consumer.flow_control import FlowLimits
+from rocketmq_sdk.consumer.hooks import filtered
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
@@ -256,6 +257,11 @@ class PopPlaces:
             if self._client.namespace:
                 message.topic = self._client.namespace.unwrap(message.topic)
             messages.append(message)
+        if messages and config.filter_hooks:
+            left = filtered(messages, queue, group=self._group, hooks=config.filter_hooks)
+            kept = {id(message) for message in left}
+            self.acks.extend(message.receipt for message in messages if id(message) not in kept)
+            messages = left
         self.acks.extend(Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted)
         counters = self._service.counters_of(queue.topic)
         counters.pulls += 1

@@ -13,6 +13,7 @@ import trio
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
 from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.hooks import filtered
 from rocketmq_sdk.consumer.offsets.store import OffsetStore
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.errors import BrokerError, GroupNotFoundError, RocketMQError, RouteError, SubscriptionError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
     from rocketmq_sdk.consumer.flow_control import FlowLimits
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -234,19 +234,11 @@ class QueuePuller:
             for message in messages:
                 message.topic = self._namespace.unwrap(message.topic)
         if messages and self._context.config.filter_hooks:
-            messages = self._filtered(messages)
+            messages = filtered(messages, self._queue, group=self._context.group, hooks=self._context.config.filter_hooks)
         if process_queue.put(messages, result.next_begin_offset):
             self._context.service.add(process_queue)
             return True
         return process_queue.next_offset != before
-
-    def _filtered(self, messages: "list[ReceivedMessage]") -> "list[ReceivedMessage]":
-        for hook in self._context.config.filter_hooks:
-            try:
-                messages = list(hook.filter_messages(messages, self._queue))
-            except Exception:
-                logger.exception("group %s: the filter hook %r has failed; it leaves nothing out", self._context.group, hook)
-        return messages
 
     async def _correct(self, offset: int) -> None:
         """The broker has nothing at the pull offset, or an administrator moved it: go on where the broker says.

@@ -15,6 +15,7 @@ from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from support.consuming import Collector, open_sender, until
@@ -92,6 +93,20 @@ async def test_consume_hooks_see_each_call_and_filter_hooks_leave_messages_out(a
         assert broker.context.offsets.query("billing", "orders", 0) == 4
     assert collector.bodies == ["good", "bad", "bad"]
     assert [success for when, _count, success in noting.consumed if when == "after"] == [True, False, True]
+
+
+async def test_filter_hooks_leave_popped_messages_out_for_good(autojump_clock: MockClock) -> None:
+    noting, collector = Noting(), Collector()
+    async with EmbeddedBroker(default_message_request_mode="POP") as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, filter_hooks=[noting], client_rebalance=False
+        ) as consumer:
+            await until(lambda: consumer.statistics().popped)
+            await sender.send("orders", "good", "filtered", "better", "filtered", queue=0)
+            await trio.sleep(300)  # nothing of it comes again
+            assert broker.context.topics.get(pop_retry_topic_v1("orders", "billing")) is None
+    assert collector.bodies == ["good", "better"]
 
 
 async def test_hooks_that_fail_are_logged_and_disturb_nothing(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
