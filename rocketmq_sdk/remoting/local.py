@@ -139,9 +139,13 @@ class LocalEndpoint(CommandChannel):
         self.peer._unsent -= len(command.body)
         self._receive(command)
 
+    def link_ends(self) -> None:
+        """The link takes nothing more. Called by the link."""
+        self._begin_close("the peer closed it" if self.peer.closed else "the task that serves it has ended")
+
     def close_with_link(self) -> None:
         """The link has ended. Called by the link."""
-        self._begin_close("the peer closed it" if self.peer.closed else "the task that serves it has ended")
+        self.link_ends()
         self._finish()
 
     def unsent_bytes(self) -> int:
@@ -253,7 +257,12 @@ class _Link:
                     nursery.start_soon(client._sweep)
                     nursery.start_soon(server._sweep)
                     task_status.started()
-                    await self._deliver()
+                    try:
+                        await self._deliver()
+                    finally:
+                        # Before the nursery takes no more tasks: a request of this very moment must find the channel closed.
+                        server.link_ends()
+                        client.link_ends()
         finally:
             self._queue.clear()
             self._wake_empty()

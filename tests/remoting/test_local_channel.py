@@ -5,9 +5,10 @@ import threading
 import pytest
 import trio
 
-from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
+from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.local import WrongRunError, open_local_channel
+from rocketmq_sdk.remoting.channel import Channel
+from rocketmq_sdk.remoting.local import LocalChannel, WrongRunError, open_local_channel
 from rocketmq_sdk.remoting.server import RemotingServer
 
 
@@ -103,3 +104,30 @@ async def test_use_from_elsewhere_names_the_remedy():
 
 
 test_use_from_elsewhere_names_the_remedy = pytest.mark.real_time(test_use_from_elsewhere_names_the_remedy)
+
+
+async def test_a_request_while_the_tasks_of_the_channel_are_cancelled_finds_it_closed() -> None:
+    def later(_channel: Channel, _command: Command) -> object:
+        async def answer() -> Command:
+            return Command.response()
+
+        return answer
+
+    def nothing(_channel: Channel, _command: Command) -> None:
+        """The client is asked nothing."""
+
+    for _ in range(50):  # the order of tasks is random
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            channel = await open_local_channel(later, nothing, nursery)  # type: ignore[arg-type]  # a handler that answers later
+
+            async def ask(channel: LocalChannel = channel) -> None:
+                while True:
+                    try:
+                        channel.submit(Command.request(1), 1)
+                    except ConnectError:
+                        return
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+
+            outer.start_soon(ask)
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
