@@ -51,7 +51,7 @@ PAUSE: Final = 0.05
 class PoppedQueue(ProcessQueue):
     """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
 
-    __slots__ = ("_done", "complaint", "last_pop")
+    __slots__ = ("_done", "complaint", "last_pop", "rest")
 
     def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]", limits: FlowLimits | None = None) -> None:
         super().__init__(queue, 0, limits)
@@ -59,6 +59,8 @@ class PoppedQueue(ProcessQueue):
         self.complaint = ""
         """Why popping does not work at present; empty when it does."""
         self.last_pop: float | None = None
+        self.rest: int | None = None
+        """How many more messages the broker had behind the last pop."""
 
     @property
     def is_full(self) -> bool:
@@ -263,6 +265,7 @@ class PopPlaces:
             self.acks.extend(message.receipt for message in messages if id(message) not in kept)
             messages = left
         self.acks.extend(Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted)
+        popped.rest = result.rest_count
         counters = self._service.counters_of(queue.topic)
         counters.pulls += 1
         counters.pulled += len(messages)

@@ -69,6 +69,8 @@ class Receiver:
         self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, margin: float, fifo: bool, init_mode: int
     ) -> None:
         self.last_pop: float | None = None
+        self.rests: dict[Place, int] = {}
+        """How many more messages places had when they answered last."""
         self.complaints: dict[Place, str] = {}
         """What places answered last that could not be popped."""
         self._client = client
@@ -176,6 +178,7 @@ class Receiver:
             if header.attempt_id is not None and not found:
                 self._attempts.setdefault(place, []).append(header.attempt_id)
         self.last_pop = now = trio.current_time()
+        self.rests[place] = result.rest_count
         if self.complaints:
             self.complaints.pop(place, None)
         if not found:

@@ -222,7 +222,7 @@ class Report:
 
 
 def _popped(popped: "PoppedQueue") -> PopStatistics:
-    return PopStatistics(popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop)
+    return PopStatistics(popped.rest, popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop)
 
 
 def _stacks() -> str:

@@ -106,7 +106,7 @@ class SimpleMember(Membership):
 
     def statistics(self) -> SimpleStatistics:
         """Numbers of this moment."""
-        now, counters = trio.current_time(), self._counters
+        now, counters, places = trio.current_time(), self._counters, self.receiver.places()
         return SimpleStatistics(
             received=sum(of_topic.pulled for of_topic in counters.values()),
             consumed=sum(of_topic.consumed for of_topic in counters.values()),
@@ -114,7 +114,8 @@ class SimpleMember(Membership):
             extended=self.renewals.extended,
             receiving=len(self._receiving),
             last_receive=self.receiver.last_pop,
-            places=len(self.receiver.places()),
+            places=len(places),
+            lag=sum(self.receiver.rests.get(place, 0) for place in places),
             received_per_second=self._rates.per_second(now, counters, "pulled"),
             consumed_per_second=self._rates.per_second(now, counters, "consumed"),
         )

@@ -35,8 +35,12 @@ class QueueStatistics:
 
 @attrs.frozen
 class PopStatistics:
-    """One place that a push consumer pops: what it holds, and when the last pop left, in seconds of trio's clock."""
+    """One place that a push consumer pops: what it holds, and when the last pop left, in seconds of trio's clock.
 
+    `lag` is how many messages more the broker had for the group behind the last pop, as it guesses (None: no pop was answered yet).
+    """
+
+    lag: int | None = None
     cached_messages: int = 0
     cached_bytes: int = 0
     in_flight: int = 0
@@ -51,8 +55,8 @@ class ConsumerStatistics:
     yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here (of ordered
     queues: how many are suspended). The totals count from the start of the consumer. `last_rebalance` is when the queues were last computed, in
     seconds of trio's clock (None: not yet). `by_queue` tells of each owned queue, `lag` is their sum where known. `popped` tells of each place that
-    is popped because the broker says so (queue id -1: any queue of the broker); nobody owns such queues, so they have neither offset nor lag here.
-    The rates are messages per second over about the last minute.
+    is popped because the broker says so (queue id -1: any queue of the broker); nobody owns such queues, so they have no offset here. The rates are
+    messages per second over about the last minute.
     """
 
     queues: tuple[MessageQueue, ...] = ()
@@ -72,8 +76,8 @@ class ConsumerStatistics:
 
     @property
     def lag(self) -> int:
-        """Messages of all owned queues that are not consumed yet, as far as pulls have told."""
-        return sum(queue.lag or 0 for queue in self.by_queue.values())
+        """Messages of owned queues that are not consumed yet, and of popped ones that are not popped yet, as far as brokers have told."""
+        return sum(queue.lag or 0 for queue in (*self.by_queue.values(), *self.popped.values()))
 
 
 @attrs.frozen
@@ -82,8 +86,9 @@ class SimpleStatistics:
 
     `received` messages were handed to the program, `consumed` were acknowledged, `dead_letters` had used up their attempts and went to the dead
     letter topic, `extended` counts how often `processing` has extended an invisible duration. `receiving` receives wait at the moment; `last_receive`
-    is when a broker last answered one, in seconds of trio's clock (None: not yet). `places` says how many topics at brokers take turns. The rates are
-    messages per second over about the last minute.
+    is when a broker last answered one, in seconds of trio's clock (None: not yet). `places` says how many topics at brokers take turns, `lag` is how
+    many messages more the brokers had for the group when they last answered, as they guess. The rates are messages per second over about the last
+    minute.
     """
 
     received: int = 0
@@ -93,6 +98,7 @@ class SimpleStatistics:
     receiving: int = 0
     last_receive: float | None = None
     places: int = 0
+    lag: int = 0
     received_per_second: float = 0.0
     consumed_per_second: float = 0.0
 

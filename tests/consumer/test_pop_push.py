@@ -240,6 +240,20 @@ async def test_what_is_popped_shows_in_statistics_and_health_and_to_administrato
             assert info.status_table["orders"].pull_tps > 0
 
 
+async def test_the_lag_of_what_is_popped_is_what_the_broker_had_left(autojump_clock: MockClock) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        await trio.sleep(30)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        await sender.send("orders", *map(str, range(40)), queue=0)
+        async with billing(broker, listener, pop_batch_nums=8, pop_threshold_for_queue=9) as consumer:
+            await until(lambda: consumer.statistics().cached_messages == 16)
+            await trio.sleep(1)
+            assert consumer.statistics().lag == 24
+
+
 async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender)

@@ -97,3 +97,17 @@ async def test_a_topic_may_be_given_up_while_a_receive_is_under_way(autojump_clo
             nursery.start_soon(give_up)
             [message] = await consumer.receive(await_duration=60)
             assert message.body == b"a"
+
+
+async def test_the_lag_is_what_brokers_had_left(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        for topic in ("orders", "returns"):
+            await sender.create_topic(topic, 1)
+            await sender.send(topic, *map(str, range(50)), queue=0)
+        async with consumer_of(broker, "orders", "returns") as consumer:
+            assert consumer.statistics().lag == 0
+            for left in (40, 80, 70):
+                assert len(await consumer.receive(10)) == 10
+                assert consumer.statistics().lag == left
+            await consumer.unsubscribe("returns")
+            assert consumer.statistics().lag in (30, 40)
