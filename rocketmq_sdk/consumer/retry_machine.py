@@ -91,6 +91,11 @@ def failure(reconsume_times: int, most: int, event: Event = Event.FAILED) -> Sta
     return next_state(PUSH, State.INFLIGHT, Event.ATTEMPTS_EXHAUSTED if reconsume_times >= most else event)
 
 
+def received(failed_before: int, most: int) -> State:
+    """What a receive of a simple consumer leads to, when `failed_before` deliveries failed and `most` may be retries."""
+    return next_state(SIMPLE, State.READY, Event.ATTEMPTS_EXHAUSTED if failed_before > most else Event.RECEIVED)
+
+
 def interval(reconsume_times: int) -> int:
     """Seconds until the next delivery of a message that failed, after `reconsume_times` failures before this one."""
     return INTERVALS[min(max(reconsume_times, 0), len(INTERVALS) - 1)]

@@ -16,6 +16,7 @@ from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.receive import INIT_AT_BEGINNING, INIT_AT_END, Place, Popped, Receiver
 from rocketmq_sdk.consumer.renewal import Renewals
 from rocketmq_sdk.consumer.retry import SEND_BACK_TIMEOUT
+from rocketmq_sdk.consumer.retry_machine import State, received
 from rocketmq_sdk.consumer.retry_policy import delay_ms
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.consumer.trace import ReceiptTrace
@@ -157,7 +158,8 @@ class SimpleMember(Membership):
             await self._drop(place, popped.unwanted)
         most = self._config.most_retries(self._retries_of_group)
         # A count can only be too high, so most messages need no second look.
-        exhausted = [message for message in (*messages, *popped.undecodable) if message.reconsume_times > most and message.failed_before > most]
+        found = (*messages, *popped.undecodable)
+        exhausted = [message for message in found if message.reconsume_times > most and received(message.failed_before, most) is State.DLQ]
         if not exhausted:
             return messages
         for message in exhausted:

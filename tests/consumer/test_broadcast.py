@@ -162,7 +162,22 @@ async def test_a_damaged_or_missing_file_is_replaced_by_its_backup(tmp_path: Pat
     again = LocalOffsets(tmp_path, "me", "screens")
     again.load()
     again.release()
-    assert await again.read(QUEUES[0]) == (None if damage == "" else 12)
+    assert await again.read(QUEUES[0]) == 12
+    await again.commit(QUEUES[0], 14, confirmed=True)
+    for kept, expected in (("offsets.json", 14), ("offsets.json.bak", 12)):
+        assert f":{expected}" in "".join((again.path.with_name(kept)).read_text().split()), "what was damaged is no backup"
+
+
+async def test_two_empty_files_are_no_offsets(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path, "me", "screens")
+    offsets.path.parent.mkdir(parents=True)
+    for path in (offsets.path, offsets.path.with_name("offsets.json.bak")):
+        path.write_text("")
+    offsets.load()
+    assert await offsets.read(QUEUES[0]) is None
+    await write_two(offsets)
+    assert offsets.flush()
+    offsets.release()
 
 
 async def test_damage_of_both_files_is_an_error_that_names_them(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rocketmq_sdk.consumer.retry_machine import (
     interval,
     is_final,
     next_state,
+    received,
     states,
 )
 
@@ -59,6 +60,12 @@ def test_a_failure_is_a_retry_until_the_attempts_are_exhausted() -> None:
     for event in (Event.FAILED, Event.TIMED_OUT):
         assert [failure(times, 2, event) for times in range(4)] == [State.WAITING_RETRY, State.WAITING_RETRY, State.DLQ, State.DLQ]
     assert failure(0, 0) is State.DLQ
+
+
+def test_a_receive_hands_out_until_the_attempts_are_exhausted() -> None:
+    assert received(0, 0) is State.INFLIGHT
+    assert received(16, 16) is State.INFLIGHT
+    assert received(17, 16) is State.DLQ
 
 
 def test_the_intervals_are_the_brokers_delay_levels_from_three_on() -> None:

@@ -36,6 +36,8 @@ class LocalOffsets:
         self._dirty = False
         self._owns = False
         self._complaint = ""
+        self._is_good = False
+        """Whether the file holds offsets; a damaged one does not become the backup."""
 
     def load(self) -> None:
         """Take the file, and read it or else its backup.
@@ -57,12 +59,15 @@ class LocalOffsets:
                 continue
             except OSError as error:
                 raise StoreError(f"the offsets of group {self._group!r} can not be read: {error}") from error
+            if not text.strip():  # as a power cut leaves it
+                continue
             try:
-                self._table = dict(ResetOffsetBody.decode(text).offset_table) if text.strip() else {}
+                self._table = dict(ResetOffsetBody.decode(text).offset_table)
             except RemoteProtocolError as error:
                 problem = problem or error
                 logger.warning("group %s: %s holds no offsets (%s); the copy of it is tried", self._group, path, error)
             else:
+                self._is_good = path is self.path
                 return
         if problem is not None:
             raise StoreError(f"neither {self.path} nor its backup can be read as offsets: {problem}; mend or remove them") from problem
@@ -88,12 +93,6 @@ class LocalOffsets:
             self._dirty = True
         return self.flush() if confirmed else True
 
-    def forget(self, topic: str) -> None:
-        """Drop the offsets of a topic that is not subscribed any more."""
-        for queue in [queue for queue in self._table if queue.topic == topic]:
-            del self._table[queue]
-            self._dirty = True
-
     def flush(self) -> bool:
         """Write the file if something changed; gives whether the file has everything. The old file becomes the backup."""
         if not self._dirty:
@@ -103,7 +102,7 @@ class LocalOffsets:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fresh.write_text(text, "utf-8")
-            if self.path.exists():
+            if self._is_good and self.path.exists():
                 self.path.replace(self._backup)
             fresh.replace(self.path)
         except OSError as error:
@@ -111,5 +110,5 @@ class LocalOffsets:
                 self._complaint = str(error)
                 logger.warning("group %s: its offsets can not be written, to be tried again: %s", self._group, error)
             return False
-        self._dirty, self._complaint = False, ""
+        self._dirty, self._complaint, self._is_good = False, "", True
         return True
