@@ -49,8 +49,14 @@ class Heartbeats:
         """A broker was connected anew: it may have forgotten what it knew."""
         self._known.pop(address, None)
 
-    async def beat_all(self) -> None:
-        """One heartbeat to every broker that should have one, side by side; returns when each has answered or failed."""
+    async def beat_all(self, *, full: bool = False) -> None:
+        """One heartbeat to every broker that should have one, side by side; returns when each has answered or failed.
+
+        With `full` no subscription is left out: something has changed that the fingerprint does not tell, as the version of a subscription, or a
+        broker says that it does not know one.
+        """
+        if full:
+            self._known.clear()
         data = self._data()
         if not data.producer_data_set and not data.consumer_data_set:
             return

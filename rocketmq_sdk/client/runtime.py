@@ -174,8 +174,8 @@ class Client(RunsOnce):
         return HeartbeatData(self.client_id, tuple(self._producers), tuple(owner.heartbeat_data() for owner in self._consumers.values()))
 
     async def heartbeat_now(self) -> None:
-        """Tell all brokers of the routes in use who is here, and wait until each has answered or failed."""
-        await self._heartbeats.beat_all()
+        """Tell all brokers of the routes in use who is here, all of it, and wait until each has answered or failed."""
+        await self._heartbeats.beat_all(full=True)
 
     def _connected(self, address: str | None, channel: "Channel") -> None:
         """A connection was opened, for the first time or again: a broker must hear at once who is on it."""

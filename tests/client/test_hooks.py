@@ -205,3 +205,25 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(au
             assert sizes[-1] == min(sizes)
             assert broker.context.consumers.subscription("billing", "refunds") is not None
             assert broker.context.consumers.subscription("billing", "orders") is not None
+
+
+async def test_short_heartbeats_never_leave_out_what_a_broker_lacks(autojump_clock: MockClock) -> None:
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, use_heartbeat_v2=True) as consumer:
+            await trio.sleep(100)
+            await consumer.subscribe("orders", "*")  # the same once more: another version, but the same fingerprint
+            await sender.send("orders", "a", queue=0)
+            await until(lambda: collector.bodies == ["a"], 5)
+            await consumer.unsubscribe("orders")
+            await trio.sleep(100)
+            await consumer.subscribe("orders")
+            await sender.send("orders", "b", queue=0)
+            await until(lambda: collector.bodies == ["a", "b"], 30)
+            await trio.sleep(100)
+            # A member that subscribes to less takes it out of what the broker knows of the group.
+            async with PushConsumer("billing", namesrv=broker, subscriptions={"refunds": "*"}, listener=Collector()):
+                await trio.sleep(1)
+            await sender.send("orders", "c", queue=0)
+            await until(lambda: collector.bodies == ["a", "b", "c"], 60)
