@@ -35,6 +35,10 @@ class TagFilter:
         low = tags_code & 0xFFFFFFFF
         return (low - 0x100000000 if low > _INT_MAX else low) in self._codes
 
+    def work(self, _length: int) -> int:
+        """Nothing: properties are not looked at."""
+        return 0
+
     def matches_record(self, _properties: "Mapping[str, str]") -> bool:
         """Tags are decided by their code alone."""
         return True
@@ -59,6 +63,10 @@ class SqlFilter:
         """Whether the bit map of a message, where there is one, leaves it open that the expression is TRUE."""
         return self._filters.may_match(self._data, bit_map, store_timestamp)
 
+    def work(self, length: int) -> int:
+        """One look at properties and expression, and what searches for texts take that an expression has the more of the longer it is."""
+        return _work_of(self._expression, length)
+
     def matches_record(self, properties: "Mapping[str, str]") -> bool:
         """Whether the expression is TRUE."""
         return self._expression.matches(properties)
@@ -67,21 +75,32 @@ class SqlFilter:
 class RetryFilter:
     """Lets retries through that the expression of their group for their original topic lets through (`ExpressionForRetryMessageFilter`)."""
 
-    __slots__ = ("_filters", "_group")
+    __slots__ = ("_filters", "_group", "_longest")
     needs_properties = True
 
     def __init__(self, filters: "ConsumerFilterManager", group: str) -> None:
         self._filters = filters
         self._group = group
+        compiled = [data.compiled for data in filters if data.group == group and data.compiled is not None]
+        self._longest = max(compiled, key=lambda expression: len(expression.text), default=None)
 
     def matches_tags_code(self, _tags_code: int | None) -> bool:
         """Retry topics are subscribed to as a whole."""
         return True
 
+    def work(self, length: int) -> int:
+        """What the group's longest expression takes."""
+        return length if self._longest is None else _work_of(self._longest, length)
+
     def matches_record(self, properties: "Mapping[str, str]") -> bool:
         """Whether the original topic has no expression, or one that is TRUE."""
         data = self._filters.get(properties.get(RETRY_TOPIC, ""), self._group)
         return data is None or data.compiled is None or data.compiled.matches(properties)
+
+
+def _work_of(expression: "CompiledExpression", length: int) -> int:
+    text = len(expression.text)
+    return length + text + (length * text >> 8)
 
 
 def check_supported(context: "BrokerContext", subscription: "SubscriptionData") -> None:

@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConf
 from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.consume_queue_ext import Extension, is_address
 from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
-from rocketmq_sdk.broker_embedded.store.record import properties_of
+from rocketmq_sdk.broker_embedded.store.record import HEAD_SPAN, body_end, properties_behind, properties_of
 from rocketmq_sdk.broker_embedded.store.types import BitMapFilter, GetResult, GetStatus, MessageFilter
 from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK_SIZE, UNIT
 from rocketmq_sdk.model.enums import BoundaryType
@@ -22,6 +22,10 @@ from rocketmq_sdk.model.properties import decode_properties
 
 _MAX_BYTES: Final = 134_217_728
 _MIN_BYTES: Final = 100
+_LOOK_MAX: Final = 524_288
+"""After how much work on properties a read ends, though nothing was found yet: nobody else is served meanwhile. Some 10 ms at the worst."""
+_SMALL: Final = 4096
+"""Records up to this size are read at once; of bigger ones only what is needed of them."""
 _Read = Callable[[int, int], bytes | bytearray | None]
 
 
@@ -79,12 +83,15 @@ class QueueReader:
         limit_count = max_count
         next_offset = offset
         removing = False
+        look = None if message_filter is None or not message_filter.needs_properties else _Look(message_filter, read)
         for physical, size, code in UNIT.iter_unpack(units):
             if count:
                 in_memory = log_end - physical <= self._memory_span
                 limit_count = min(max_count, self._memory_count if in_memory else self._disk_count)
                 if count >= limit_count or total + size > min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes):
                     break
+            if look is not None and look.work >= _LOOK_MAX:
+                break
             next_offset += 1
             if physical < minimum or size == PRE_BLANK_SIZE:
                 removing = True
@@ -95,12 +102,10 @@ class QueueReader:
                         continue
                 elif not message_filter.matches_tags_code(code):
                     continue
-                if message_filter.needs_properties:
-                    record = read(physical, size)
-                    if record is None:
-                        removing = True
-                        continue
-                    if not message_filter.matches_record(decode_properties(properties_of(bytes(record)))):
+                if look is not None:
+                    passes = look.at(physical, size)
+                    if not passes:
+                        removing = removing or passes is None
                         continue
             if physical != span_end:
                 if span_end >= 0 and not self._fetch(read, span_start, span_end, parts):
@@ -122,6 +127,7 @@ class QueueReader:
         parts: list[bytes | bytearray] = []
         total = count = 0
         last, next_offset, removing = -1, offset, False
+        look = None if message_filter is None or not message_filter.needs_properties else _Look(message_filter, read)
         for unit in queue.units_from(offset, max(self._scan_limit, max_count)):
             if count:
                 in_memory = log_end - unit.position <= self._memory_span
@@ -129,15 +135,18 @@ class QueueReader:
                 limit_bytes = min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes)
                 if count + unit.messages > limit_count or total + unit.size > limit_bytes:
                     break
+            if look is not None and look.work >= _LOOK_MAX:
+                break
             next_offset = unit.base + unit.messages
             if message_filter is not None and not message_filter.matches_tags_code(unit.code):
                 continue
-            record = read(unit.position, unit.size) if unit.position >= self._log.min_position else None
-            if record is None:
+            if unit.position < self._log.min_position:
                 removing = True
                 continue
-            filtered = message_filter if message_filter is not None and message_filter.needs_properties else None
-            if filtered is not None and not filtered.matches_record(decode_properties(properties_of(bytes(record)))):
+            passes = True if look is None else look.at(unit.position, unit.size)
+            record = read(unit.position, unit.size) if passes else None
+            if record is None:
+                removing = removing or passes is not False
                 continue
             parts.append(record)
             last = unit.position
@@ -190,6 +199,38 @@ class QueueReader:
             else:
                 high = middle
         return low - 1 if upper else low
+
+
+class _Look:
+    """The second stage of a filter in one read: what it says to records, and how much work that was."""
+
+    __slots__ = ("_filter", "_read", "work")
+
+    def __init__(self, message_filter: MessageFilter, read: _Read) -> None:
+        self._filter = message_filter
+        self._read = read
+        self.work = 0
+
+    def at(self, physical: int, size: int) -> bool | None:
+        """Whether the record at a position passes; None when it is not there (any more), or has no properties where its lengths say."""
+        text = self._properties(physical, size)
+        if text is None:
+            self.work += HEAD_SPAN
+            return None
+        self.work += HEAD_SPAN + self._filter.work(len(text))
+        return self._filter.matches_record(decode_properties(text))
+
+    def _properties(self, physical: int, size: int) -> str | None:
+        """The body of a big record stays unread."""
+        if size <= _SMALL:
+            record = self._read(physical, size)
+            return None if record is None else properties_of(bytes(record))
+        head = self._read(physical, HEAD_SPAN)
+        if head is None:
+            return None
+        start = body_end(bytes(head))
+        rest = self._read(physical + start, size - start) if HEAD_SPAN - 24 <= start < size - 2 else None
+        return None if rest is None else properties_behind(bytes(rest), 0, bytes(head))
 
 
 def _passes_extended(extension: Extension | None, message_filter: MessageFilter) -> bool:

@@ -33,6 +33,8 @@ _SHORT: Final = Struct(">h")
 BLANK_SIZE: Final = 8
 STORE_TIME_SPAN: Final = 76
 """Bytes from the start of a record that always hold its store time."""
+HEAD_SPAN: Final = _HEADS[3].size
+"""Bytes from the start of a record that always hold all that lies in front of its body."""
 MAX_TOPIC_BYTES: Final = 255
 
 
@@ -176,8 +178,18 @@ def is_schedule_topic(topic: str) -> bool:
 
 def properties_of(record: bytes) -> str:
     """The text of a whole record's properties."""
-    sys_flag = _INT.unpack_from(record, 36)[0]
-    head = _HEADS[sys_flag >> 4 & 3]
-    at = head.size + _INT.unpack_from(record, head.size - 4)[0]
-    at += 2 + _SHORT.unpack_from(record, at)[0] if record[7] == MAGIC_V2 & 0xFF else 1 + record[at]
-    return record[at + 2 :].decode("utf-8", "replace")
+    return properties_behind(record, body_end(record), record)
+
+
+def body_end(head: bytes) -> int:
+    """Where in a record its body ends; the first `HEAD_SPAN` bytes of it are enough to tell."""
+    sys_flag = _INT.unpack_from(head, 36)[0]
+    form = _HEADS[sys_flag >> 4 & 3]
+    end: int = form.size + _INT.unpack_from(head, form.size - 4)[0]
+    return end
+
+
+def properties_behind(data: bytes, at: int, head: bytes) -> str:
+    """The text of the properties in what holds a record from its body's end (at index `at`) to its own end; `head` is how the record begins."""
+    at += 2 + _SHORT.unpack_from(data, at)[0] if head[7] == MAGIC_V2 & 0xFF else 1 + data[at]
+    return data[at + 2 :].decode("utf-8", "replace")

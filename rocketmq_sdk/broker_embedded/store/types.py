@@ -234,6 +234,10 @@ class MessageFilter(Protocol):
         """First stage, on the queue unit alone."""
         ...
 
+    def work(self, length: int) -> int:
+        """How much it takes to decode and judge properties of so many characters; about the characters that are looked at."""
+        ...
+
     def matches_record(self, properties: Mapping[str, str]) -> bool:
         """Second stage, on the record's properties."""
         ...

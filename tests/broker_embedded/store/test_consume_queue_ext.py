@@ -41,6 +41,9 @@ class WantsBitMap:
         self.codes.append(code)
         return True
 
+    def work(self, _length: int) -> int:
+        raise AssertionError("nobody asked for properties")
+
     def matches_record(self, _properties: Mapping[str, str]) -> bool:
         raise AssertionError("nobody asked for properties")
 

@@ -219,6 +219,9 @@ class TagFilter:
     def matches_tags_code(self, tags_code: int | None) -> bool:
         return tags_code in self.codes
 
+    def work(self, length: int) -> int:
+        return length
+
     def matches_record(self, properties: Mapping[str, str]) -> bool:
         self.asked += 1
         return properties.get("P") == self.wanted
