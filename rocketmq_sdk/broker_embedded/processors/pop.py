@@ -308,7 +308,10 @@ class PopProcessor:
             self._offsets.commit(group, topic, queue_id, next_offset)
         else:
             self._service.buffer.pass_over(key, next_offset)
-        pop.answer.rest += max(0, self._store.max_offset(topic, queue_id) - next_offset)
+        behind = self._store.max_offset(topic, queue_id) - next_offset
+        if behind > 0:
+            pop.answer.rest += behind
+            pop.answer.unseen = True
 
     # Positions
 
@@ -381,7 +384,10 @@ class PopProcessor:
         if waiting.held >= config.max_pop_polling_size or waiting.waiting(*key) > config.pop_polling_size:
             return self._response(ResponseCode.POLLING_FULL, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop)
         held = HeldPop(pop.channel, pop.request, *key, pop.message_filter, pop.expires, ordered=header.order)
-        if pop.answer.free_at:
+        if pop.answer.unseen:
+            # No message that arrives has to wake it: it goes on where it ended, when others have been served.
+            held.wake_at(clock.monotonic())
+        elif pop.answer.free_at:
             held.wake_at(clock.monotonic() + max(1, pop.answer.free_at - clock.now_ms()) / 1000)
         waiting.hold(held)
         return None

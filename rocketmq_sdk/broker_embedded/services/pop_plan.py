@@ -63,15 +63,19 @@ def record_offsets(body: bytes) -> list[int]:
 
 
 class PopAnswer:
-    """What a pop has found so far. `rest` counts messages that it left behind, `free_at` is when a blocked queue may be popped (0: none is)."""
+    """What a pop has found so far. `rest` counts messages that it left behind, `free_at` is when a blocked queue may be popped (0: none is).
 
-    __slots__ = ("bodies", "count", "free_at", "offset_parts", "order_parts", "rest", "start_parts")
+    `unseen` tells that a read ended before the end of its queue with nothing for the pop: what follows was not looked at yet.
+    """
+
+    __slots__ = ("bodies", "count", "free_at", "offset_parts", "order_parts", "rest", "start_parts", "unseen")
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.count = 0
         self.rest = 0
         self.free_at = 0
+        self.unseen = False
         self.start_parts: list[str] = []
         self.offset_parts: list[str] = []
         self.order_parts: list[str] = []

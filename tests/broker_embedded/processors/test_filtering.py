@@ -129,3 +129,48 @@ async def test_a_pop_by_an_expression(autojump_clock: MockClock, switched_on: bo
         assert await popper.bodies() == [b"4", b"5"]
         with pytest.raises(SubscriptionError, match=r"parse the consumer's subscription failed: .* at position 5"):
             await popper.pop(exp="a = = 1")
+
+
+HUGE = "\x01".join(("filler", "x" * 32_000)) + "\x02"
+
+
+async def test_pulls_go_on_where_the_work_on_huge_properties_ended_one(autojump_clock: MockClock) -> None:
+    """Such a pull is answered at once though it might be held, with where to go on; step by step it comes to the message that it is for."""
+    async with open_broker() as (_broker, peer):
+        for _index in range(40):
+            await peer.send("orders", b"no", properties=HUGE)
+        await peer.send("orders", b"yes", properties="a\x011\x02")
+        offsets = [0]
+        while True:
+            request = pull_request("orders", offsets[-1], expression="a = 1", expression_type="SQL92", hold=15.0)
+            began = trio.current_time()
+            answer = await peer.ask(request)
+            offsets.append(int(answer.ext_fields["nextBeginOffset"]))
+            if answer.code == 0:
+                break
+            assert (answer.code, answer.remark) == (20, "NO_MATCHED_MESSAGE")
+            assert trio.current_time() - began < 1
+            assert offsets[-2] < offsets[-1] <= offsets[-2] + 20
+        assert bodies(answer) == [b"yes"]
+        assert (len(offsets), offsets[-1]) == (4, 41)
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("merge", [False, True])
+async def test_a_waiting_pop_goes_on_behind_what_its_expression_lets_not_through(autojump_clock: MockClock, order: bool, merge: bool) -> None:
+    """The message that it is for was there before it came, so that no arrival wakes it."""
+    async with open_broker(enable_pop_buffer_merge=merge) as (broker, peer):
+        await make_topic(peer, "orders", 1)
+        await peer.send("orders", b"first", properties="a\x011\x02")
+        for _index in range(40):
+            await peer.send("orders", b"no", properties=HUGE)
+        await peer.send("orders", b"last", properties="a\x011\x02")
+        popper = Popper(peer, "orders", exp="a = 1", exp_type="SQL92", order=order, poll_time=15_000, invisible_time=60_000)
+        began = trio.current_time()
+        popped = await popper.pop()
+        assert [message.body for message in popped.messages] == [b"first"]
+        if order:
+            await popper.ack_all(popped.handles)
+        assert await popper.bodies() == [b"last"]
+        assert trio.current_time() - began < 1
+        assert broker.context.pop.waiting.held == 0

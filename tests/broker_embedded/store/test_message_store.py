@@ -243,6 +243,32 @@ async def test_filters(files: FileSystem) -> None:
         assert (result.status, result.next_begin_offset, result.body) == (GetStatus.NO_MATCHED_MESSAGE, 800, b"")
 
 
+class CostlyFilter(TagFilter):
+    """Looks at properties; each look takes as much work as it is told."""
+
+    def __init__(self, wanted: str, cost: int) -> None:
+        super().__init__({"T"}, wanted)
+        self.cost = cost
+
+    def work(self, length: int) -> int:
+        return self.cost
+
+
+@pytest.mark.parametrize("body", [10, 5000])
+async def test_a_read_with_a_filter_ends_after_some_work(files: FileSystem, body: int) -> None:
+    """What it has passed over counts, one unit is always looked at, and the next read goes on behind it."""
+    async with open_store(files, StoreConfig(mapped_file_size_commit_log=1 << 20)) as store:
+        for index in range(12):
+            store.put(message(body=b"%d" % index + b"." * body, tag="T", properties={"P": "yes" if index == 9 else "no"}))
+        result = store.get("TopicA", 0, 0, 32, message_filter=CostlyFilter("yes", 200_000))
+        assert (result.status, result.next_begin_offset, result.body) == (GetStatus.NO_MATCHED_MESSAGE, 3, b"")
+        result = store.get("TopicA", 0, 3, 32, message_filter=CostlyFilter("yes", 10_000_000))
+        assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
+        result = store.get("TopicA", 0, 8, 32, message_filter=CostlyFilter("yes", 200_000))
+        assert (result.status, result.count, result.next_begin_offset) == (GetStatus.FOUND, 1, 11)
+        assert decode_messages(result.body)[0].body[:1] == b"9"
+
+
 async def test_arrivals_are_told_after_dispatch(files: FileSystem) -> None:
     """A listener can read the message at once; an error of a listener disturbs nobody."""
     heard: list[Arrival] = []
