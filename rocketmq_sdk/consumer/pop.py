@@ -51,13 +51,17 @@ PAUSE: Final = 0.05
 class PoppedQueue(ProcessQueue):
     """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
 
-    __slots__ = ("_done", "complaint", "last_pop", "rest")
+    __slots__ = ("_done", "complaint", "ended", "goes", "last_pop", "rest")
 
     def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]", limits: FlowLimits | None = None) -> None:
         super().__init__(queue, 0, limits)
         self._done = done
         self.complaint = ""
         """Why popping does not work at present; empty when it does."""
+        self.goes = False
+        """No further pop is to leave: the broker has assigned the place to nobody, or to be pulled."""
+        self.ended = False
+        """None will leave."""
         self.last_pop: float | None = None
         self.rest: int | None = None
         """How many more messages the broker had behind the last pop."""
@@ -141,13 +145,17 @@ class PopPlaces:
         self._service = service
         self._most_retries = most_retries
         self._policy = policy
+        self._going: dict[PoppedQueue, trio.CancelScope] = {}
+        """Places that are not assigned any more, until what was popped of them is consumed."""
         self._kept: set[Receipt] = set()
         """Receipts of failed messages that are with the listener's service still; what is in here is not acknowledged at its end."""
         self._resumed: trio.Event | None = None
 
     def held(self) -> "dict[MessageQueue, PoppedQueue]":
         """What is held of each place."""
-        return {queue: popped for queue, (popped, _scope) in self.places.items()}
+        return {popped.queue: popped for popped in self._going if popped.message_count} | {
+            queue: popped for queue, (popped, _scope) in self.places.items()
+        }
 
     def suspend(self) -> None:
         """Stop popping; what is held is still consumed, and the answer to a pop under way as well."""
@@ -161,8 +169,12 @@ class PopPlaces:
 
     def assign(self, topic: str, places: "Collection[MessageQueue]", nursery: trio.Nursery) -> None:
         """Pop these places of a topic and no others; loops live in `nursery`."""
+        self._going = {popped: scope for popped, scope in self._going.items() if popped.message_count or not popped.ended}
         for queue in [queue for queue in self.places if queue.topic == topic and queue not in places]:
-            self._leave(queue)
+            # What it holds and what the pop under way brings is this member's for its time: given up, nobody would see it until that is over.
+            popped, scope = self.places.pop(queue)
+            popped.goes = True
+            self._going[popped] = scope
         limits = FlowLimits(messages=self._config.pop_threshold_for_queue)
         for queue in places:
             if queue not in self.places:
@@ -170,21 +182,28 @@ class PopPlaces:
                 self.places[queue] = popped, scope
                 nursery.start_soon(self._loop, popped, scope, name=f"pop of {queue!r} for group {self._group}")
 
-    def _leave(self, queue: "MessageQueue") -> None:
-        popped, scope = self.places.pop(queue)
-        scope.cancel()
-        self._service.withdraw(popped)
+    def _leave(self, topic: str | None = None) -> "list[PoppedQueue]":
+        """Give up the places of a topic, or all, with what nobody has begun to consume of them; gives them."""
+        left = [popped for popped, _scope in self.places.values()] + list(self._going)
+        left = [popped for popped in left if topic is None or popped.queue.topic == topic]
+        for popped in left:
+            place = self.places.get(popped.queue)
+            if place is not None and place[0] is popped:
+                del self.places[popped.queue]
+                scope = place[1]
+            else:
+                scope = self._going.pop(popped)
+            scope.cancel()
+            self._service.withdraw(popped)
+        return left
 
     def leave_topic(self, topic: str) -> None:
         """Pop no place of a topic any more."""
-        for queue in [queue for queue in self.places if queue.topic == topic]:
-            self._leave(queue)
+        self._leave(topic)
 
     async def close(self, grace: float) -> None:
         """Stop popping, let running listeners finish for `grace` seconds, and acknowledge what is done."""
-        left = [popped for popped, _scope in self.places.values()]
-        for queue in list(self.places):
-            self._leave(queue)
+        left = self._leave()
         with trio.move_on_after(grace):
             for popped in left:
                 await popped.wait_drained()
@@ -197,9 +216,10 @@ class PopPlaces:
     async def _loop(self, popped: PoppedQueue, scope: trio.CancelScope) -> None:
         config = self._config
         with scope:
-            while True:
+            while not popped.goes:
                 if self._resumed is not None:
                     await self._resumed.wait()
+                    continue
                 popped.drop_expired()
                 if popped.is_full:
                     await trio.sleep(PAUSE)
@@ -221,6 +241,7 @@ class PopPlaces:
                         await trio.sleep(config.pull_time_delay_when_exception)
                     elif status is not PopStatus.FOUND and trio.current_time() - began < PAUSE:
                         await trio.sleep(PAUSE)
+        popped.ended = True
 
     async def _pop(self, popped: PoppedQueue) -> PopStatus:
         config, queue = self._config, popped.queue

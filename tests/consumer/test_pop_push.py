@@ -347,6 +347,28 @@ async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockCl
     assert set(map(int, collector.bodies)) == set(range(60))
 
 
+async def test_what_a_pop_under_way_brings_after_a_switch_to_pulling_is_consumed(autojump_clock: MockClock) -> None:
+    seen: list[tuple[float, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((trio.current_time(), message.reconsume_times))
+        if message.reconsume_times == 0:
+            raise ConsumeLater(delay_level=1)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await prepare(sender)
+        await mode(sender, MessageRequestMode.POP)
+        async with billing(broker, listener, rebalance_interval=0.5) as consumer:
+            await trio.sleep(2)
+            await sender.send("orders", "a", queue=0)
+            await until(lambda: len(seen) == 1, 30)
+            await mode(sender, MessageRequestMode.PULL)
+            await until(lambda: len(seen) == 2, 5)  # by the pop that the broker held; given up, it would be a minute later and count once more
+            await trio.sleep(300)
+            assert not consumer.statistics().popped
+    assert [times for _at, times in seen] == [0, 1]
+
+
 @pytest.mark.parametrize("v2", [False, True], ids=["v1", "v2"])
 async def test_what_failed_while_it_was_popped_comes_again_when_the_group_pulls(autojump_clock: MockClock, v2: bool) -> None:
     seen: list[tuple[str, str, int]] = []

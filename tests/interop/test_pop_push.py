@@ -71,6 +71,29 @@ async def test_our_push_consumer_pops_from_apaches_broker_and_failures_come_agai
     assert seen.index(("fails once", 0)) < seen.index(("fails once", 1))
 
 
+async def test_what_failed_while_it_was_popped_comes_again_when_the_group_pulls(addresses: tuple[str, str]) -> None:
+    namesrv, broker = addresses
+    topic, group = unique("switched"), unique("cg")
+    seen: list[tuple[str, str, int]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append((message.body.decode(), message.topic, message.reconsume_times))
+        if message.reconsume_times == 0:
+            raise ValueError("as the test wants it")
+
+    async with Producer(unique("pg"), namesrv=namesrv) as producer:
+        await producer.create_topic(topic, queues=2)
+        await set_message_request_mode(producer.client, broker, topic, group, MessageRequestMode.POP)
+        async with popping(group, topic, namesrv, listener, poll_name_server_interval=1) as consumer:
+            await producer.send(Message(topic, b"a"))
+            await until(lambda: len(seen) == 1, 120)
+            await set_message_request_mode(producer.client, broker, topic, group, MessageRequestMode.PULL)
+            await until(lambda: len(seen) == 2, 120)
+            assert any(queue.topic == topic for queue in consumer.statistics().queues)
+    assert [(body, of) for body, of, _times in seen] == [("a", topic)] * 2
+    assert seen[1][2] in (1, 2)  # 2 if the machine stood still for the invisible time
+
+
 async def test_a_group_of_apaches_push_consumer_and_ours_pops_together(addresses: tuple[str, str], consumers_driver: java.Driver) -> None:
     namesrv, broker = addresses
     topic, group = unique("popped"), unique("cg")
