@@ -77,7 +77,7 @@ class ConsumerStatistics:
     @property
     def lag(self) -> int:
         """Messages of owned queues that are not consumed yet, and of popped ones that are not popped yet, as far as brokers have told."""
-        return sum(queue.lag or 0 for queue in (*self.by_queue.values(), *self.popped.values()))
+        return sum(queue.lag or 0 for queue in self.by_queue.values()) + sum(place.lag or 0 for place in self.popped.values())
 
 
 @attrs.frozen
