@@ -12,7 +12,9 @@ Mask, here and nowhere else:
 - where the broker chooses a queue at random, our choice is made to be the recorded one, the last queue;
 - times and hosts of the store, ports in remarks; of a reply that is brought to its requester also the host that it came from, the moment, and the
   order of its properties, which is that of a Java map;
+- in `reset_offset_and_status` tables of all groups and topics, `WHOLE_TABLES`;
 - the pointer to Apache's FAQ at the end of a remark, and the remark "not set any response code" of a success;
+- rates, and store times that are told in statistics of groups;
 - remarks of requests of administration, `ADMINISTRATION`, which have a test of their own;
 - remarks that are Java exceptions (`java.`, `com.`, `org.apache.`): the code alone counts;
 - requests that this broker does not serve yet, `LATER`: it has to refuse them with code 3;
@@ -58,6 +60,7 @@ ADMINISTRATION = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_ROUTEINFO_BY_TOPIC,
 }
+WHOLE_TABLES = {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER}
 PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 POSITIONS = {RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_CONSUME_QUEUE}
@@ -148,7 +151,8 @@ def stored_before(lines: list[Line]) -> list[ReceivedMessage]:
 def recorded_positions(lines: list[Line]) -> dict[int, str]:
     """Unique ids by the positions that messages had in the recorded log."""
     answers = [line.command.ext_fields for line in lines if not line.from_client]
-    return {int(fields["msgId"][-16:], 16): fields["transactionId"] for fields in answers if "transactionId" in fields and "msgId" in fields}
+    found = {int(fields["msgId"][-16:], 16): fields["transactionId"] for fields in answers if "transactionId" in fields and "msgId" in fields}
+    return found | {int(message.offset_message_id[-16:], 16): message.message_id for message in stored_before(lines)}
 
 
 def recorded_questions(lines: list[Line]) -> dict[str, list[int]]:
@@ -165,6 +169,10 @@ def relocated(line: Line, positions: dict[str, int], recorded: dict[int, str]) -
     command = line.command
     if "bornTime" in command.ext_fields:
         command.ext_fields["bornTime"] = "0"
+        return encode_frame(command)
+    if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        where = command.ext_fields["msgId"]
+        command.ext_fields["msgId"] = f"{where[:-16]}{positions[recorded[int(where[-16:], 16)]]:016X}"
         return encode_frame(command)
     if command.code == RequestCode.VIEW_MESSAGE_BY_ID:
         unique = recorded.get(int(command.ext_fields["offset"]))
@@ -204,13 +212,13 @@ async def replay(lines: list[Line]) -> dict[str, Wire]:
     network = MemoryNetwork()
     wires: dict[str, Wire] = {}
     async with EmbeddedBroker(clock=clock_of(lines)) as broker, trio.open_nursery() as nursery:
-        prepare(broker, lines)
         positions: dict[str, int] = {}
 
         def note(arrival: Arrival) -> None:
             positions.setdefault(property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset)
 
         broker.store.arrivals.append(note)
+        prepare(broker, lines)
         await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
         await nursery.start(broker.namesrv_server.serve, [network.listen("127.0.0.1:9876")])
         begin, recorded, asked = trio.current_time(), recorded_positions(lines), recorded_questions(lines)
@@ -244,13 +252,16 @@ def masked_fields(command: Command) -> dict[str, str]:
     return fields
 
 
-def masked_request(command: Command) -> tuple[int, dict[str, Any], bytes]:
+def masked_request(command: Command) -> tuple[int, dict[str, Any], Any]:
     """What the broker asks a client."""
     fields: dict[str, Any] = dict(command.ext_fields)
     if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
         assert all(int(fields.pop(name).rpartition(":")[2]) > 0 for name in ("bornHost", "storeHost", "storeTimestamp"))
         fields["properties"] = decode_properties(fields["properties"])
         assert int(fields["properties"].pop("PUSH_REPLY_TIME")) > 0
+    if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        fields["msgId"] = len(fields["msgId"])
+        return command.code, fields, [masked_message(message) for message in decode_messages(command.body)]
     return command.code, fields, command.body
 
 
@@ -285,6 +296,10 @@ def masked_body(request: Command, answer: Command) -> Any:
         return [masked_message(message) for message in decode_messages(answer.body)]
     text = _PORT.sub("127.0.0.1:port", answer.body.decode())
     value: Any = decode_json(text.encode())
+    if request.code == RequestCode.GET_CONSUME_STATS:
+        del value["consumeTps"]
+        for of_queue in value["offsetTable"].values():
+            del of_queue["lastTimestamp"]
     return sorted(value["consumerIdList"]) if request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP else value
 
 
@@ -309,10 +324,11 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
 def scenarios() -> list[str]:
     names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_timer_and_recall", "send_ordered"]
     names += ["push_concurrent", "push_orderly", "push_broadcast", "push_two_consumers"]
-    names += ["push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer", "request_reply"]
+    names += ["push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer", "request_reply", "reset_offset_and_status"]
     # 5.3.3 words its refusals otherwise, one of its heartbeat recordings answers a request from before it, and a client left before it could be told
-    # of its own joining.
+    # of its own joining; to its recording of resets belongs a member of another group that had come before.
     left_out = {"errors.json-5.3.3.jsonl.gz", "heartbeat_v2.json-5.3.3.jsonl", "push_sql92.json-5.3.3.jsonl"}
+    left_out.add("reset_offset_and_status.json-5.3.3.jsonl.gz")
     return sorted(path.name for name in names for path in WIRE.glob(f"{name}.*") if path.name not in left_out)
 
 
@@ -324,7 +340,7 @@ async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock,
         wires = await replay(lines)
     requests = {(line.connection, line.command.opaque): line.command for line in lines if line.from_client}
     compared = 0
-    told: dict[str, list[tuple[int, dict[str, Any], bytes]]] = defaultdict(list)
+    told: dict[str, list[tuple[int, dict[str, Any], Any]]] = defaultdict(list)
     for line in lines:
         if line.from_client:
             continue
@@ -335,6 +351,8 @@ async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock,
         if name.startswith(("heartbeat_v2", "push_two")) and request.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE):
             continue
         if name.startswith("query") and request.code in POSITIONS:
+            continue
+        if name.startswith("reset_offset") and request.code in WHOLE_TABLES:
             continue
         ours = wires[line.connection].answers.get(line.command.opaque)
         assert ours is not None, f"{request!r} was not answered"
