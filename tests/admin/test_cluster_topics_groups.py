@@ -66,6 +66,40 @@ async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> N
             await admin.topics.offsets("orders")
 
 
+async def test_a_topic_loses_and_gets_queues_while_clients_run(autojump_clock: object) -> None:
+    """Written queues go first, read ones when they are empty: no send fails, and what was sent is consumed, each message once."""
+    seen: list[bytes] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    async with administrated() as (broker, admin):
+        await admin.topics.create("orders", queues=4)
+        sent: dict[bytes, int] = {}
+        async with (
+            Producer("p", namesrv=broker) as producer,
+            PushConsumer("cg", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET),
+        ):
+
+            async def send_some(step: str) -> set[int]:
+                for number in range(8):
+                    body = f"{step} {number}".encode()
+                    sent[body] = (await producer.send(Message("orders", body))).queue.queue_id
+                await trio.sleep(40)
+                return {queue_id for body, queue_id in sent.items() if body.startswith(step.encode())}
+
+            assert await send_some("four") == {0, 1, 2, 3}
+            await admin.topics.create("orders", queues=1, read_queues=4)
+            await send_some("while clients learn of it")
+            assert await send_some("one") == {0}
+            await admin.topics.create("orders", queues=1)
+            assert await send_some("one to read") == {0}
+            await admin.topics.create("orders", queues=6)
+            await send_some("while clients learn of more")
+            assert await send_some("six") == {0, 1, 2, 3, 4, 5}
+        assert sorted(seen) == sorted(sent)
+
+
 @pytest.mark.parametrize("name", ["", "no such!", "t" * 200])
 async def test_names_are_checked_before_they_are_sent(autojump_clock: object, name: str) -> None:
     async with administrated() as (_broker, admin):
