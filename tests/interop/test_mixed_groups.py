@@ -145,6 +145,8 @@ class Members:
         driver = self._drivers.pop(name)
         if not kill:
             await driver.do("stop", id=name)
+            # What it got between the look before and its end as well: that is committed and comes to nobody else.
+            self.theirs[name] = await driver.do("received", id=name)
             driver.close()
         else:
             driver.kill()

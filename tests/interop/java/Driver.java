@@ -36,6 +36,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Driver {
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
     private final Map<String, Consumer> consumers = new ConcurrentHashMap<>();
+    /** Those that were stopped, for what they received until then. */
+    private final Map<String, Consumer> stopped = new ConcurrentHashMap<>();
 
     private static final class Consumer {
         final DefaultMQPushConsumer consumer;
@@ -352,7 +354,8 @@ public final class Driver {
     }
 
     private Object received(JSONObject command) {
-        Consumer holder = consumers.get(command.getString("id"));
+        String id = command.getString("id");
+        Consumer holder = consumers.containsKey(id) ? consumers.get(id) : stopped.get(id);
         synchronized (holder.received) {
             return new ArrayList<>(holder.received.subList(Math.min(command.getIntValue("from", 0), holder.received.size()), holder.received.size()));
         }
@@ -402,6 +405,7 @@ public final class Driver {
         Consumer holder = consumers.remove(id);
         if (holder != null) {
             holder.consumer.shutdown();
+            stopped.put(id, holder);
         }
         return producer != null || holder != null;
     }
