@@ -1,7 +1,8 @@
 """A broker killed with SIGKILL under load, again and again: `python tests/kill_rounds.py --rounds 200 [--flush SYNC_FLUSH]`.
 
 Each round sends to a topic of its own until a random moment, kills the broker, starts it again on its directory, consumes the topic and compares with
-what was acknowledged. At the end the broker is stopped and the directory verified. Exit code 0 when nothing acknowledged was lost.
+what was acknowledged. After some rounds (`--each`) the broker is stopped, the directory verified, and a new one begun: brokers that live for seconds
+only never write their checkpoint, so each start reads the whole log again. Exit code 0 when nothing acknowledged was lost.
 """
 
 import argparse
@@ -46,10 +47,24 @@ async def _round(broker: BrokerProcess, number: int, generator: random.Random) -
     return len(load.acknowledged), lost
 
 
-async def run_rounds(root: Path, options: argparse.Namespace) -> int:
-    generator = random.Random(options.seed)
+class Totals:
+    """What all rounds together came to."""
+
+    def __init__(self) -> None:
+        self.rounds = self.acknowledged = self.lost = self.findings = self.records = self.bad_exits = 0
+        self.began = time.perf_counter()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rounds} rounds, {self.acknowledged:,} acknowledged, {self.lost} lost, {self.bad_exits} bad exits, {self.findings} findings in "
+            f"{self.records:,} records, {time.perf_counter() - self.began:.0f} s"
+        )
+
+
+async def run_store(root: Path, rounds: int, flush: str, generator: random.Random, totals: Totals) -> None:
+    """Some rounds on one directory."""
     settings: dict[str, object] = {
-        "flushDiskType": options.flush,
+        "flushDiskType": flush,
         "mappedFileSizeCommitLog": 4 * 1024 * 1024,
         "mappedFileSizeConsumeQueue": 20 * 500,
         "maxHashSlotNum": 100_000,
@@ -57,32 +72,39 @@ async def run_rounds(root: Path, options: argparse.Namespace) -> int:
     }
     broker = BrokerProcess(root / "store", settings=settings)
     await trio.to_thread.run_sync(broker.start)
-    acknowledged = lost = 0
-    began = time.perf_counter()
     try:
-        for number in range(options.rounds):
-            sent, gone = await _round(broker, number, generator)
-            acknowledged, lost = acknowledged + sent, lost + gone
-            if (number + 1) % 10 == 0:
-                print(f"{number + 1} rounds, {acknowledged:,} acknowledged, {lost} lost, {time.perf_counter() - began:.0f} s", flush=True)
-        code = await trio.to_thread.run_sync(broker.stop)
+        for _ in range(rounds):
+            sent, gone = await _round(broker, totals.rounds, generator)
+            totals.rounds += 1
+            totals.acknowledged += sent
+            totals.lost += gone
+        totals.bad_exits += bool(await trio.to_thread.run_sync(broker.stop))
     finally:
         if broker.process is not None:
             broker.kill()
     report = verify_directory(root / "store")
     for finding in report.findings[:20]:
         print(finding)
-    print(
-        f"{options.rounds} rounds, {acknowledged:,} acknowledged, {lost} lost, exit code {code}, {len(report.findings)} findings in "
-        f"{report.records:,} records, {time.perf_counter() - began:.0f} s"
-    )
-    return 1 if lost or code or report.findings else 0
+    totals.findings += len(report.findings)
+    totals.records += report.records
+    print(totals, flush=True)
+
+
+async def run_rounds(root: Path, options: argparse.Namespace) -> int:
+    """All rounds, directory after directory."""
+    generator, totals = random.Random(options.seed), Totals()
+    while totals.rounds < options.rounds:
+        store = root / str(totals.rounds)
+        await run_store(store, min(options.each, options.rounds - totals.rounds), options.flush, generator, totals)
+        shutil.rmtree(store)
+    return 1 if totals.lost or totals.bad_exits or totals.findings else 0
 
 
 def main() -> int:
     """Run the rounds in a directory that is removed at the end."""
     parser = argparse.ArgumentParser(description="Kill a broker under load and count what it lost.")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--each", type=int, default=20, help="rounds on one directory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flush", choices=["ASYNC_FLUSH", "SYNC_FLUSH"], default="ASYNC_FLUSH")
     options = parser.parse_args()

@@ -255,7 +255,7 @@ async def starts(cluster: Cluster, settings: "Settings", bounds: Mapping[QueueKe
     given = settings.starting_offsets or default
     if isinstance(given, Edge):
         return {queue: place.begin if given is Edge.EARLIEST else place.end for queue, place in bounds.items()}
-    return _by_queue(settings, given, bounds, unnamed=EARLIEST)
+    return _by_queue(settings, "startingOffsets", given, bounds, unnamed=EARLIEST)
 
 
 async def ends(cluster: Cluster, settings: "Settings", bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int]:
@@ -267,7 +267,7 @@ async def ends(cluster: Cluster, settings: "Settings", bounds: Mapping[QueueKey,
     given = settings.ending_offsets
     if given is None or isinstance(given, Edge):
         return {queue: place.end for queue, place in bounds.items()}
-    return _by_queue(settings, given, bounds, unnamed=LATEST)
+    return _by_queue(settings, "endingOffsets", given, bounds, unnamed=LATEST)
 
 
 def _times(everywhere: int | None, by_queue: Mapping[QueueKey, int] | None, bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int] | None:
@@ -279,14 +279,16 @@ def _times(everywhere: int | None, by_queue: Mapping[QueueKey, int] | None, boun
     return dict(by_queue)
 
 
-def _by_queue(settings: "Settings", given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds], *, unnamed: int) -> dict[QueueKey, int]:
+def _by_queue(
+    settings: "Settings", option: str, given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds], *, unnamed: int
+) -> dict[QueueKey, int]:
     _refuse_foreign(given, bounds)
     result: dict[QueueKey, int] = {}
     for queue, place in bounds.items():
         wanted = given.get(queue, unnamed)
         offset = place.begin if wanted == EARLIEST else place.end if wanted == LATEST else wanted
         if not place.begin <= offset <= place.end:
-            error = DataLossError(queue, offset, place.begin) if offset < place.begin else GoneError(queue, offset, place.end)
+            error = DataLossError(queue, offset, place.begin) if offset < place.begin else GoneError(queue, offset, place.end, option=option)
             if settings.fail_on_data_loss:
                 raise error
             logger.warning("failOnDataLoss is false: %s", error)

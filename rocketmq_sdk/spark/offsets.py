@@ -103,7 +103,8 @@ def _queues(topics: object, source: str, *, least: int) -> dict[QueueKey, int]:
                 if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MOST_QUEUE_ID or str(int(text)) != text:
                     raise OffsetFormatError(f"{source} have the queue id {text[:40]!r} at {topic!r}, {broker!r}; it must be a number from 0 on")
                 if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset <= MOST_OFFSET:
-                    raise OffsetFormatError(f"{source} have {_short(offset)} for {topic}/{broker}/{text}; it must be a whole number from {least} on")
+                    wanted = f"a whole number from {least} to {MOST_OFFSET}"
+                    raise OffsetFormatError(f"{source} have {_short(offset)} for {topic}/{broker}/{text}; it must be {wanted}")
                 found[QueueKey(topic, broker, int(text))] = offset
     return found
 

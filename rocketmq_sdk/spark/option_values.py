@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import parse_addresses
+from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.spark.offsets import EARLIEST, LATEST, OffsetFormatError, QueueKey, from_user
 
 _UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _SIZES: Final[Mapping[str, int]] = {"": 1, "k": 1 << 10, "m": 1 << 20}
-_SIZE: Final = re.compile(r"(\d+)\s*([km]?)i?b?")
+_SIZE: Final = re.compile(r"([0-9]+)\s*([km]?)i?b?")
 
 
 class Edge(Enum):
@@ -43,7 +44,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def parse(value: str) -> int:
         stripped = value.strip()
-        if not re.fullmatch(r"\d{1,18}", stripped) or int(stripped) < least:
+        if not re.fullmatch(r"[0-9]{1,18}", stripped) or int(stripped) < least:
             raise ValueError(f"it must be a whole number from {least} on")
         return int(stripped)
 
@@ -81,7 +82,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def moment(value: str) -> int:
     """Epoch milliseconds, or a time with its zone as ISO 8601 writes it."""
     stripped = value.strip()
-    if re.fullmatch(r"\d{1,15}", stripped):
+    if re.fullmatch(r"[0-9]{1,15}", stripped):
         return int(stripped)
     try:
         found = datetime.fromisoformat(stripped)
@@ -90,6 +91,16 @@ def moment(value: str) -> int:
     if found.tzinfo is None:
         raise ValueError("it has no time zone; write it like 2026-01-31T12:00:00+00:00")
     return round(found.timestamp() * 1000)
+
+
+def topic_to_send_to(value: str) -> str:
+    """The name of a topic that producers can send to."""
+    name = text(value)
+    try:
+        check_send_topic(name)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return name
 
 
 def addresses(value: str) -> str:
@@ -164,6 +175,6 @@ def times(value: str) -> dict[QueueKey, int]:
 
 def _by_queue(value: str, least: int) -> dict[QueueKey, int]:
     try:
-        return from_user(value, source="the value", least=least)
+        return from_user(value, source="they", least=least)
     except OffsetFormatError as error:
         raise ValueError(str(error)) from None

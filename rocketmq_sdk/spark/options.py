@@ -110,7 +110,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         Use.STREAM,
         values.boolean,
     ),
-    Option("topic", "topic to write to; wins over the column `topic`", None, Use.SINK, values.text),
+    Option("topic", "topic to write to; wins over the column `topic`", None, Use.SINK, values.topic_to_send_to),
     Option("producerGroup", "group under which messages are sent", "SPARK_SINK", Use.SINK, values.text),
     Option("batchSize", "most messages of one request; 1 sends each alone", "256", Use.SINK, values.whole(1)),
     Option("batchBytes", "most bytes of bodies and properties of one request", "512k", Use.SINK, values.size),

@@ -55,10 +55,16 @@ class DataLossError(RocketMQError):
 class GoneError(RocketMQError):
     """A queue ends before the offset up to which it should be read."""
 
-    def __init__(self, queue: "QueueKey", expected: int, found: int) -> None:
+    def __init__(self, queue: "QueueKey", expected: int, found: int, *, option: str | None = None) -> None:
+        """`option`: the one that names the offset; else it was once there."""
+        if option is None:
+            reason = "the topic was deleted or made again, or its broker lost its newest messages"
+            way_out = "a stream can also begin anew with another checkpoint"
+        else:
+            reason, way_out = f"{option} names an offset that is not there yet", "-1 stands for the end"
         super().__init__(
-            f"the queue {queue} should be read up to offset {expected}, but ends at {found}: the topic was deleted or made again, or its broker lost "
-            "its newest messages. With failOnDataLoss=false this goes on with what is there; a stream can also begin anew with another checkpoint"
+            f"the queue {queue} should be read up to offset {expected}, but ends at {found}: {reason}. With failOnDataLoss=false this goes on with "
+            f"what is there; {way_out}"
         )
         self.queue, self.expected, self.found = queue, expected, found
 

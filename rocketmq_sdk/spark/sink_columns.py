@@ -26,7 +26,7 @@ SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
     SinkColumn("keys", ("ARRAY<STRING>", "STRING"), "keys under which the message can be found; text is one key"),
     SinkColumn("properties", ("MAP<STRING,STRING>",), "properties; names that RocketMQ reserves are refused"),
     SinkColumn("shardingKey", ("STRING",), "rows of one key go to one queue, in their order within the task"),
-    SinkColumn("delayLevel", ("INT",), "delivered after the delay of this level, 1 to 18; 0 and null mean at once"),
+    SinkColumn("delayLevel", ("INT",), "delivered after the delay of this level, 1 to 18 (higher ones count as the last); 0 and null: at once"),
     SinkColumn("deliverAt", ("TIMESTAMP",), "delivered at this moment; excludes `delayLevel`"),
     SinkColumn("flag", ("INT",), "number of your own"),
     SinkColumn("dedupKey", ("STRING",), "dedup id of your own instead of the one that the sink makes"),

@@ -142,6 +142,13 @@ class StreamPlanner:
             self._away = frozenset(await cluster.without_master(brokers))
         self._away_until = trio.current_time() + (AWAY_SECONDS if self._away else 0)
 
+    def _tell_missing_topics(self) -> None:
+        """A topic may be made later, or be misspelt; a new query refuses it."""
+        known = {queue.topic for queue in self._queues}
+        for topic in self._settings.subscribe or ():
+            if topic not in known:
+                self._warn(f"the topic {topic} has no queues yet; it is read as soon as it is there")
+
     async def _check_expression(self, cluster: Cluster, queues: "list[QueueKey]") -> None:
         """Let brokers that were not asked yet say whether they can serve the expression."""
         places = {(queue.broker, queue.topic) for queue in queues}
@@ -196,6 +203,7 @@ class StreamPlanner:
             cluster = Cluster(client, self._settings)
             if now >= self._queues_until:
                 self._queues = await cluster.queues(must_exist=False)
+                self._tell_missing_topics()
                 await self._check_expression(cluster, self._queues)
                 self._queues_until = trio.current_time() + DISCOVERY_SECONDS
             self._bounds = await cluster.bounds(self._queues)

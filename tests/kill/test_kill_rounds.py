@@ -12,4 +12,4 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(600)]
 
 @pytest.mark.parametrize(("flush", "seed"), [("ASYNC_FLUSH", 11), ("SYNC_FLUSH", 12)])
 async def test_nothing_acknowledged_is_lost_in_rounds_of_kills(flush: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_rounds(tmp_path, Namespace(rounds=5, seed=seed, flush=flush)) == 0, capsys.readouterr().out
+    assert await run_rounds(tmp_path, Namespace(rounds=5, each=3, seed=seed, flush=flush)) == 0, capsys.readouterr().out

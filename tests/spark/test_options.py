@@ -63,12 +63,15 @@ def test_a_name_like_nothing_is_refused_without_a_hint() -> None:
         ({"endingOffsets": "latest"}, Use.STREAM, "means nothing for streaming reads; it counts for batch reads"),
         ({"maxOffsetsPerTrigger": "0"}, Use.STREAM, "maxOffsetsPerTrigger '0' can not be used: it must be a whole number from 1 on"),
         ({"maxOffsetsPerTrigger": "1e3"}, Use.STREAM, "whole number"),
+        ({"maxOffsetsPerTrigger": "\u0663"}, Use.STREAM, "whole number"),
         ({"failOnDataLoss": "maybe"}, Use.STREAM, "true or false"),
         ({"retryTimeout": "soon"}, Use.STREAM, "500ms, 120s or 15m"),
         ({"startingTimestamp": "2026-01-31T12:00:00"}, Use.STREAM, "no time zone"),
         ({"startingTimestamp": "yesterday"}, Use.STREAM, "epoch milliseconds"),
         ({"startingOffsets": "first"}, Use.STREAM, "earliest, latest or offsets"),
         ({"startingOffsets": '{"orders":{"b":{"0":-5}}}'}, Use.STREAM, "-5 for orders/b/0"),
+        ({"startingOffsets": '{"orders":{"b":{"0":99999999999999999999}}}'}, Use.STREAM, "a whole number from -2 to 9223372036854775807"),
+        ({"startingOffsets": "{nope"}, Use.STREAM, "they are no JSON"),
         ({"startingOffsets": '{"other":{"b":{"0":5}}}'}, Use.STREAM, "other/b/0, which is not read"),
         ({"endingOffsets": "earliest"}, Use.BATCH, "it must be latest or offsets"),
         ({"endingOffsets": '{"orders":{"b":{"0":-2}}}'}, Use.BATCH, "-2 for orders/b/0"),
@@ -92,6 +95,12 @@ def test_a_name_like_nothing_is_refused_without_a_hint() -> None:
 def test_what_makes_no_sense_is_named(options: dict[str, str], use: Use, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         parse(READ | options, use)
+
+
+@pytest.mark.parametrize(("topic", "says"), [("a b", "a b"), ("SCHEDULE_TOPIC_XXXX", "belongs to the broker"), ("t" * 128, "128 characters")])
+def test_a_topic_that_nobody_can_send_to_is_refused_before_any_row(topic: str, says: str) -> None:
+    with pytest.raises(OptionError, match=f"the option topic .*{says}"):
+        parse(NS | {"topic": topic}, Use.SINK)
 
 
 @pytest.mark.parametrize(

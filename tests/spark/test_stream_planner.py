@@ -96,6 +96,16 @@ async def test_told_cluster_has_what_the_planner_asks() -> None:
     assert all(callable(getattr(Cluster, name)) for name in names)
 
 
+async def test_a_topic_that_is_not_there_is_told_once(told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture) -> None:
+    plans = planner(subscribe="T, mistyped")
+    for _ in range(2):
+        await plans.latest()
+        await later()
+    assert caplog.text.count("the topic mistyped has no queues yet") == 1
+    told.places[key(0, topic="mistyped")] = Bounds(0, 1)
+    assert (await plans.latest())[key(0, topic="mistyped")] == 1
+
+
 async def test_latest_of_an_empty_topic_is_written_down_first(told: Told, autojump_clock: object) -> None:
     """Were the first batch planned again, what arrived meanwhile would be passed over."""
     told.places = {key(0): Bounds(0, 0)}
