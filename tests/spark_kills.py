@@ -24,6 +24,8 @@ def main() -> None:
     rows = arguments.rows
     good = found.file_rows == found.file_distinct == rows == found.topic_deduplicated["plain"]
     good = good and all(count == rows for count in found.topic_distinct.values())
+    if found.kills < arguments.kills:
+        raise SystemExit(f"only {found.kills} of {arguments.kills} lives were killed before everything was written; take more rows")
     raise SystemExit(0 if good else "rows are missing or there twice")
 
 

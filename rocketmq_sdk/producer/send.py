@@ -296,7 +296,9 @@ class SendLoop:
 def _used_up(handle: "SendHandle") -> str:
     """What became of a message whose time is up."""
     outcome = "it may be stored all the same" if handle.unknown else "it is not stored"
-    return f"the message {handle.message_id} to topic {handle.topic.topic!r} used up its time; {outcome}"
+    first, *others = handle.message_id.split(",")
+    what = f"the batch of {1 + len(others)} messages that begins with {first}" if others else f"the message {first}"
+    return f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}"
 
 
 def _send_result(handle: "SendHandle", target: "Target", response: Command, status: SendStatus) -> SendResult:

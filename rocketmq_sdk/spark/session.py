@@ -30,11 +30,15 @@ _SETTINGS: Final = {
 def register(spark: "SparkSession") -> None:
     """Make `format("rocketmq")` known to a session, classic or Connect; doing it again does no harm.
 
-    The session's default parallelism becomes the default of `numPartitions`.
+    The session's default parallelism becomes the default of `numPartitions`. Spark looks for formats of Python only in the session that is the active
+    one of the calling thread, which new threads lack: call this in each thread that writes.
     """
     from rocketmq_sdk.spark.source import RocketMQDataSource
 
     spark.dataSource.register(_source(RocketMQDataSource, _parallelism(spark)))
+    if _is_classic(spark):
+        session: Any = spark
+        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def _source(base: type, tasks: int | None) -> type:
@@ -44,11 +48,13 @@ def _source(base: type, tasks: int | None) -> type:
 
 
 def _parallelism(spark: "SparkSession") -> int | None:
+    return int(spark.sparkContext.defaultParallelism) if _is_classic(spark) else None  # Connect has no context to ask
+
+
+def _is_classic(spark: "SparkSession") -> bool:
     from pyspark.sql import SparkSession as Classic
 
-    if not isinstance(spark, Classic) or not hasattr(spark, "_jsparkSession"):
-        return None  # Connect has no context to ask
-    return int(spark.sparkContext.defaultParallelism)
+    return isinstance(spark, Classic) and hasattr(spark, "_jsparkSession")
 
 
 def use_packaged_java() -> str:

@@ -11,6 +11,7 @@ from support.spark_kills import rounds
 def test_two_kills_lose_nothing_and_double_nothing() -> None:
     rows = 200_000
     found = rounds(rows, 2, seed=5)
+    assert found.kills == 2
     assert (found.file_rows, found.file_distinct) == (rows, rows)
     assert found.topic_distinct == {"plain": rows}
     assert found.topic_deduplicated == {"plain": rows}
