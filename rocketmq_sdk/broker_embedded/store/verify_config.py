@@ -1,5 +1,6 @@
 """The files below `config/` looked at: whether they are JSON of the form that brokers read."""
 
+import time
 from typing import Final
 
 from rocketmq_sdk.broker_embedded.store.verify_report import NO_FILE, Report, StoreReader
@@ -8,6 +9,9 @@ from rocketmq_sdk.protocol.json_dialect import decode_json
 
 DIRECTORY: Final = "config"
 _WHOLE_FILE: Final = 1 << 30
+_TRIES: Final = 50
+_PAUSE: Final = 0.01
+"""Seconds between two looks at a file that a broker may just be writing."""
 _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "topics.json": {"topicConfigTable": (1, dict), "dataVersion": (0, dict)},
     "topicQueueMapping.json": {"topicQueueMappingInfoMap": (1, dict), "dataVersion": (0, dict)},
@@ -35,7 +39,9 @@ def check_config(reader: StoreReader, report: Report) -> None:
         if size == NO_FILE:
             report.add(path, 0, "name", "is no regular file; move it away")
             continue
-        data = reader.read(path, 0, _WHOLE_FILE)
+        data = _content(reader, path, running=report.running)
+        if data is None:
+            continue
         try:
             if not data:
                 raise RemoteProtocolError("the file is empty")
@@ -45,6 +51,16 @@ def check_config(reader: StoreReader, report: Report) -> None:
             report.add(path, 0, "config", f"{error if not data else f'no JSON: {error}'}; {backup}")
             continue
         _check_members(path, data, value, _MEMBERS.get(name, {}), report)
+
+
+def _content(reader: StoreReader, path: str, *, running: bool) -> bytes | None:
+    """A file's bytes; None when it is gone. A broker that writes it takes the old one away a moment before the new one gets its name."""
+    for _ in range(_TRIES if running else 0):
+        data = reader.read(path, 0, _WHOLE_FILE)
+        if data:
+            return data
+        time.sleep(_PAUSE)
+    return reader.read(path, 0, _WHOLE_FILE) if reader.exists(path) else None
 
 
 def _readable(reader: StoreReader, path: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.store.verify_report import DirectoryReader
 from support.store import unpack
 
 pytestmark = pytest.mark.real_time
@@ -52,3 +53,27 @@ def test_a_file_that_can_not_be_read_is_named_with_its_backup(content: bytes, ro
 def test_members_that_nobody_knows_are_no_finding(root: Path) -> None:
     (root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:10},"of a later release":[1]}')
     assert verify_directory(root).findings == []
+
+
+def test_a_file_that_a_running_broker_is_about_to_replace_is_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    read = DirectoryReader.read
+
+    def read_between_renames(reader: DirectoryReader, path: str, offset: int, size: int) -> bytes:
+        nonlocal looks
+        if path == "config/topics.json":
+            looks += 1
+            if looks < 3:
+                return b""
+        return read(reader, path, offset, size)
+
+    monkeypatch.setattr(DirectoryReader, "read", read_between_renames)
+    assert [finding for finding in verify_directory(root, running=True).findings if finding.kind == "config"] == []
+    assert looks >= 3
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_an_empty_file_is_a_finding_beside_a_broker_as_well(root: Path, running: bool) -> None:
+    (root / "config" / "topics.json").write_bytes(b"")
+    [finding] = [finding for finding in verify_directory(root, running=running).findings if finding.kind == "config"]
+    assert finding.problem.startswith("the file is empty")
