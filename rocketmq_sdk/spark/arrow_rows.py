@@ -4,16 +4,15 @@ Only the columns that are asked for are made.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.model.route import join_address, unpack_host
-from rocketmq_sdk.protocol.message_id import create_offset_id
 from rocketmq_sdk.spark.property_columns import MAP, SPECIAL, PropertyColumns
-from rocketmq_sdk.spark.records import Record, read_records
+from rocketmq_sdk.spark.record_fields import Fields, read_fields
 from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -27,16 +26,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "MAP<STRING,STRING>": MAP,
 }
 """What Spark 4.2 and later demand, to the letter: not large, not naive, not of other units."""
-
-_QUEUE_ID, _FLAG, _QUEUE_OFFSET, _PHYSICAL, _BORN, _BORN_HOST, _STORED, _STORE_HOST, _TIMES, _BODY, _TOPIC, _TEXT = (
-    Record._fields.index(name)
-    for name in (
-        "queue_id", "flag", "queue_offset", "physical_offset", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
-        "body", "topic", "properties",
-    )
-)  # fmt: skip
-"""Places in a record's tuple."""
-_Fields = Sequence[Sequence[Any]]
+_NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -58,67 +48,75 @@ class RowDecoder:
         wanted = {*self._names, *(("tags",) if tags is not None else ())}
         self._properties = PropertyColumns(sorted(wanted))
         self._namespace = Namespace(namespace or "")
-        self._id_starts: dict[bytes, str] = {}
 
     def decode(self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0) -> pa.RecordBatch | None:
         """The rows of the messages in `data` whose queue offsets lie in [begin, end); None when there is none.
 
         Raises `RemoteProtocolError` for records that can not be read, `CodecMissingError` for a body whose compression is not installed.
         """
-        rows = read_records(data, offset_delta=offset_delta)
-        if rows and not (begin <= rows[0][_QUEUE_OFFSET] and rows[-1][_QUEUE_OFFSET] < end):  # type: ignore[operator]
-            rows = [row for row in rows if begin <= row[_QUEUE_OFFSET] < end]  # type: ignore[operator]
-        if not rows:
+        fields = read_fields(data, offset_delta=offset_delta)
+        if fields is None:
             return None
-        fields: _Fields = list(zip(*rows, strict=True))
-        parsed = self._properties.make(fields[_TEXT]) if self._properties else {}
+        meant = _within(fields.numbers("queue_offset"), begin, end)
+        parsed = self._properties.make(fields.octets("properties")) if self._properties else {}
         arrays = [parsed[name] if name in parsed else _MAKERS[name](self, fields, broker) for name in self._names]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is not None:
-            batch = batch.filter(pc.is_in(parsed["tags"], value_set=self._tags))
+            tagged = pc.is_in(parsed["tags"], value_set=self._tags)
+            meant = tagged if meant is None else pc.and_(meant, tagged)
+        if meant is not None:
+            batch = batch.filter(meant)
         return batch if batch.num_rows else None
 
     # --- plain columns
 
-    def _topic(self, fields: _Fields, _broker: str) -> pa.Array:
-        return _texts(fields[_TOPIC], lambda raw: self._namespace.unwrap(raw.decode("utf-8", "replace")))
-
-    def _ids(self, fields: _Fields, _broker: str) -> pa.Array:
-        starts = self._id_starts
-        for host in set(fields[_STORE_HOST]):
-            starts[host] = create_offset_id(host, 0)[:-16]
-        return pa.array([f"{starts[host]}{at:016X}" for host, at in zip(fields[_STORE_HOST], fields[_PHYSICAL], strict=True)], pa.string())
+    def _topic(self, fields: Fields, _broker: str) -> pa.Array:
+        return _texts(fields.octets("topic"), lambda raw: self._namespace.unwrap(raw.decode("utf-8", "replace")))
 
 
-def _texts(raw: Sequence[bytes], read: Callable[[bytes], str]) -> pa.Array:
+def _ids(fields: Fields) -> pa.Array:
+    """Offset ids: store host and physical offset in hexadecimal digits (`create_offset_id`)."""
+    raw = pc.binary_join_element_wise(fields.octets("store_host"), fields.octets("physical_offset"), _NOTHING)
+    ends = pa.Array.from_buffers(pa.int32(), fields.count + 1, [None, raw.buffers()[1]])
+    digits = bytes(raw.buffers()[2]).hex().upper().encode()
+    return pa.Array.from_buffers(pa.string(), fields.count, [None, pc.add(ends, ends).buffers()[1], pa.py_buffer(digits)])
+
+
+def _within(offsets: pa.Array, begin: int, end: int) -> pa.Array | None:
+    """Which offsets lie in [begin, end); None when all do."""
+    if begin <= offsets[0].as_py() and offsets[-1].as_py() < end:
+        return None
+    return pc.and_(pc.greater_equal(offsets, begin), pc.less(offsets, end))
+
+
+def _texts(raw: pa.Array, read: Callable[[bytes], str]) -> pa.Array:
     """A column of few different values, each read once."""
-    known = {item: read(item) for item in set(raw)}
-    if len(known) == 1:
-        return pa.repeat(pa.scalar(known[raw[0]], pa.string()), len(raw))
-    return pa.array([known[item] for item in raw], pa.string())
+    coded = raw.dictionary_encode()
+    known = pa.array([read(item) for item in coded.dictionary.to_pylist()], pa.string())
+    return known.take(coded.indices)
 
 
 def _host(packed: bytes) -> str:
     return join_address(*unpack_host(packed))
 
 
-def _moments(values: Sequence[int]) -> pa.Array:
-    return pc.multiply(pa.array(values, pa.int64()), 1000).view(TIMESTAMP)
+def _moments(values: pa.Array) -> pa.Array:
+    return pc.multiply(values, 1000).view(TIMESTAMP)
 
 
-_Maker = Callable[[RowDecoder, _Fields, str], pa.Array]
+_Maker = Callable[[RowDecoder, Fields, str], pa.Array]
 _MAKERS: Final[dict[str, _Maker]] = {
     "topic": RowDecoder._topic,
-    "brokerName": lambda _decoder, fields, broker: pa.repeat(pa.scalar(broker, pa.string()), len(fields[0])),
-    "queueId": lambda _decoder, fields, _broker: pa.array(fields[_QUEUE_ID], pa.int32()),
-    "queueOffset": lambda _decoder, fields, _broker: pa.array(fields[_QUEUE_OFFSET], pa.int64()),
-    "messageId": RowDecoder._ids,
-    "body": lambda _decoder, fields, _broker: pa.array(fields[_BODY], pa.binary()),
-    "flag": lambda _decoder, fields, _broker: pa.array(fields[_FLAG], pa.int32()),
-    "bornTimestamp": lambda _decoder, fields, _broker: _moments(fields[_BORN]),
-    "storeTimestamp": lambda _decoder, fields, _broker: _moments(fields[_STORED]),
-    "bornHost": lambda _decoder, fields, _broker: _texts(fields[_BORN_HOST], _host),
-    "storeHost": lambda _decoder, fields, _broker: _texts(fields[_STORE_HOST], _host),
-    "reconsumeTimes": lambda _decoder, fields, _broker: pa.array(fields[_TIMES], pa.int32()),
+    "brokerName": lambda _decoder, fields, broker: pa.repeat(pa.scalar(broker, pa.string()), fields.count),
+    "queueId": lambda _decoder, fields, _broker: fields.numbers("queue_id"),
+    "queueOffset": lambda _decoder, fields, _broker: fields.numbers("queue_offset"),
+    "messageId": lambda _decoder, fields, _broker: _ids(fields),
+    "body": lambda _decoder, fields, _broker: fields.octets("body"),
+    "flag": lambda _decoder, fields, _broker: fields.numbers("flag"),
+    "bornTimestamp": lambda _decoder, fields, _broker: _moments(fields.numbers("born_timestamp")),
+    "storeTimestamp": lambda _decoder, fields, _broker: _moments(fields.numbers("store_timestamp")),
+    "bornHost": lambda _decoder, fields, _broker: _texts(fields.octets("born_host"), _host),
+    "storeHost": lambda _decoder, fields, _broker: _texts(fields.octets("store_host"), _host),
+    "reconsumeTimes": lambda _decoder, fields, _broker: fields.numbers("reconsume_times"),
 }
 assert _MAKERS.keys() | SPECIAL.keys() | {PROPERTIES} == BY_NAME.keys()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import HEAD_SIZE_V4, HEAD_V4, HOST_BITS, MAGIC_V1, decode_messages
 
-_UNUSUAL: Final = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH | HOST_BITS
+UNUSUAL: Final = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH | HOST_BITS
 
 
 class Record(NamedTuple):
@@ -48,7 +48,7 @@ def read_records(data: bytes, *, offset_delta: int = 0) -> "list[tuple[object, .
             head = unpack(data, position)
             topic_at = position + HEAD_SIZE_V4 + head[14]
             end = position + head[0]
-            if head[1] == MAGIC_V1 and not head[7] & _UNUSUAL and position < topic_at < end - 2 and end <= size:
+            if head[1] == MAGIC_V1 and not head[7] & UNUSUAL and position < topic_at < end - 2 and end <= size:
                 topic_end = topic_at + 1 + data[topic_at]
                 if data[topic_at] < 128 and topic_end + 2 <= end and topic_end + 2 + (data[topic_end] << 8 | data[topic_end + 1]) == end:
                     append((*head, data[position + HEAD_SIZE_V4 : topic_at], data[topic_at + 1 : topic_end], data[topic_end + 2 : end]))

@@ -76,6 +76,25 @@ def test_every_text_of_properties_is_read_as_the_codec_reads_it(texts: list[byte
     assert rows(data) == [expected(message, "b") for message in decode_messages(data)]
 
 
+@given(st.lists(NAMES, max_size=6), st.lists(st.lists(TEXT, min_size=6, max_size=6), min_size=1, max_size=6), st.booleans())
+def test_texts_with_the_same_names_are_read_as_the_codec_reads_them(found: list[str], values: list[list[str]], one_differs: bool) -> None:
+    texts = ["".join(f"{name}\x01{value}\x02" for name, value in zip(found, row, strict=False)) for row in values]
+    if one_differs:
+        texts[-1] += "more\x01x\x02"
+    data = b"".join(record(number, properties=text.encode()) for number, text in enumerate(texts))
+    assert rows(data) == [expected(message, "b") for message in decode_messages(data)]
+
+
+def test_a_value_may_hold_the_separator_of_names() -> None:
+    data = record(0, properties=b"a\x01x\x01b\x01y\x02") + record(1, properties=b"a\x01x\x02")
+    assert [row["properties"] for row in rows(data)] == [[("a", "x\x01b\x01y")], [("a", "x")]]
+
+
+def test_names_that_swap_their_places_between_messages() -> None:
+    data = record(0, properties=b"a\x011\x02TAGS\x01t\x02") + record(1, properties=b"TAGS\x01u\x02a\x012\x02")
+    assert [(row["tags"], row["properties"]) for row in rows(data)] == [("t", [("a", "1")]), ("u", [("a", "2")])]
+
+
 def test_unusual_records() -> None:
     inner = encode_batch([(1, b"first", b"TAGS\x01A\x02"), (2, b"second", b"KEYS\x01k1  k2 \x02")])
     data = b"".join(
