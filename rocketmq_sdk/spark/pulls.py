@@ -19,6 +19,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketmq_sdk.spark import bridge
+from rocketmq_sdk.spark.records import cut_to
 from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
@@ -36,8 +37,13 @@ PIECE: Final = 4096
 PIECE_BYTES: Final = 16 << 20
 """Bytes after which a piece is handed on before its end."""
 IN_FLIGHT: Final = 3
-"""Pieces that are pulled at the same time."""
-ALL_MESSAGES: Final = "*"
+"""Whole pieces that are pulled at the same time."""
+MOST_IN_FLIGHT: Final = 8
+"""Pieces of few offsets that are pulled at the same time: a trigger of a stream may read one message from each of hundreds of queues."""
+BUNDLE_BYTES: Final = 256 << 10
+"""Bytes from which pieces are handed on; smaller ones go together, as each hand-over and each record batch has its price."""
+ALL_OFFSETS: Final = 1 << 62
+"""An offset behind all others."""
 
 
 class DataLossError(RocketMQError):
@@ -99,24 +105,76 @@ class Piece:
     offset_delta: int = 0
 
 
-async def pull_ranges(put: Callable[[Piece], Awaitable[None]], plan: PullPlan, ranges: "Sequence[Range]") -> None:
+async def pull_ranges(put: Callable[[Sequence[Piece]], Awaitable[None]], plan: PullPlan, ranges: "Sequence[Range]") -> None:
     """Hand on the records of ranges in order of their offsets, queues taking turns; raises what ends the task."""
     async with bridge.client(plan.connection) as client, side_by_side() as nursery:
-        waiting: deque[trio.MemoryReceiveChannel[Piece]] = deque()
+        waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
+        bundle = _Bundle(put)
+        in_flight = 0
         for queue, begin, end in _pieces(ranges):
-            if len(waiting) == IN_FLIGHT:
-                await _hand_on(waiting.popleft(), put)
+            while len(waiting) == MOST_IN_FLIGHT or (len(waiting) >= IN_FLIGHT and in_flight + end - begin > IN_FLIGHT * PIECE):
+                size, pieces = waiting.popleft()
+                in_flight -= size
+                await bundle.take(pieces)
             send, receive = trio.open_memory_channel[Piece](2)
             nursery.start_soon(_Puller(client, plan, queue).pull, begin, end, send)
-            waiting.append(receive)
-        while waiting:
-            await _hand_on(waiting.popleft(), put)
+            waiting.append((end - begin, receive))
+            in_flight += end - begin
+        for _, pieces in waiting:
+            await bundle.take(pieces)
+        await bundle.hand_on()
 
 
-async def _hand_on(pieces: "trio.MemoryReceiveChannel[Piece]", put: Callable[[Piece], Awaitable[None]]) -> None:
-    async with pieces:
-        async for piece in pieces:
-            await put(piece)
+class _Bundle:
+    """Pieces that are handed on together."""
+
+    def __init__(self, put: Callable[[Sequence[Piece]], Awaitable[None]]) -> None:
+        self._put = put
+        self._pieces: list[Piece] = []
+        self._size = 0
+
+    async def take(self, pieces: "trio.MemoryReceiveChannel[Piece]") -> None:
+        """Add pieces as they come; hand them on when they are enough."""
+        async with pieces:
+            async for piece in pieces:
+                self._pieces.append(piece)
+                self._size += len(piece.records)
+                if self._size >= BUNDLE_BYTES:
+                    await self.hand_on()
+
+    async def hand_on(self) -> None:
+        """Hand on what is there."""
+        if self._pieces:
+            pieces, self._pieces, self._size = self._pieces, [], 0
+            await self._put(pieces)
+
+
+def joined(pieces: Sequence[Piece]) -> "Iterator[Piece]":
+    """Pieces to be decoded: small ones of a broker as one, of which all records are meant; records tell their topic and queue themselves."""
+    if len(pieces) == 1:
+        yield pieces[0]
+        return
+    whole: list[bytes] = []
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None and (piece.queue.broker, piece.offset_delta) != (last.queue.broker, last.offset_delta):
+            yield from _as_one(last, whole)
+            whole = []
+        last = piece
+        records = cut_to(piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta)
+        if records is None:
+            yield from _as_one(piece, whole)
+            yield piece
+            whole = []
+        else:
+            whole.append(records)
+    if last is not None:
+        yield from _as_one(last, whole)
+
+
+def _as_one(piece: Piece, whole: Sequence[bytes]) -> "Iterator[Piece]":
+    if whole:
+        yield attrs.evolve(piece, begin=-1, end=ALL_OFFSETS, records=b"".join(whole))
 
 
 def _pieces(ranges: "Sequence[Range]") -> "Iterator[tuple[QueueKey, int, int]]":

@@ -13,7 +13,7 @@ from rocketmq_sdk.spark.cluster import batch_ranges
 from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.options import Settings, overruled
 from rocketmq_sdk.spark.plan import Range, plan
-from rocketmq_sdk.spark.pulls import Piece, PullPlan, pull_ranges
+from rocketmq_sdk.spark.pulls import Piece, PullPlan, joined, pull_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,11 +47,12 @@ class TaskReader:
     def read(self, ranges: Sequence[Range]) -> "Iterator[pa.RecordBatch]":
         """The rows of ranges; leaving the iterator early ends its pulls."""
         decoder = RowDecoder(self._columns, _exact_tags(self._plan), namespace=self._namespace)
-        with bridge.Feed[Piece](pull_ranges, self._plan, ranges, ahead=1) as feed:
-            for piece in feed:
-                batch = decoder.decode(piece.records, piece.queue.broker, begin=piece.begin, end=piece.end, offset_delta=piece.offset_delta)
-                if batch is not None:
-                    yield batch
+        with bridge.Feed[Sequence[Piece]](pull_ranges, self._plan, ranges, ahead=1) as feed:
+            for bundle in feed:
+                for piece in joined(bundle):
+                    batch = decoder.decode(piece.records, piece.queue.broker, begin=piece.begin, end=piece.end, offset_delta=piece.offset_delta)
+                    if batch is not None:
+                        yield batch
 
 
 def _exact_tags(pulls: PullPlan) -> frozenset[str] | None:

@@ -4,12 +4,14 @@ The usual record, two IPv4 hosts, body not compressed, no inner batch, is read w
 of messages, which knows it all and raises what is to be raised.
 """
 
+from struct import Struct
 from typing import Final, NamedTuple
 
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import HEAD_SIZE_V4, HEAD_V4, HOST_BITS, MAGIC_V1, decode_messages
 
 UNUSUAL: Final = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH | HOST_BITS
+_OFFSET_AND_FLAG: Final = Struct(">iI12xq8xi")
 
 
 class Record(NamedTuple):
@@ -58,6 +60,24 @@ def read_records(data: bytes, *, offset_delta: int = 0) -> "list[tuple[object, .
     if offset_delta:
         rows = [(*row[:5], row[5] + offset_delta, *row[6:]) for row in rows]  # type: ignore[operator]
     return rows
+
+
+def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
+    """Those records of one queue whose offsets lie in [begin, end); None when an unusual or broken one is among them, which only reading can tell."""
+    unpack, size, position = _OFFSET_AND_FLAG.unpack_from, len(data), 0
+    first, last = size, 0
+    while position < size:
+        if size - position < HEAD_SIZE_V4:
+            return None
+        total, magic, offset, sys_flag = unpack(data, position)
+        if magic != MAGIC_V1 or sys_flag & UNUSUAL or not HEAD_SIZE_V4 < total <= size - position:
+            return None
+        if begin <= offset < end:
+            if position > last > 0:
+                return None
+            first, last = min(first, position), position + total
+        position += total
+    return data[first:last]
 
 
 def _read_unusual(rows: "list[tuple[object, ...]]", data: bytes, position: int) -> int:
