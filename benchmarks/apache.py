@@ -82,6 +82,27 @@ def _consume(report: Report, scale: float) -> None:
         driver.perform({"do": "stop", "id": consumer})
 
 
+def _spark_read(report: Report, scale: float) -> None:
+    """A Java consumer and Spark's source read the same backlog from Apache's broker as it is configured by default."""
+    from benchmarks import spark_read
+
+    cluster, driver = _peers()
+    count = int(400_000 * scale) // 100 * 100
+    topic = f"java_to_spark_{time.time_ns()}"
+    _send(driver, topic, "batch", count, batch=100)
+    name, places = "java, consume the backlog that spark reads", {"topic": topic, "namesrv": cluster.namesrv}
+    for _ in range(2):  # warm first
+        consumer = f"{topic}_{time.time_ns()}"
+        driver.perform({"do": "consumer", "id": consumer, "group": consumer, **places, "batch": 32, "count_only": True})
+        already = _wait_count(driver, consumer, 1)
+        begin = time.perf_counter()
+        _wait_count(driver, consumer, count)
+        rate = (count - already) / (time.perf_counter() - begin)
+        driver.perform({"do": "stop", "id": consumer})
+    report.add(name, "/s", rate)
+    report.add("spark read from apache's broker", "rows/s", spark_read.of_apache(cluster.namesrv, topic, count), name)
+
+
 def _latency(report: Report, scale: float) -> None:
     cluster, driver = _peers()
     count = int(5_000 * scale)
@@ -186,6 +207,7 @@ _WORK = {
     "loopback": _loopback,
     "consume": _consume,
     "latency": _latency,
+    "spark_read": _spark_read,
     "filters": _filters,
     "timers": _timers,
     "transactions": _transactions,

@@ -17,6 +17,8 @@ TASKS = 4
 """Receives under way at a time."""
 ACKS = 32
 """Single acknowledgements under way for each of them."""
+WARM = 20_000
+"""Messages that a group takes before one is measured, on the same broker; as many as Java's group takes before its own is."""
 
 
 async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> float:
@@ -77,10 +79,12 @@ def run(report: Report, scale: float) -> None:
     count = int(100_000 * scale) // 100 * 100
     with broker_process("--set", "enablePopBufferMerge=true") as namesrv:
         trio.run(_fill, namesrv, count)
+        trio.run(lambda: _simple(namesrv, "warm", min(WARM, count), single=False))
         rate = trio.run(lambda: _simple(namesrv, "batch", count, single=False))
         report.add("simple consumer, receive(32), batch ack, merged", "/s", rate, "java, pop(32), batch ack, merged")
         report.add("lite pull consumer, backlog", "/s", trio.run(_lite_pull, namesrv, count))
     with broker_process("--set", "enablePopBufferMerge=false") as namesrv:
         trio.run(_fill, namesrv, count // 4)
+        trio.run(lambda: _simple(namesrv, "warm", min(WARM, count // 4), single=True))
         rate = trio.run(lambda: _simple(namesrv, "single", count // 4, single=True))
         report.add("simple consumer, single acks, not merged", "/s", rate, "java, pop(32), single acks, not merged")
