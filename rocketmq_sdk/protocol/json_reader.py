@@ -1,5 +1,6 @@
 """The tolerant reader of Apache's JSON dialect; see `json_dialect`."""
 
+import json
 import re
 from typing import Final, Never
 
@@ -13,6 +14,7 @@ _SPACE = re.compile(r"[ \t\r\n\f]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?[0-9]+")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
+_FLAT: Final = re.compile(r"\{[^{}\[\]\\]*\}")
 _HEX = re.compile(r"[0-9A-Fa-f]{4}")
 _ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: Final[dict[str, tuple[str, object]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
@@ -29,6 +31,13 @@ def read_tolerantly(data: bytes) -> object:
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"a JSON text is not UTF-8: {error.reason} at byte {error.start}") from None
     return _Reader(text).read()
+
+
+def _no_constant(name: str) -> Never:
+    raise ValueError(name)
+
+
+_PLAIN_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class _Reader:
@@ -78,6 +87,9 @@ class _Reader:
     def _object(self, depth: int) -> dict[object, object]:
         if depth == 0:
             self._fail("no deeper nesting")
+        flat = self._flat()
+        if flat is not None:
+            return flat
         self._at += 1
         members: dict[object, object] = {}
         while self._peek() != "}":
@@ -88,6 +100,21 @@ class _Reader:
             members[key] = self._value(depth - 1)
             self._comma("}")
         self._at += 1
+        return members
+
+    def _flat(self) -> dict[object, object] | None:
+        # The object here, when it is plain JSON and holds no other: tables of hundreds of queues are mostly such objects, and C reads them.
+        match = _FLAT.match(self._text, self._at)
+        if match is None:
+            return None
+        try:
+            found, end = _PLAIN_JSON.raw_decode(self._text, self._at)
+        except ValueError:
+            return None
+        if end != match.end():
+            return None
+        self._at = end
+        members: dict[object, object] = found
         return members
 
     def _key(self, depth: int) -> object:

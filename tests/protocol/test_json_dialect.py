@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError
-from rocketmq_sdk.protocol import json_backend
+from rocketmq_sdk.protocol import json_backend, json_reader
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json, encode_pretty
 from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
 
@@ -63,6 +63,25 @@ REFUSED = [
     "9" * 5000,
     "﻿{}",
 ]
+
+
+PARTS = ['{"a":1}', "{", "}", '"', "'", ":", ",", "NaN", "1e400", "-0", "01", " ", "\f", "\n", '"b"', "\\", "true", "[]", "é"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12))
+def test_flat_objects_are_read_the_same_with_and_without_the_standard_library(parts: list[str]) -> None:
+    text = "{" + "".join(parts) + "}"
+
+    def outcome() -> object:
+        try:
+            return repr(read_tolerantly(text.encode()))
+        except RemoteProtocolError as error:
+            return str(error)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_reader, "_FLAT", re.compile("(?!)"))
+        assert outcome() == found
 
 
 @pytest.mark.parametrize(("text", "value"), ACCEPTED)
