@@ -26,12 +26,13 @@ OPAQUE_MAX: Final = 0x7FFFFFFF
 class CallTable:
     """Slots of one side of a channel."""
 
-    __slots__ = ("_address", "_due", "_heap", "_limit", "_opaque", "_scope", "late_answers", "overdue", "slots")
+    __slots__ = ("_address", "_due", "_heap", "_limit", "_opaque", "_scope", "late_answers", "slots", "unanswered_since")
 
     def __init__(self, limit: int, address: str) -> None:
         self.slots: dict[int, PendingCall] = {}
         self.late_answers = 0
-        self.overdue = False
+        self.unanswered_since = math.inf
+        """When the first of the calls was made that are overdue; whoever hears from the peer sets it back."""
         self._limit = limit
         self._address = address
         self._opaque = 0
@@ -94,7 +95,7 @@ class CallTable:
             call = slots.get(opaque)
             if call is not None and call.deadline <= now:
                 del slots[opaque]
-                self.overdue = True
+                self.unanswered_since = min(self.unanswered_since, call.deadline - call.timeout)
                 call.fail(RequestTimeoutError(f"{self._address} did not answer within {call.timeout:g} s", address=self._address))
         return heap[0][0] if heap else math.inf
 

@@ -75,7 +75,7 @@ class ChannelLimits:
     idle_timeout: float = 120.0
     """A connection without any byte in either direction for so long is closed."""
     silence_timeout: float = 30.0
-    """When a request is overdue and not one byte came for so long, the connection is taken for dead and closed."""
+    """When a request is overdue and not one byte came for so long since it was made, the connection is taken for dead and closed."""
     drain_timeout: float = 1.0
     """How long closing waits for unsent bytes to leave."""
 

@@ -1,7 +1,7 @@
 """Where channels come from: the seam between a client and TCP, a memory network, or a broker in the same process."""
 
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -16,6 +16,11 @@ from rocketmq_sdk.transport.tls import start_client_tls
 if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.transport.memory import MemoryNetwork
+
+CLIENT_LIMITS: Final = ChannelLimits(silence_timeout=6.0)
+"""A long poll can wait 30 s for a broker that has vanished, unless another request shows that it has. 6 s: longer than the 5 s for which a broker may
+make a send wait for its disk or its slave (`syncFlushTimeout`). Apache's client closes a connection at the first request that times out
+(`clientCloseSocketIfTimeout`), whatever comes on it."""
 
 
 class ChannelSource(Protocol):
@@ -47,7 +52,7 @@ class TcpChannelSource:
     ) -> None:
         self._tls = tls
         self._connect_timeout = connect_timeout
-        self._limits = limits
+        self._limits = limits or CLIENT_LIMITS
 
     async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery) -> StreamChannel:
         """Connect. Raises `ConnectError`, and `ConfigurationError` for None or what is no address."""
@@ -90,7 +95,7 @@ class MemoryChannelSource:
         self._name_server = name_server
         self._source = source
         self._connect_timeout = connect_timeout
-        self._limits = limits
+        self._limits = limits or CLIENT_LIMITS
 
     async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery) -> StreamChannel:
         """Connect. Raises `ConnectError`, and `ConfigurationError` for None without a name server."""

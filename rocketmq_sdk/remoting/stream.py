@@ -274,12 +274,15 @@ class StreamChannel(CommandChannel):
         if now >= idle_at and self._write_began == math.inf:
             self.abort(f"nothing was sent or received within {limits.idle_timeout:g} s")
             return math.inf
-        if self._calls.overdue and now - self._last_read >= limits.silence_timeout:
+        if self._last_read > self._calls.unanswered_since:
+            self._calls.unanswered_since = math.inf
+        silent_at = self._calls.unanswered_since + limits.silence_timeout
+        if now >= silent_at and not self._unsent:
             self.abort(f"requests are overdue and nothing was received within {limits.silence_timeout:g} s")
             return math.inf
-        self._calls.overdue = False
-        stalled_at = self._write_began + limits.stall_timeout
-        return min(idle_at, stalled_at) if self._write_began == math.inf else stalled_at
+        if self._write_began != math.inf:
+            return self._write_began + limits.stall_timeout
+        return min(idle_at, silent_at)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the stream until it ends; then close it. Does not raise for what the peer or the network does."""

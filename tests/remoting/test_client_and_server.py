@@ -33,6 +33,25 @@ class CountingSource(MemoryChannelSource):
         return await super().open_channel(address, handler, nursery)
 
 
+async def test_a_long_poll_at_a_server_that_vanished_ends_when_another_request_finds_out(autojump_clock):
+    network = MemoryNetwork()
+    server = RemotingServer(lambda _channel, _command: None)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve, [network.listen("server:1")])
+        with trio.fail_after(60):
+            async with RemotingClient.open(MemoryChannelSource(network), echo) as client:
+                poll = (await client.channel("server:1", 3)).submit(Command(11), 30)
+                await trio.sleep(2)
+                begin = trio.current_time()
+                with pytest.raises(RequestTimeoutError):
+                    await client.call("server:1", Command(34), 3)
+                with pytest.raises(ConnectError, match="overdue"):
+                    await poll.wait()
+                assert trio.current_time() - begin == pytest.approx(6, abs=0.1)
+                assert client.channel_nowait("server:1") is None
+        nursery.cancel_scope.cancel()
+
+
 async def test_one_channel_per_address_and_one_try_for_all(autojump_clock):
     network = MemoryNetwork()
     server = RemotingServer(echo)

@@ -212,8 +212,57 @@ async def test_a_dead_line_is_noticed_by_overdue_calls(autojump_clock):
                 with pytest.raises((RequestTimeoutError, ConnectError)):
                     await near.call(Command(10), 3)
                 await trio.sleep(1)
-            assert trio.current_time() - begin == pytest.approx(32, abs=4)
+            assert trio.current_time() - begin == pytest.approx(30, abs=1)
     assert "overdue" in near.close_reason
+
+
+async def test_one_overdue_call_ends_long_waits_on_a_dead_line(autojump_clock):
+    one, _two = await stream_pair()
+    async with open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6)) as near:
+        with trio.fail_after(300):
+            poll = near.submit(Command(11), 30)
+            await trio.sleep(10)
+            begin = trio.current_time()
+            with pytest.raises(RequestTimeoutError):
+                await near.call(Command(34), 3)
+            assert not near.closed
+            with pytest.raises(ConnectError, match="overdue"):
+                await poll.wait()
+            assert trio.current_time() - begin == pytest.approx(6, abs=0.1)
+
+
+@pytest.mark.parametrize("late", [3.5, 5.5])
+async def test_a_peer_that_answers_late_is_not_taken_for_dead(autojump_clock, late):
+    """The silence before the call does not count, and one byte after it is a sign of life, whatever it answers."""
+    one, two = await stream_pair()
+
+    def serve(_channel, command):
+        async def answer():
+            await trio.sleep(late if command.code == 34 else 25)
+            return Command.response(0)
+
+        return answer
+
+    async with open_stream_channel(two, serve), open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6)) as near:
+        with trio.fail_after(300):
+            await trio.sleep(60)
+            poll = near.submit(Command(11), 30)
+            with pytest.raises(RequestTimeoutError):
+                await near.call(Command(34), 3)
+            assert (await poll.wait()).code == 0
+            assert not near.closed
+
+
+async def test_bytes_that_have_not_left_are_no_reason_to_expect_an_answer(autojump_clock):
+    one, _two = await stream_pair(capacity=100)
+    async with open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6, stall_timeout=20)) as near:
+        with trio.fail_after(300):
+            begin = trio.current_time()
+            with pytest.raises(RequestTimeoutError):
+                await near.call(Command(10, body=b"x" * 1000), 3)
+            await near.wait_closed()
+            assert trio.current_time() - begin == pytest.approx(20, abs=1)
+    assert "took none" in near.close_reason
 
 
 async def test_a_cut_line_fails_calls(autojump_clock):

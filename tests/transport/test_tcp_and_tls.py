@@ -9,7 +9,7 @@ import trio.testing
 import trustme
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
-from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream, send_now
+from rocketmq_sdk.transport.tcp import KEEP_ALIVE, open_tcp_listeners, open_tcp_stream, send_now
 from rocketmq_sdk.transport.tls import PushbackStream, TlsMode, accept_tls, start_client_tls
 
 pytestmark = pytest.mark.real_time
@@ -31,6 +31,20 @@ async def test_all_families_share_one_port():
         assert stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         await stream.aclose()
     finally:
+        for listener in listeners:
+            await listener.aclose()
+
+
+async def test_a_machine_that_is_gone_is_noticed_by_the_kernel():
+    """What is set is all that can be tested here: a loopback does not vanish."""
+    listeners, port = await open_tcp_listeners("127.0.0.1", 0)
+    stream = await open_tcp_stream("127.0.0.1", port)
+    try:
+        assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        known = {name: value for name, value in KEEP_ALIVE.items() if hasattr(socket, name)}
+        assert {name: stream.socket.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in known} == known
+    finally:
+        await stream.aclose()
         for listener in listeners:
             await listener.aclose()
 

@@ -2,6 +2,7 @@ import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
 import java.io.BufferedReader;
+import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -301,10 +302,14 @@ public final class Driver {
         String failPrefix = command.getString("fail_prefix");
         boolean keep = !command.getBooleanValue("count_only");
         Consumer holder = new Consumer(consumer);
+        FileOutputStream file = command.containsKey("file") ? new FileOutputStream(command.getString("file"), true) : null;
         Predicate<List<MessageExt>> taken = messages -> {
             boolean fail = false;
             for (MessageExt message : messages) {
                 holder.count.incrementAndGet();
+                if (file != null) {
+                    writeLine(file, message);
+                }
                 if (holder.latencies != null) {
                     int slot = holder.measured.getAndIncrement();
                     if (slot < holder.latencies.length) {
@@ -332,6 +337,16 @@ public final class Driver {
         consumer.start();
         consumers.put(command.getString("id"), holder);
         return true;
+    }
+
+    /** Time, queue and body in one write, so that a killed process has written all of a line or nothing. */
+    private static void writeLine(FileOutputStream file, MessageExt message) {
+        String body = new String(message.getBody(), StandardCharsets.UTF_8);
+        try {
+            file.write((System.currentTimeMillis() + " " + message.getQueueId() + " " + body + "\n").getBytes(StandardCharsets.UTF_8));
+        } catch (java.io.IOException problem) {
+            throw new java.io.UncheckedIOException(problem);
+        }
     }
 
     private static JSONObject seen(MessageExt message) {
