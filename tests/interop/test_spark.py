@@ -13,7 +13,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from rocketmq_sdk import Admin
 from rocketmq_sdk.spark import deduplicated, lag, local_session
 from support import java
 from support.waiting import unique
@@ -39,24 +38,12 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
 
 
-def dispatch(apache: java.ApacheCluster) -> None:
-    """Wait until Apache's broker has put into its queues what it acknowledged, which Java's producer does not wait for."""
-
-    async def wait() -> None:
-        with trio.fail_after(200):
-            async with Admin(namesrv=apache.namesrv) as admin:
-                while int((await admin.cluster.runtime_info(apache.broker))["dispatchBehindBytes"]):
-                    await trio.sleep(0.05)
-
-    trio.run(wait)
-
-
 @pytest.fixture
 def read(spark: SparkSession, apache: java.ApacheCluster) -> Read:
     """A batch of a topic at Apache's broker."""
 
     def load(topic: str, **options: Any) -> "DataFrame":
-        dispatch(apache)
+        trio.run(java.dispatched, apache)
         return spark.read.format("rocketmq").options(namesrvAddr=apache.namesrv, subscribe=topic, **options).load()
 
     return load
@@ -193,7 +180,7 @@ def test_a_stream_from_topic_to_topic_goes_on_where_it_ended(
     json_driver.perform({"do": "send_many", "id": producer, "topic": topic, "count": 1000, "prefix": "a-"})
 
     def run() -> list[int]:
-        dispatch(apache)
+        trio.run(java.dispatched, apache)
         options: dict[str, Any] = {"namesrvAddr": apache.namesrv, "subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 400}
         rows = spark.readStream.format("rocketmq").options(**options).load()
         writer = rows.writeStream.format("rocketmq").options(namesrvAddr=apache.namesrv, topic=target, checkpointLocation=str(tmp_path))

@@ -1,5 +1,10 @@
-"""One Spark session and one broker for all tests that need them; a topic of its own for each test."""
+"""One Spark session and one broker for all tests that need them; a topic of its own for each test.
 
+With `ROCKETMQ_SPARK_BROKER=apache` in the environment the broker is Apache's: `ROCKETMQ_SPARK_BROKER=apache bash test.sh tests/spark` passes the same
+tests against it. Those that start brokers of ours keep them.
+"""
+
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +12,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import Message, Producer
+from support import java
 from support.processes import BrokerProcess, broker_process
 from support.waiting import unique
 
@@ -26,11 +32,18 @@ def spark() -> "Iterator[SparkSession]":
     session.stop()
 
 
+APACHE = os.environ.get("ROCKETMQ_SPARK_BROKER") == "apache"
+
+
 @pytest.fixture(scope="session")
-def broker() -> Iterator[BrokerProcess]:
-    """A broker in a process of its own, its store in memory."""
-    with broker_process() as process:
-        yield process
+def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[BrokerProcess | java.ApacheCluster]":
+    """A broker in a process of its own, its store in memory; or Apache's."""
+    if APACHE:
+        with java.apache_cluster(tmp_path_factory.mktemp("apache"), enablePropertyFilter="true", defaultTopicQueueNums=4) as cluster:
+            yield cluster
+    else:
+        with broker_process() as process:
+            yield process
 
 
 @pytest.fixture
@@ -50,6 +63,8 @@ def fill(broker: BrokerProcess) -> Callable[..., None]:
 
     def filled(what: str | Sequence[Message], bodies: Sequence[bytes] = ()) -> None:
         trio.run(send, [Message(what, body) for body in bodies] if isinstance(what, str) else what)
+        if APACHE:
+            trio.run(java.dispatched, broker)
 
     return filled
 

@@ -23,6 +23,7 @@ from typing import Any
 import attrs
 import trio
 
+from rocketmq_sdk import Admin
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
@@ -201,6 +202,14 @@ class ApacheCluster:
     def close(self) -> None:
         for name in list(self.processes):
             self.stop(name, signal.SIGKILL)
+
+
+async def dispatched(cluster: ApacheCluster) -> None:
+    """Wait until a broker has put into its queues what it acknowledged, which no producer waits for."""
+    with trio.fail_after(200):
+        async with Admin(namesrv=cluster.namesrv) as admin:
+            while int((await admin.cluster.runtime_info(cluster.broker))["dispatchBehindBytes"]):
+                await trio.sleep(0.05)
 
 
 def _start(
