@@ -6,14 +6,13 @@ switched to pulling would stay there.
 """
 
 import logging
-import random
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.assignment import query_assignment
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
+from rocketmq_sdk.names import RETRY_PREFIX, java_hash, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.bodies.assignment import MessageQueueAssignment, MessageRequestMode
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
@@ -98,12 +97,20 @@ class AssignedQueues(Rebalancer):
             for owned in [owned for queue, owned in self.owned.items() if queue.topic == name]:
                 self._revoke(owned)
 
+    def _judges(self, names: list[str]) -> list[str]:
+        """In what order brokers are asked: all members of a group begin with the same one, and groups with different ones.
+
+        A broker answers for the queues of all brokers, with the mode that it has for the group itself. Where brokers differ, because one was down
+        when an administrator set the mode, Apache's client, which asks a random one each time, pops and pulls the topic by turns.
+        """
+        names = sorted(names)
+        first = java_hash(self._context.group) % len(names) if names else 0
+        return names[first:] + names[:first]
+
     async def _ask(self, topic: str) -> tuple[MessageQueueAssignment, ...] | None:
         client = self._context.client
         route = client.routes.get(topic)
-        names = [] if route is None else [data.broker_name for data in route.broker_datas]
-        random.shuffle(names)
-        for name in names:
+        for name in self._judges([] if route is None else [data.broker_name for data in route.broker_datas]):
             found = client.brokers.subscribe_address(name)
             if found is None:
                 continue
