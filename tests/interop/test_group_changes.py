@@ -40,6 +40,25 @@ def namesrv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield broker.namesrv
 
 
+def test_what_is_judged_here_is_judged_rightly() -> None:
+    """A takeover of the queue after the third message, once in order and committed so far, then with each thing that is wrong."""
+    old = [Delivery(1000 * at, 0, at, "old") for at in range(10)]
+    good = [*old, Delivery(10_500, 0, 9, "new"), Delivery(10_600, 0, 10, "new")]
+    assert not out_of_order(good)
+    assert [(again.delivery.body, again.uncommitted_ms, again.changed_owner) for again in came_again(good)] == [(9, 0, True)]
+    _judge_repeats(good)
+    assert takeover_ms(good, "old", 9_500, [0]) == 1000
+    late = [*old, *(Delivery(10_500 + body, 0, body, "new") for body in range(3, 11))]
+    assert not out_of_order(late)
+    with pytest.raises(AssertionError, match="committed"):
+        _judge_repeats(late)
+    with pytest.raises(AssertionError, match="its owner"):
+        _judge_repeats([*old, Delivery(9500, 0, 9, "old")])
+    assert out_of_order([*old, Delivery(10_500, 0, 9, "new"), Delivery(10_550, 0, 11, "new"), Delivery(10_600, 0, 10, "new")])
+    assert out_of_order([*old[:5], Delivery(4500, 0, 5, "new"), *old[6:]]) == []
+    assert out_of_order([*old[:5], Delivery(4500, 0, 7, "new"), *old[5:]])
+
+
 class _Stream:
     """Sends a message to each queue every `PAUSE` seconds until it is stopped; bodies count up."""
 

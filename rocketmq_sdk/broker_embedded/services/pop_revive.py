@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.config import LiveConfig
     from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
     from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
+    from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
     from rocketmq_sdk.broker_embedded.services.pop_progress import Identity
     from rocketmq_sdk.broker_embedded.services.pop_records import PopRecords
@@ -102,6 +103,7 @@ class ReviveService:
         store_host: bytes,
         *,
         delivered_until: "Callable[[], int]",
+        stats: "BrokerStats",
     ) -> None:
         """`delivered_until` tells up to which moment (epoch milliseconds) all timers were delivered."""
         self._store = store
@@ -113,6 +115,7 @@ class ReviveService:
         self._clock = clock
         self._store_host = store_host
         self._delivered_until = delivered_until
+        self._stats = stats
         self._queues: dict[int, _ReviveQueue] = {}
         self._copies: Counter[Identity] | None = None
         self._finished: set[tuple[object, ...]] = set()
@@ -220,6 +223,9 @@ class ReviveService:
             self._take_checkpoint(queue, PopCheckPoint.decode(message.body))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
+            if not (ack.broker_name or "").strip():
+                # Apache's merge buffer names no broker in the batches that it writes (`putBatchAckToStore`); this one is meant.
+                ack.broker_name = self._config.current.broker_name
             for checkpoint in queue.by_key.get(ack.key, ()):
                 checkpoint.acknowledge(ack.offsets)
         due = property_in_text(text, TIMER_DELIVER_MS)
@@ -321,6 +327,7 @@ class ReviveService:
         if not is_stored(result):
             raise _UnavailableError(f"{topic} takes no message ({result.status.name})")
         self.revived += 1
+        self._stats.put(topic, queue_id, result.count, result.size)
 
     def _copy(self, message: "ReceivedMessage", topic: str, queue_id: int, text: str, attempt: int) -> MessageToStore:
         return MessageToStore(

@@ -43,6 +43,7 @@ class PopService:
             clock,
             context.store_host,
             delivered_until=lambda: delivered_until(context.timers),
+            stats=context.stats,
         )
         self.progress = PopProgress(store, lambda: self.records.written + self.revive.revived)
         self.waiting: PopHolder

@@ -62,6 +62,25 @@ async def test_records_of_apache_are_understood(autojump_clock: MockClock) -> No
         assert broker.context.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 1
 
 
+@pytest.mark.parametrize("named", [{}, {"bn": ""}, {"bn": "broker-a"}])
+async def test_a_batch_of_acks_that_names_no_broker_means_this_one(named: dict[str, str], autojump_clock: MockClock) -> None:
+    """As `PopBufferMergeService.putBatchAckToStore` writes it: a directory of Apache's with merging and batches on has such records."""
+    async with open_broker() as (broker, peer):
+        await make_topic(peer, "T", 1)
+        for body in (b"0", b"1", b"2"):
+            await peer.send("T", body)
+        broker.context.groups.get("G")
+        now = broker.context.clock.now_ms()
+        put(broker, "ck", PopCheckPoint("T", "G", 0, 0, now, 2000, 3, [0, 1, 2], broker_name="broker-a").encode())
+        batch = {"ao": 0, "aol": [0, 2], "c": "G", "pt": now, "q": 0, "so": 0, "t": "T"}
+        put(broker, "bAck", json.dumps(batch | named).encode())
+        before = broker.context.stats.put_messages
+        await trio.sleep(10)
+        assert [message.body for message in messages_of(broker, "%RETRY%G_T")] == [b"1"]
+        assert broker.context.stats.put_messages == before + 1, "what is revived counts as put (`PopReviveService.reviveRetry`)"
+        assert broker.context.stats.find("TOPIC_PUT_NUMS", "%RETRY%G_T") is not None
+
+
 class Recorded(TrioClock):
     """A wall clock that shows the moment after the recording."""
 
