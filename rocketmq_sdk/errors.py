@@ -22,6 +22,8 @@ class RocketMQError(Exception):
     """Whether the route should be asked for again before the next try."""
     outcome_unknown: bool = False
     """Whether the request may have taken effect although it failed."""
+    last_queue: tuple[str, int] | None = None
+    """Of a send that failed: broker name and queue id of its last attempt, if it came as far as to choose a queue."""
 
 
 class ConfigurationError(RocketMQError, ValueError):

@@ -276,6 +276,8 @@ class SendLoop:
             handle.result = result
         else:
             handle.error = final_error(error, unknown=handle.unknown) if isinstance(error, RocketMQError) else error
+            if handle.target is not None and isinstance(handle.error, RocketMQError):
+                handle.error.last_queue = (handle.target.broker_name, handle.target.queue.queue_id)
         handle.settle()
         self._finished(handle)
 

@@ -157,16 +157,17 @@ class Cluster:
         table = (await self._ask("asking the name server for brokers", lambda: cluster_info(self._client))).broker_addr_table
         return {name for name in brokers if name not in table or MASTER_ID not in table[name].broker_addrs}
 
-    async def wait_for_masters(self, brokers: Iterable[str]) -> None:
-        """Wait until all of some brokers have a master. Raises `UnreachableError` after `retryTimeout`."""
-        names = sorted(brokers)
+    async def wait_for_masters(self, queues: Iterable[QueueKey]) -> None:
+        """Wait until all brokers of some queues have a master. Raises `UnreachableError` after `retryTimeout`."""
+        wanted = sorted(queues)
+        names = sorted({queue.broker for queue in wanted})
 
         async def look() -> None:
             away = await self.without_master(names)
             if away:
                 raise RouteError(f"no master of {', '.join(sorted(away))} is registered at the name server")
 
-        await self._ask(f"waiting for the brokers {', '.join(names)}, whose queues are being read", look)
+        await self._ask(f"waiting for the brokers {', '.join(names)}, whose queues are being read ({_some(wanted)}),", look)
 
     # --- times
 
@@ -211,7 +212,7 @@ class Cluster:
                 what = f"the {settings.filter_type} expression {settings.sub_expression!r}"
                 raise ConfigurationError(f"the broker {broker!r} refuses {what}: {error.remark}") from error
 
-        await self._ask(f"asking the broker {broker!r} whether it can filter", check, topic=topic)
+        await self._ask(f"asking the broker {broker!r} whether it can filter topic {topic!r}", check, topic=topic)
 
     @staticmethod
     async def _for_each(function: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:

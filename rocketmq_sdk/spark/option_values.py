@@ -39,13 +39,13 @@ def boolean(value: str) -> bool:
     return found
 
 
-def whole(least: int) -> Callable[[str], int]:
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
     """A whole number."""
 
     def parse(value: str) -> int:
         stripped = value.strip()
-        if not re.fullmatch(r"[0-9]{1,18}", stripped) or int(stripped) < least:
-            raise ValueError(f"it must be a whole number from {least} on")
+        if not re.fullmatch(r"[0-9]{1,18}", stripped) or int(stripped) < least or (most is not None and int(stripped) > most):
+            raise ValueError(f"it must be a whole number from {least} {'on' if most is None else f'to {most}'}")
         return int(stripped)
 
     return parse
@@ -59,12 +59,19 @@ def duration(value: str) -> float:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-def size(value: str) -> int:
+def size(most: int) -> Callable[[str], int]:
     """Bytes out of `4096`, `64k`, `4m`."""
-    match = _SIZE.fullmatch(value.strip().lower())
-    if match is None or len(match[1]) > 12 or int(match[1]) < 1:
-        raise ValueError("it must be a size such as 4096, 64k or 4m")
-    return int(match[1]) * _SIZES[match[2]]
+
+    def parse(value: str) -> int:
+        match = _SIZE.fullmatch(value.strip().lower())
+        if match is None or len(match[1]) > 12 or int(match[1]) < 1:
+            raise ValueError("it must be a size such as 4096, 64k or 4m")
+        found = int(match[1]) * _SIZES[match[2]]
+        if found > most:
+            raise ValueError(f"it must be at most {most} bytes, what one request to a broker has room for")
+        return found
+
+    return parse
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

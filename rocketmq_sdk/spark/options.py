@@ -17,6 +17,12 @@ from rocketmq_sdk.spark.offsets import EARLIEST, LATEST, QueueKey
 from rocketmq_sdk.spark.option_values import Edge
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
+_MOST_TASKS: Final = 10_000
+"""A task costs tens of milliseconds whatever it reads."""
+_MOST_MESSAGES: Final = 65_536
+"""Of one request; a message takes at least 91 bytes of it."""
+_MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
+"""Brokers take frames of 16 MiB (`NettyDecoder.FRAME_MAX_LENGTH`), with headers and properties."""
 
 
 class OptionError(ConfigurationError):
@@ -94,14 +100,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "number of tasks to aim at; unset: the parallelism of the session, or fewer for small reads",
         None,
         Use.SOURCE,
-        values.whole(1),
+        values.whole(1, _MOST_TASKS),
         alias="minPartitions",
     ),
     Option("includeProperties", "whether the column `properties` is there", "true", Use.SOURCE, values.boolean),
     Option("failOnDataLoss", "fail when messages to be read are gone; false: log it, go on with what is there", "true", Use.SOURCE, values.boolean),
     Option("retryTimeout", "how long a request to the cluster is tried again", "120s", Use.ALL, values.duration),
     Option("offsetRefreshInterval", "how old the ends of queues may be that a stream plans with", "50ms", Use.STREAM, values.duration),
-    Option("pullBatchSize", "most messages of one pull; brokers have limits of their own", "1024", Use.SOURCE, values.whole(1)),
+    Option("pullBatchSize", "most messages of one pull; brokers have limits of their own", "1024", Use.SOURCE, values.whole(1, _MOST_MESSAGES)),
     Option("consumerGroup", "group for `commitOffsetsToBroker`", None, Use.STREAM, values.text),
     Option(
         "commitOffsetsToBroker",
@@ -112,8 +118,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option("topic", "topic to write to; wins over the column `topic`", None, Use.SINK, values.topic_to_send_to),
     Option("producerGroup", "group under which messages are sent", "SPARK_SINK", Use.SINK, values.text),
-    Option("batchSize", "most messages of one request; 1 sends each alone", "256", Use.SINK, values.whole(1)),
-    Option("batchBytes", "most bytes of bodies and properties of one request", "512k", Use.SINK, values.size),
+    Option("batchSize", "most messages of one request; 1 sends each alone", "256", Use.SINK, values.whole(1, _MOST_MESSAGES)),
+    Option("batchBytes", "most bytes of bodies and properties of one request", "512k", Use.SINK, values.size(_MOST_BYTES)),
+    Option(
+        "maxMessageSize",
+        "largest body, before it is compressed; may be raised to the brokers' `maxMessageSize` less 64k, which are for properties",
+        "4032k",
+        Use.SINK,
+        values.size(_MOST_BYTES),
+    ),
     Option("linger", "how long rows wait for others of their queue", "10ms", Use.SINK, values.duration),
     Option("onBadRow", "a row that can not be a message: `fail` the task, or `skip` and count it", "fail", Use.SINK, values.one_of("fail", "skip")),
     Option("dedupScope", "first part of the rows' dedup ids, for two writes in one `foreachBatch`", None, Use.SINK, values.text),
@@ -266,6 +279,8 @@ def _check(given: Mapping[str, Any], use: Use) -> None:
     least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
+    if "batchBytes" in given and given["batchBytes"] > given.get("maxMessageSize", _default(BY_NAME["maxmessagesize"])):
+        raise OptionError("batchBytes is above maxMessageSize; brokers take no batch that is larger than the largest body")
     _check_access(given)
 
 

@@ -23,6 +23,15 @@ class UnreachableError(RocketMQError):
     """A call to the cluster did not succeed within `retryTimeout`; the text names what was asked of whom, `__cause__` the last error."""
 
 
+def whole_text(error: BaseException) -> str:
+    """The text of an error with what else is known: the queue that a send was meant for, and what was being asked."""
+    text = str(error)
+    if isinstance(error, RocketMQError) and error.last_queue is not None:
+        broker, queue_id = error.last_queue
+        text = f"{text} (the last try was at broker {broker!r}, queue {queue_id})"
+    return ", ".join([text, *getattr(error, "__notes__", ())])
+
+
 async def persistently(
     what: str,
     timeout: float,
@@ -33,8 +42,9 @@ async def persistently(
 ) -> T:
     """What `call` returns, tried again for `timeout` seconds while its errors are worth it (`retryable`).
 
-    `what` says for people what is asked of whom. Errors of the classes `final` are raised at once, others that are not retryable too. After an error
-    that makes routes suspect `refresh` is called before the next try. Raises `UnreachableError` when the time is over.
+    `what` says for people what is asked of whom. Errors of the classes `final` are raised at once, others that are not retryable too, with a note
+    that says `what`. After an error that makes routes suspect `refresh` is called before the next try. Raises `UnreachableError` when the time is
+    over.
     """
     deadline = trio.current_time() + timeout
     attempt = 0
@@ -45,12 +55,14 @@ async def persistently(
             raise
         except RocketMQError as error:
             if not error.retryable:
+                error.add_note(f"while {what}")
                 raise
             pause = _BACKOFF.delay(attempt)
             if trio.current_time() + pause > deadline:
-                raise UnreachableError(f"{what} did not succeed within retryTimeout={timeout:g}s ({attempt + 1} tries): {error}") from error
+                tries = f"retryTimeout={timeout:g}s ({attempt + 1} tries)"
+                raise UnreachableError(f"{what} did not succeed within {tries}: {whole_text(error)}") from error
             if attempt in (0, 5):
-                logger.warning("%s failed and is tried again: %s", what, error)
+                logger.warning("%s failed and is tried again: %s", what, whole_text(error))
             stale = error.route_stale
         attempt += 1
         await trio.sleep(pause)

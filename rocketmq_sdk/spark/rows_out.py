@@ -7,9 +7,10 @@ delayed or large, which are sent alone, and at those that break a rule.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pyarrow as pa
 
-from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.errors import ConfigurationError, MessageIllegalError, RocketMQError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.spark.columns_out import MOST_PROPERTY_BYTES, ColumnEncoder, Frames
@@ -39,6 +40,21 @@ class BadRowError(RocketMQError):
         return BadRowError(self.partition, self.row, self.column, self.reason, outcome)
 
 
+@attrs.frozen
+class LoneRow:
+    """A row that is sent in a request of its own, so that a broker's refusal is about this row."""
+
+    message: Message
+    partition: int
+    row: int
+
+    def refused(self, error: MessageIllegalError) -> BadRowError:
+        """What a broker refused, by its column: it looks at the delay and at sizes."""
+        late = self.message.deliver_at_ms is not None and "timer" in (error.remark or "")
+        column = "deliverAt" if late else "body"
+        return BadRowError(self.partition, self.row, column, f"the broker at {error.address} refuses it: {error.remark}")
+
+
 class RowMaker:
     """Makes what one task sends: frames of many rows, and messages that go alone.
 
@@ -64,29 +80,33 @@ class RowMaker:
         self._skip_bad = skip_bad
         self._next_ids = next_ids
         self._alone = alone
-        self._encoder = ColumnEncoder(self._columns, topic=topic, largest=min(max_body, _PLAIN))
+        # A batch of one row must not be larger than the largest body, properties included.
+        self._encoder = ColumnEncoder(self._columns, topic=topic, largest=min(max_body - min(max_body // 2, MOST_PROPERTY_BYTES), _PLAIN))
         self._dedup = DedupIds(scope, partition)
         self._checked: set[str] = set()
         self.rows = 0
         self.skipped = 0
         self.first_skipped: BadRowError | None = None
 
-    def parts(self, batch: pa.RecordBatch) -> "Iterator[Frames | Message]":
+    def parts(self, batch: pa.RecordBatch) -> "Iterator[Frames | LoneRow]":
         """What a batch of rows becomes; rows with a sharding key stay in order. Raises `BadRowError`, unless bad rows are skipped and counted."""
         if batch.num_rows > 1 and batch.nbytes > _MOST_AT_ONCE:
             half = batch.num_rows // 2
             yield from self.parts(batch.slice(0, half))
             yield from self.parts(batch.slice(half))
         elif batch.num_rows and self._alone:
-            yield from (message for _, message in self._messages(batch, range(batch.num_rows)))
+            yield from (self._lone(number, message) for number, message in self._messages(batch, range(batch.num_rows)))
             self.rows += batch.num_rows
         elif batch.num_rows:
             plain, odd = self._encoder.plain(batch, len(self._dedup.start))
             messages = list(self._messages(batch, odd))
-            self.rows += batch.num_rows
             yield from self._in_order(plain, odd, messages)
+            self.rows += batch.num_rows
 
-    def _in_order(self, plain: "PlainRows", odd: list[int], messages: list[tuple[int, Message]]) -> "Iterator[Frames | Message]":
+    def _lone(self, number: int, message: Message) -> LoneRow:
+        return LoneRow(message, self._partition, self.rows + number)
+
+    def _in_order(self, plain: "PlainRows", odd: list[int], messages: list[tuple[int, Message]]) -> "Iterator[Frames | LoneRow]":
         begin, count = 0, plain.batch.num_rows
         before = {number: passed for passed, number in enumerate(odd)}
         for number, message in messages:
@@ -94,7 +114,7 @@ class RowMaker:
             if end > begin and message.sharding_key and not is_delayed(message):
                 yield from self._frames(plain.slice(begin, end))
                 begin = end
-            yield message
+            yield self._lone(number, message)
         if count > begin:
             yield from self._frames(plain.slice(begin, count) if begin else plain)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import MessageIllegalError, RocketMQError
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.queue_selector import key_hash
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.retry import persistently, side_by_side
+from rocketmq_sdk.spark.rows_out import BadRowError, LoneRow
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
 """Requests of a task that are under way at the same time; one for each queue where a sharding key orders rows."""
+DEFAULT_LARGEST: Final = 4 * 1024 * 1024
+"""Bytes that a producer sends at most in one body unless it is told otherwise."""
 _Lane = tuple[str, "MessageQueue | None"]
 
 
@@ -42,12 +44,16 @@ class SendPlan:
     batch_bytes: int
     linger: float
     retry_timeout: float
+    max_body: int
+    skip_bad: bool
 
     @classmethod
     def of(cls, settings: "Settings", connection: "Connection") -> "SendPlan":
         """The part of the options that sends need."""
+        largest = settings.max_message_size
+        batch_bytes, skip_bad = min(settings.batch_bytes, largest), settings.on_bad_row == "skip"
         return cls(
-            connection, settings.producer_group, settings.batch_size, settings.batch_bytes, settings.linger, settings.retry_timeout
+            connection, settings.producer_group, settings.batch_size, batch_bytes, settings.linger, settings.retry_timeout, largest, skip_bad
         )
 
 
@@ -59,6 +65,9 @@ class Tally:
     unknown: int = 0
     weak: int = 0
     """Acknowledged, but not yet flushed or copied as the broker is set to."""
+    skipped: int = 0
+    """Refused by a broker, and left out."""
+    first_skipped: BadRowError | None = None
     ends: "Ends" = attrs.field(factory=dict)
     """Where the queues end at least, by what was acknowledged; rows that the broker holds back for later do not count."""
 
@@ -92,9 +101,9 @@ class _Sender:
         self._waiting: dict[_Lane, _Load] = {}
         self._in_order: dict[MessageQueue, trio.Lock] = {}
 
-    async def take(self, part: "Frames | Message") -> None:
+    async def take(self, part: "Frames | LoneRow") -> None:
         """Add what is to be sent; returns when there is room for more."""
-        if isinstance(part, Message):
+        if isinstance(part, LoneRow):
             await self._send_alone(part)
         elif part.sharding is None:
             await self._gather((part.topic, None), part, 0, len(part))
@@ -135,8 +144,9 @@ class _Sender:
             load.size += offsets[stop] - offsets[begin]
             begin = stop
 
-    async def _send_alone(self, message: Message) -> None:
+    async def _send_alone(self, lone: LoneRow) -> None:
         """Send a message in a request of its own, behind what came before it for the same queue."""
+        message = lone.message
         delayed = message.delay_level or message.deliver_at_ms is not None
         queue = None
         if message.sharding_key and not delayed:
@@ -146,7 +156,10 @@ class _Sender:
                 await self._start_waiting((message.topic, queue))
 
         async def call() -> "SendResult":
-            result = await self._producer.send(message, queue=queue)
+            try:
+                result = await self._producer.send(message, queue=queue)
+            except MessageIllegalError as error:
+                raise lone.refused(error) from error
             if not delayed:
                 self._tally.place(message.topic, result, 1)
             return result
@@ -210,11 +223,17 @@ class _Sender:
                 lost = lost or error.outcome_unknown  # an earlier try may be stored though the last one was refused
                 raise
 
+        topic, queue = lane
+        what = f"sending to topic {topic!r}" if queue is None else f"sending to queue {QueueKey(topic, queue.broker_name, queue.queue_id)}"
         try:
-            result = await persistently(f"sending to topic {lane[0]!r}", self._plan.retry_timeout, attempt)
-        except BaseException:
+            result = await persistently(what, self._plan.retry_timeout, attempt)
+        except BaseException as error:
             if under_way or lost:
                 self._tally.unknown += count
+            if isinstance(error, BadRowError) and self._plan.skip_bad:
+                self._tally.skipped += count
+                self._tally.first_skipped = self._tally.first_skipped or error
+                return
             raise
         finally:
             self._room.release()
@@ -223,15 +242,16 @@ class _Sender:
             self._tally.weak += count
 
 
-async def send_all(receive: "trio.MemoryReceiveChannel[Frames | Message]", plan: SendPlan, tally: Tally) -> None:
+async def send_all(receive: "trio.MemoryReceiveChannel[Frames | LoneRow]", plan: SendPlan, tally: Tally) -> None:
     """Send everything that comes through a channel; returns when it is closed and all of it is acknowledged.
 
     Raises what no retry mends. Cancelled, what is under way may arrive or not.
     """
-    async with receive, bridge.producer(plan.connection, plan.group) as producer, side_by_side() as nursery:
+    largest = max(plan.max_body, DEFAULT_LARGEST)
+    async with receive, bridge.producer(plan.connection, plan.group, max_message_size=largest) as producer, side_by_side() as nursery:
         sender = _Sender(producer, plan, tally, nursery)
         while True:
-            part: Frames | Message | None = None
+            part: Frames | LoneRow | None = None
             with trio.move_on_after(plan.linger if sender.is_waiting else float("inf")):
                 try:
                     part = await receive.receive()

@@ -49,7 +49,7 @@ def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> 
                 continue
             near = difflib.get_close_matches(name.lower(), {known.lower(): known for known in _KNOWN}, n=1, cutoff=0.6)
             hint = next((f"; did you mean {known}?" for known in _KNOWN if near and known.lower() == near[0]), "")
-            raise SchemaError(f"the sink has no column {name!r}{hint} It takes {', '.join(_KNOWN)}")
+            raise SchemaError(f"the sink has no column {name!r}{hint or '.'} It takes {', '.join(_KNOWN)}")
         if kind.upper().replace(" ", "") not in column.types:
             raise SchemaError(f"the column {name} must be {' or '.join(column.types)} for the sink, not {kind}")
         if name in used:

@@ -119,7 +119,7 @@ class StreamPlanner:
         suspects = [queue for queue, offset in start.items() if (queue not in bounds or bounds[queue].end < offset) and self._is_wanted(queue)]
         if not suspects:
             return bounds, set()
-        await self._look_for({queue.broker for queue in suspects})
+        await self._look_for(suspects)
         if self._away:
             away = {queue for queue in suspects if queue.broker in self._away}
             self._warn(f"the brokers {', '.join(sorted(self._away))} are away; their queues stand still")
@@ -131,15 +131,15 @@ class StreamPlanner:
         self._frozen = {**self._frozen, **{queue: fresh[queue] for queue in suspects if queue in fresh}}
         return self._frozen, set()
 
-    async def _look_for(self, brokers: set[str]) -> None:
-        """Find out which of some brokers have no master; unless `failOnDataLoss` is false wait until all of them have."""
+    async def _look_for(self, queues: "list[QueueKey]") -> None:
+        """Find out which brokers of some queues have no master; unless `failOnDataLoss` is false wait until all of them have."""
         if trio.current_time() < self._away_until:
             return
         async with bridge.client(self._connection) as client:
             cluster = Cluster(client, self._settings)
             if self._settings.fail_on_data_loss:
-                await cluster.wait_for_masters(brokers)
-            self._away = frozenset(await cluster.without_master(brokers))
+                await cluster.wait_for_masters(queues)
+            self._away = frozenset(await cluster.without_master({queue.broker for queue in queues}))
         self._away_until = trio.current_time() + (AWAY_SECONDS if self._away else 0)
 
     def _tell_missing_topics(self) -> None:

@@ -11,13 +11,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from rocketmq_sdk.client.identity import local_ip
 from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
-from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.columns_out import Frames
 from rocketmq_sdk.spark.connection import Connection
-from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
+from rocketmq_sdk.spark.retry import whole_text
+from rocketmq_sdk.spark.rows_out import BadRowError, LoneRow, RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, send_all
 from rocketmq_sdk.spark.sink_columns import check_columns
 from rocketmq_sdk.spark.visible import merged, until_visible
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.spark.options import Settings
 
 logger = logging.getLogger("rocketmq_sdk.spark")
-MAX_BODY = 4 * 1024 * 1024 - 64 * 1024
-"""Bytes of a body: brokers take records of 4 MiB (`maxMessageSize`), properties included."""
-
 _AGAIN: Final = "a task that runs again sends all of them again, with the same dedup ids"
 
 
@@ -61,7 +58,6 @@ class TaskWriter:
             [(field.name, field.dataType.simpleString()) for field in schema.fields], topic_is_given=settings.topic is not None
         )
         self._topic: str | None = settings.topic
-        self._skip_bad = settings.on_bad_row == "skip"
         self._scope: str | None = settings.dedup_scope
         self._job = uuid.uuid4().hex
         self._plan = SendPlan.of(settings, Connection.of(settings))
@@ -79,8 +75,8 @@ class TaskWriter:
             topic=self._topic,
             scope=self._scope_of(context),
             partition=partition,
-            max_body=MAX_BODY,
-            skip_bad=self._skip_bad,
+            max_body=plan.max_body,
+            skip_bad=plan.skip_bad,
             next_ids=UniqueIdGenerator(ip, os.getpid(), SystemClock()).next_ids,
             alone=plan.batch_size == 1,
         )
@@ -90,9 +86,9 @@ class TaskWriter:
         except BadRowError as error:
             raise error.told(f"{tally}; {_AGAIN}") from None
         except RocketMQError as error:
-            raise WriteError(f"partition {partition}: {error}. {tally}; {_AGAIN}") from error
-        first = "" if maker.first_skipped is None else str(maker.first_skipped)
-        return Written(partition, tally, maker.skipped, first)
+            raise WriteError(f"partition {partition}: {whole_text(error)}. {tally}; {_AGAIN}") from error
+        first = maker.first_skipped or tally.first_skipped or ""
+        return Written(partition, tally, maker.skipped + tally.skipped, str(first))
 
     def wait_until_visible(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """Wait until the queues of the brokers hold the rows of all tasks."""
@@ -108,7 +104,7 @@ class TaskWriter:
         return self._scope or self._job
 
     def _send(self, maker: RowMaker, batches: "Iterator[pa.RecordBatch]", tally: Tally) -> None:
-        send, receive = trio.open_memory_channel[Frames | Message](1)
+        send, receive = trio.open_memory_channel[Frames | LoneRow](1)
         with bridge.Job(send_all, receive, self._plan, tally) as job:
             try:
                 for batch in batches:

@@ -15,7 +15,7 @@ from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
 from rocketmq_sdk.spark.columns_out import Frames
 from rocketmq_sdk.spark.dedup_ids import DedupIds, content_hash
-from rocketmq_sdk.spark.rows_out import RowMaker, content_of
+from rocketmq_sdk.spark.rows_out import LoneRow, RowMaker, content_of
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
 
 TYPES = {
@@ -80,12 +80,13 @@ def expected(row: dict[str, Any], columns: Sequence[str], topic: str | None) -> 
         return None
 
 
-def sent(parts: Sequence[Frames | Message]) -> list[tuple[str, str | None, BatchItem]]:
+def sent(parts: Sequence[Frames | LoneRow]) -> list[tuple[str, str | None, BatchItem]]:
     """Topic, sharding key, flag, body and properties of everything, in order, without unique ids."""
     found: list[tuple[str, str | None, BatchItem]] = []
     for part in parts:
-        if isinstance(part, Message):
-            found.append((part.topic, part.sharding_key, (part.flag, part.body, part.property_text().encode())))
+        if isinstance(part, LoneRow):
+            message = part.message
+            found.append((message.topic, message.sharding_key, (message.flag, message.body, message.property_text().encode())))
             continue
         items = decode_batch(bytes(part.data[part.offsets[0] : part.offsets[-1]]))
         assert len(items) == len(part)
@@ -176,7 +177,8 @@ def test_large_bodies_go_alone_in_their_turn_and_large_batches_in_parts(monkeypa
     rows = [{"body": b"%d" % number * (120 if number % 3 == 0 else 1), "shardingKey": "k"} for number in range(1, 20)]
     parts = list(maker(["body", "shardingKey"]).parts(batch_of(rows, ["body", "shardingKey"])))
     assert [item[1] for _, _, item in sent(parts)] == [row["body"] for row in rows]
-    assert [len(part.body) >= 120 for part in parts if isinstance(part, Message)] == [True] * 6
+    lone = [part for part in parts if isinstance(part, LoneRow)]
+    assert [(part.partition, part.row, len(part.message.body) >= 120) for part in lone] == [(3, row, True) for row in range(2, 19, 3)]
     assert sum(isinstance(part, Frames) for part in parts) >= 7
 
 

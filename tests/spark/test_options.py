@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.offsets import EARLIEST, QueueKey
 from rocketmq_sdk.spark.option_values import Edge
 from rocketmq_sdk.spark.options import OPTIONS, OptionError, Use, overruled, page, parse
+from rocketmq_sdk.spark.sending import SendPlan
 
 NS = {"namesrvAddr": "127.0.0.1:9876"}
 READ = NS | {"subscribe": "orders"}
@@ -63,6 +65,9 @@ def test_a_name_like_nothing_is_refused_without_a_hint() -> None:
         ({"endingOffsets": "latest"}, Use.STREAM, "means nothing for streaming reads; it counts for batch reads"),
         ({"maxOffsetsPerTrigger": "0"}, Use.STREAM, "maxOffsetsPerTrigger '0' can not be used: it must be a whole number from 1 on"),
         ({"maxOffsetsPerTrigger": "1e3"}, Use.STREAM, "whole number"),
+        ({"numPartitions": "10001"}, Use.STREAM, "a whole number from 1 to 10000"),
+        ({"numPartitions": "\u0663"}, Use.BATCH, "a whole number from 1 to 10000"),
+        ({"pullBatchSize": "99999999999999"}, Use.BATCH, "a whole number from 1 to 65536"),
         ({"maxOffsetsPerTrigger": "\u0663"}, Use.STREAM, "whole number"),
         ({"failOnDataLoss": "maybe"}, Use.STREAM, "true or false"),
         ({"retryTimeout": "soon"}, Use.STREAM, "500ms, 120s or 15m"),
@@ -101,6 +106,28 @@ def test_what_makes_no_sense_is_named(options: dict[str, str], use: Use, says: s
 def test_a_topic_that_nobody_can_send_to_is_refused_before_any_row(topic: str, says: str) -> None:
     with pytest.raises(OptionError, match=f"the option topic .*{says}"):
         parse(NS | {"topic": topic}, Use.SINK)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"maxMessageSize": "17m"}, "maxMessageSize '17m' can not be used: it must be at most 16711680 bytes"),
+        ({"maxMessageSize": "0"}, "it must be a size such as"),
+        ({"batchBytes": "5m"}, "batchBytes is above maxMessageSize"),
+        ({"batchBytes": "2m", "maxMessageSize": "1m"}, "batchBytes is above maxMessageSize"),
+        ({"batchSize": "65537"}, "a whole number from 1 to 65536"),
+    ],
+)
+def test_sizes_that_no_broker_takes(options: dict[str, str], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        parse(NS | {"topic": "t"} | options, Use.SINK)
+
+
+def test_the_largest_body() -> None:
+    assert parse(NS | {"topic": "t"}, Use.SINK).max_message_size == 4 * 1024 * 1024 - 64 * 1024
+    plan = SendPlan.of(parse(NS | {"topic": "t", "maxMessageSize": "100000", "onBadRow": "skip"}, Use.SINK), Connection("1.2.3.4:9876"))
+    assert (plan.max_body, plan.batch_bytes, plan.skip_bad) == (100_000, 100_000, True)
+    assert parse(NS | {"topic": "t", "maxMessageSize": "10m", "batchBytes": "8m"}, Use.SINK).batch_bytes == 8 << 20
 
 
 @pytest.mark.parametrize(

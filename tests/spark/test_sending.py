@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_sdk.errors import ConfigurationError, RocketMQError, SendTimeout
+from rocketmq_sdk.errors import ConfigurationError, MessageIllegalError, RocketMQError, SendTimeout
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
@@ -16,7 +16,7 @@ from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.queue_selector import select_by_hash
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.spark.offsets import QueueKey
-from rocketmq_sdk.spark.rows_out import RowMaker
+from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, _Sender
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Recording:
         return SendResult(SendStatus.SEND_OK, "", "", place, self.stored[place] - len(bodies), None, None, "", trace_on=False)
 
 
-async def send(producer: Any, parts: list[Any], tally: Tally, *, batch_size: int = 256, batch_bytes: int = 1 << 19) -> None:
-    plan = SendPlan(cast("Any", None), "group", batch_size, batch_bytes, 0.01, 30)
+async def send(producer: Any, parts: list[Any], tally: Tally, *, batch_size: int = 256, batch_bytes: int = 1 << 19, skip_bad: bool = False) -> None:
+    plan = SendPlan(cast("Any", None), "group", batch_size, batch_bytes, 0.01, 30, 1 << 20, skip_bad)
     async with trio.open_nursery() as nursery:
         sender = _Sender(cast("Producer", producer), plan, tally, nursery)
         for part in parts:
@@ -125,6 +125,37 @@ async def test_rows_under_way_when_a_task_ends_are_of_unknown_outcome(autojump_c
     assert (tally.acknowledged, tally.unknown) == (4 * (requests - 8), 4 * 8)
 
 
+class Refusing(Recording):
+    """A producer whose broker refuses messages of some bodies."""
+
+    def __init__(self, *refused: bytes) -> None:
+        super().__init__()
+        self.refused = refused
+        self.tries: list[bytes] = []
+
+    async def send(self, message: Message, *, queue: MessageQueue | None = None) -> SendResult:
+        self.tries.append(message.body)
+        if message.body in self.refused:
+            raise MessageIllegalError(13, "timer message illegal, ...", address="host:1")
+        return await super().send(message, queue=queue)
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+async def test_a_row_that_a_broker_refuses_is_named_or_skipped(autojump_clock: trio.testing.MockClock, skip_bad: bool) -> None:
+    moments = pa.array([None if number % 4 else 1_700_000_000_000_000 for number in range(12)], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    parts = parts_of(("body", pa.array([b"%d" % number for number in range(12)])), ("deliverAt", moments))
+    producer, tally = Refusing(b"4", b"8"), Tally()
+    if skip_bad:
+        await send(producer, parts, tally, skip_bad=True)
+        assert (tally.acknowledged, tally.unknown, tally.skipped) == (10, 0, 2)
+        assert str(tally.first_skipped).startswith("row 4 of partition 0 can not be written, column deliverAt: the broker at host:1 refuses it")
+    else:
+        with pytest.raises(ExceptionGroup) as caught:
+            await send(producer, parts, tally)
+        assert caught.group_contains(BadRowError, match="row 4 of partition 0 can not be written, column deliverAt")
+    assert max(producer.tries.count(body) for body in producer.tries) == 1, "nothing is sent twice"
+
+
 async def test_requests_are_filled_up_to_their_limits(autojump_clock: trio.testing.MockClock) -> None:
     parts = [part for begin in (0, 700, 1400) for part in parts_of(("body", pa.array([b"%d" % n for n in range(begin, begin + 700)])))]
     by_count, tally = Recording(), Tally()
@@ -163,5 +194,5 @@ async def test_rows_of_a_sharding_key_follow_each_other(autojump_clock: trio.tes
 def test_moments_of_every_time_zone(zone: str) -> None:
     moments = pa.array([1_700_000_000_123_456, None], pa.int64()).view(pa.timestamp("us", tz=zone))
     delayed, frames = parts_of(("body", pa.array([b"a", b"b"])), ("deliverAt", moments))
-    assert delayed.deliver_at_ms == 1_700_000_000_123
+    assert delayed.message.deliver_at_ms == 1_700_000_000_123
     assert [body for _, body, _ in decode_batch(bytes(frames.data))] == [b"b"]

@@ -1,5 +1,6 @@
 """Writes through Spark: columns, ids, order, rows that can not be written, failing tasks."""
 
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from pyspark.sql import functions as f
 
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.spark import deduplicated
-from support.processes import BrokerProcess
+from support.processes import BrokerProcess, broker_process
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -181,6 +182,32 @@ def test_bad_rows_fail_or_are_skipped(spark: "SparkSession", write: Write, read:
     skipped = unique("skipped")
     write(df, skipped, onBadRow="skip")
     assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("column", ["deliverAt", "body"])
+def test_rows_that_only_the_broker_refuses(spark: "SparkSession", write: Write, read: Read, topic: str, column: str) -> None:
+    """A broker takes a default `timerMaxDelaySec` of three days, and bodies up to 4 MiB."""
+    late = datetime(2126, 1, 1, tzinfo=UTC) if column == "deliverAt" else None
+    odd = secrets.token_bytes(5_000_000) if column == "body" else b"3"
+    rows = [(odd, late) if number == 3 else (b"%d" % number, None) for number in range(10)]
+    df = spark.createDataFrame(rows, "body binary, deliverAt timestamp").coalesce(1)
+    with pytest.raises(PythonException, match=f"row 3 of partition 0 can not be written, column {column}: the broker at .* refuses it: .*illegal"):
+        write(df, topic, maxMessageSize="8m")
+    skipped = unique("skipped")
+    write(df, skipped, maxMessageSize="8m", onBadRow="skip")
+    assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"%d" % number for number in range(10) if number != 3]
+
+
+def test_bodies_as_large_as_the_brokers_take(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+    bodies = [secrets.token_bytes(9_000_000), secrets.token_bytes(4_200_000)]
+    df = spark.createDataFrame([(body,) for body in bodies], "body binary").coalesce(1)
+    with broker_process(maxMessageSize=10_000_000) as large:
+        with pytest.raises(PythonException, match="row 0 of partition 0 can not be written, column body: it has 9000000 bytes; the limit is 4128768"):
+            write(df, topic, namesrvAddr=large.namesrv)
+        write(df, topic, namesrvAddr=large.namesrv, maxMessageSize="9500000")
+        got = [bytes(row.body) for row in read(topic, namesrvAddr=large.namesrv).select("body").collect()]
+        assert sorted(map(len, got)) == [4_200_000, 9_000_000]
+        assert set(got) == set(bodies)
 
 
 def test_a_task_that_runs_again_gives_the_same_ids(spark: "SparkSession", write: Write, read: Read, topic: str, tmp_path: Path) -> None:

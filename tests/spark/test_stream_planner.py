@@ -52,7 +52,9 @@ class ToldCluster:
         self.told.looks += 1
         return set(brokers) & self.told.away
 
-    async def wait_for_masters(self, brokers: Iterable[str]) -> None:
+    async def wait_for_masters(self, queues: Iterable[QueueKey]) -> None:
+        brokers = {queue.broker for queue in queues}
+
         async def look() -> None:
             away = await self.without_master(brokers)
             if away:
