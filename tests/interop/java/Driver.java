@@ -287,6 +287,7 @@ public final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
         consumer.setInstanceName(command.getString("id"));
+        consumer.setMqClientApiTimeout(60_000); // a machine that is slow for a while is no reason to fail or to close connections
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(command.getString("from") == null ? "CONSUME_FROM_FIRST_OFFSET" : command.getString("from")));
         if (command.containsKey("sql")) {
             consumer.subscribe(command.getString("topic"), MessageSelector.bySql(command.getString("sql")));
