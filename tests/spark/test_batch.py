@@ -153,8 +153,9 @@ def test_sql92_that_is_switched_off(read: Read, topic: str) -> None:
 
     with broker_process(enablePropertyFilter="false") as without:
         trio.run(send, without.namesrv)
-        with pytest.raises(AnalysisException, match=r"the broker 'broker-a' refuses the SQL92 expression 'n > 1': .*does not support"):
+        with pytest.raises(AnalysisException, match=r"the broker 'broker-a' refuses the SQL92 expression 'n > 1': .*does not support") as caught:
             read(topic, subExpression="n > 1", filterType="SQL92", namesrvAddr=without.namesrv).count()
+        assert f"while asking the broker 'broker-a' whether it can filter topic '{topic}'" in str(caught.value)
 
 
 def test_topics_by_pattern(read: Read, fill: Fill) -> None:
