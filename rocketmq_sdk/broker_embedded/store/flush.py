@@ -293,6 +293,8 @@ class QueueFlusher:
         self._appended = trio.Event()
         self._busy = trio.Lock()
         self.idle = False
+        self.recovered = False
+        """Whether this life began with a recovery: then the checkpoint is written soon, or a life of seconds would leave its successor the same work."""
 
     def wake(self) -> None:
         """A queue got a unit."""
@@ -302,6 +304,9 @@ class QueueFlusher:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
+        if self.recovered:
+            await trio.sleep(self._interval)
+            await self.flush(thorough=True)
         self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
             if not self._table.dirty and not self._table.unsynced:

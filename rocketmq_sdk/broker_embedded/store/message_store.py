@@ -141,6 +141,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._deleted.clamp(end)
         last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
         self.started_clean = clean
+        self._queue_flusher.recovered = not clean
         self._state.stored_timestamp = self._state.dispatched_timestamp = self._flusher.physic_timestamp = last
         self._flusher.flushed.advance(end)
         self.dispatched.advance(end)

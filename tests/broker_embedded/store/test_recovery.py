@@ -1,6 +1,7 @@
 """Opening again after a stop that was not clean."""
 
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,26 @@ async def test_a_killed_store_has_every_acknowledged_message(files: FileSystem) 
     async with open_store(files) as store:
         assert {queue_id: bodies(store, "TopicA", queue_id) for queue_id in wanted} == wanted
     assert not files.exists("abort")
+
+
+async def test_the_checkpoint_follows_a_recovery_soon(autojump_clock: trio.testing.MockClock) -> None:
+    """A broker that lives for seconds and is killed each time reads only what came since its last start."""
+    files = MemoryFileSystem(write_through=True)
+    stamps: list[int] = []
+    for _life in range(3):
+        store = await open_store(files).__aenter__()
+        stamps.append(store.put(message()).store_timestamp)
+        await trio.sleep(5)
+        await abandon(store, files)
+    data = files.read("checkpoint")
+    assert data is not None
+    assert struct.unpack_from(">q", data) == (stamps[1],), "what the recovery found is durable, the newest message may not be yet"
+    store = await open_store(files).__aenter__()
+    await trio.sleep(5)
+    data = files.read("checkpoint")
+    assert data is not None
+    assert struct.unpack_from(">qq", data) == (stamps[2], stamps[2]), "also where nothing more comes"
+    await abandon(store, files)
 
 
 async def test_torn_at_each_byte(tmp_path: Path) -> None:
