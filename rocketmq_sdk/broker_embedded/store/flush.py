@@ -294,7 +294,7 @@ class QueueFlusher:
         self._busy = trio.Lock()
         self.idle = False
         self.recovered = False
-        """Whether this life began with a recovery: then the checkpoint is written soon, or a life of seconds would leave its successor the same work."""
+        """Whether this life began with a recovery: then the checkpoint is written soon, so that the next one need not read as much again."""
 
     def wake(self) -> None:
         """A queue got a unit."""
