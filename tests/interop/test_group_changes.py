@@ -19,7 +19,7 @@ PAUSE = 0.1
 """Seconds between two messages of a queue: so exactly the last delivery of an owner tells when it lost the queue."""
 UNCOMMITTED_MS = 5_000
 """Both clients commit every 5 s, and with each pull. No margin for clocks: all members read the same one."""
-IDLE = 8.0
+IDLE = 12.0
 """Seconds after which the last message of a queue is committed with no pull to carry that: 5, and a timer that runs late on a busy machine."""
 FIRST_COMMIT = 11.0
 """Apache's client commits 10 s after its start for the first time (`MQClientInstance.startScheduledTask`)."""
