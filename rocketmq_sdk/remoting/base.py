@@ -28,6 +28,8 @@ class CommandChannel(Channel):
     kept in `_open` by identity until they are answered, so that nothing is answered twice and their number is known.
     """
 
+    __slots__ = ("_calls", "_current", "_finished", "_handler", "_nursery", "_open", "_scope", "limits")
+
     def __init__(self, handler: "Handler", limits: ChannelLimits, *, remote_address: str, local_address: str, remote_host_packed: bytes) -> None:
         super().__init__(remote_address=remote_address, local_address=local_address, remote_host_packed=remote_host_packed)
         self.limits = limits

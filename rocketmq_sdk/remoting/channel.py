@@ -183,6 +183,10 @@ class Channel(ABC):
     over again, for a resend, once the first call is over. Received commands belong to the receiver and are shared with nobody.
     """
 
+    __slots__ = (
+        "__weakref__", "attributes", "channel_id", "close_reason", "closed", "local_address", "on_close", "remote_address", "remote_host_packed",
+    )  # fmt: skip
+
     remote_address: str
     """`host:port` of the peer."""
     local_address: str
