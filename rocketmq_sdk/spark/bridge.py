@@ -308,6 +308,11 @@ def cached() -> int:
     return len(_loop.cache) if _loop is not None and _loop.alive else 0
 
 
+def under_way() -> int:
+    """How many jobs run in the trio thread of this process: calls, reads and writes."""
+    return len(_loop._under_way) if _loop is not None and _loop.alive else 0
+
+
 def _here() -> _Loop:
     if _loop is None or not _loop.alive:
         raise ClosedError("clients of the bridge live in its trio thread; call this by bridge.run")

@@ -30,21 +30,24 @@ _SETTINGS: Final = {
 def register(spark: "SparkSession") -> None:
     """Make `format("rocketmq")` known to a session, classic or Connect; doing it again does no harm.
 
-    The session's default parallelism becomes the default of `numPartitions`. Spark looks for formats of Python only in the session that is the active
-    one of the calling thread, which new threads lack: call this in each thread that writes.
+    The session's default parallelism becomes the default of `numPartitions`, and what `NAMESRV_ADDR` is now in this process that of `namesrvAddr`.
+    Spark looks for formats of Python only in the session that is the active one of the calling thread, which new threads lack: call this in each
+    thread that writes.
     """
+    from rocketmq_sdk.spark.options import NAMESRV_VARIABLE
     from rocketmq_sdk.spark.source import RocketMQDataSource
 
-    spark.dataSource.register(_source(RocketMQDataSource, _parallelism(spark)))
+    defaults = {"default_tasks": _parallelism(spark), "default_namesrv": os.environ.get(NAMESRV_VARIABLE)}
+    spark.dataSource.register(_source(RocketMQDataSource, defaults))
     if _is_classic(spark):
         session: Any = spark
         session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
-def _source(base: type, tasks: int | None) -> type:
-    if tasks is None:
+def _source(base: type, defaults: dict[str, Any]) -> type:
+    if all(value is None for value in defaults.values()):
         return base
-    return type(base.__name__, (base,), {"default_tasks": tasks, "__doc__": base.__doc__, "__module__": "rocketmq_sdk.spark.session"})
+    return type(base.__name__, (base,), {**defaults, "__doc__": base.__doc__, "__module__": "rocketmq_sdk.spark.session"})
 
 
 def _parallelism(spark: "SparkSession") -> int | None:

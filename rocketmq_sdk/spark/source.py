@@ -18,6 +18,8 @@ class RocketMQDataSource(DataSource):
 
     default_tasks: ClassVar[int | None] = None
     """The parallelism of the session that registered it; None: the CPUs of the driver."""
+    default_namesrv: ClassVar[str | None] = None
+    """`NAMESRV_ADDR` of the Python that registered it, which the processes that Spark plans in may lack."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,14 +43,14 @@ class RocketMQDataSource(DataSource):
         settings = self._settings("BATCH")
         from rocketmq_sdk.spark.reader import BatchReader
 
-        return BatchReader(settings, _columns(schema), self._tasks())
+        return BatchReader(settings, _columns(schema, settings), self._tasks())
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
         """The reader of a stream."""
         settings = self._settings("STREAM")
         from rocketmq_sdk.spark.stream_reader import StreamReader
 
-        return StreamReader(settings, _columns(schema), self._tasks())
+        return StreamReader(settings, _columns(schema, settings), self._tasks())
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         """The writer of a batch."""
@@ -67,9 +69,12 @@ class RocketMQDataSource(DataSource):
     def _settings(self, use: str) -> "Settings":
         """The options; before anything else is imported, so that a worker that lacks something says what."""
         _check_workers()
-        from rocketmq_sdk.spark.options import Use, parse
+        from rocketmq_sdk.spark.options import NAMESRV_VARIABLE, Use, parse
 
-        return parse(dict(self.options), Use[use])
+        environment = dict(os.environ)
+        if self.default_namesrv is not None:
+            environment[NAMESRV_VARIABLE] = self.default_namesrv
+        return parse(dict(self.options), Use[use], environment=environment)
 
     def _tasks(self) -> int:
         if self.default_tasks is not None:
@@ -91,9 +96,10 @@ def _check_workers() -> None:
             ) from error
 
 
-def _columns(schema: "StructType") -> "tuple[Column, ...]":
-    """The columns of a schema. Raises `SchemaError` for what the source can not give."""
-    from rocketmq_sdk.spark.schema import SchemaError, columns_of
+def _columns(schema: "StructType", settings: "Settings") -> "tuple[Column, ...]":
+    """The columns of a schema. Raises `SchemaError` for what the source can not give, `OptionError` for a column that an option leaves out."""
+    from rocketmq_sdk.spark.options import OptionError
+    from rocketmq_sdk.spark.schema import PROPERTIES, SchemaError, columns_of
 
     columns = columns_of([(field.name, field.dataType.simpleString()) for field in schema.fields])
     for field, column in zip(schema.fields, columns, strict=True):
@@ -101,4 +107,6 @@ def _columns(schema: "StructType") -> "tuple[Column, ...]":
         strict = isinstance(inner, dict) and not (inner.get("containsNull", True) and inner.get("valueContainsNull", True))
         if not field.nullable or strict:
             raise SchemaError(f"the column {field.name} must be nullable, as all columns of the source are; write it as {column.name} {column.type}")
+    if not settings.include_properties and any(column.name == PROPERTIES for column in columns):
+        raise OptionError("includeProperties is false, but the schema has the column properties; leave one of them out")
     return columns

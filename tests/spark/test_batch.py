@@ -185,7 +185,10 @@ def test_sql_and_a_temporary_view(spark: "SparkSession", broker: BrokerProcess, 
     assert spark.sql(f"SELECT count(*) FROM v_{topic.replace('-', '_')}").first()[0] == 2  # type: ignore[index]
 
 
-def test_a_limit_and_a_failing_task_leave_nothing_behind(read: Read, fill: Fill, topic: str) -> None:
+def test_a_limit_and_a_failing_task_leave_nothing_behind(
+    spark: "SparkSession", read: Read, fill: Fill, broker: BrokerProcess, topic: str
+) -> None:
+    namesrv = broker.namesrv
     fill(topic, [b"%d" % number for number in range(2000)])
     df = read(topic, numPartitions=2)
     assert len(df.limit(1).collect()) == 1
@@ -196,17 +199,24 @@ def test_a_limit_and_a_failing_task_leave_nothing_behind(read: Read, fill: Fill,
     with pytest.raises(PythonException, match="on purpose"):
         df.rdd.foreach(fail)
 
+    assert df.count() == 2000
+
     def state(_rows: Any) -> Any:
         import threading
 
         from rocketmq_sdk.spark import bridge
 
-        yield (sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()), bridge.cached())
+        keys = [] if bridge._loop is None else list(bridge._loop.cache._entries)
+        clients = sum(key[0] == "client" and key[1].namesrv == namesrv for key in keys)
+        yield (sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()), clients, bridge.under_way())
 
-    assert df.count() == 2000
-    for threads, clients in df.rdd.mapPartitions(state).collect():
+    # Spark gives tasks to its idle workers in turn: so many tasks see all of them
+    found = spark.sparkContext.parallelize(range(24), 24).mapPartitions(state).collect()
+    assert any(clients for _, clients, _ in found), "no worker that has read was looked at"
+    for threads, clients, jobs in found:
         assert threads <= 1
         assert clients <= 1
+        assert jobs == 0, "a pull goes on though nobody wants its rows"
 
 
 def test_a_broker_that_starts_again_is_waited_for(read: Read, topic: str, tmp_path: Any) -> None:
