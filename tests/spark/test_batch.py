@@ -185,10 +185,40 @@ def test_sql_and_a_temporary_view(spark: "SparkSession", broker: BrokerProcess, 
     assert spark.sql(f"SELECT count(*) FROM v_{topic.replace('-', '_')}").first()[0] == 2  # type: ignore[index]
 
 
+def _state_of_workers(namesrv: str, tasks: int) -> Any:
+    """A source whose rows are what its workers hold: trio threads, clients of a name server, jobs under way."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class StateReader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(tasks)]
+
+        def read(self, partition: InputPartition) -> Any:
+            import threading
+
+            from rocketmq_sdk.spark import bridge
+
+            keys = [] if bridge._loop is None else list(bridge._loop.cache._entries)
+            clients = sum(key[0] == "client" and key[1].namesrv == namesrv for key in keys)
+            yield sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()), clients, bridge.under_way()
+
+    class StateOfWorkers(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "state-of-workers"
+
+        def schema(self) -> str:
+            return "threads INT, clients INT, jobs INT"
+
+        def reader(self, schema: Any) -> StateReader:
+            return StateReader()
+
+    return StateOfWorkers
+
+
 def test_a_limit_and_a_failing_task_leave_nothing_behind(
     spark: "SparkSession", read: Read, fill: Fill, broker: BrokerProcess, topic: str
 ) -> None:
-    namesrv = broker.namesrv
     fill(topic, [b"%d" % number for number in range(2000)])
     df = read(topic, numPartitions=2)
     assert len(df.limit(1).collect()) == 1
@@ -201,17 +231,9 @@ def test_a_limit_and_a_failing_task_leave_nothing_behind(
 
     assert df.count() == 2000
 
-    def state(_rows: Any) -> Any:
-        import threading
-
-        from rocketmq_sdk.spark import bridge
-
-        keys = [] if bridge._loop is None else list(bridge._loop.cache._entries)
-        clients = sum(key[0] == "client" and key[1].namesrv == namesrv for key in keys)
-        yield (sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()), clients, bridge.under_way())
-
-    # Spark gives tasks to its idle workers in turn: so many tasks see all of them
-    found = spark.sparkContext.parallelize(range(24), 24).mapPartitions(state).collect()
+    # readers of a source of Python get the idle workers in turn: so many tasks see all of them
+    spark.dataSource.register(_state_of_workers(broker.namesrv, 24))
+    found = [(row.threads, row.clients, row.jobs) for row in spark.read.format("state-of-workers").load().collect()]
     assert any(clients for _, clients, _ in found), "no worker that has read was looked at"
     for threads, clients, jobs in found:
         assert threads <= 1
