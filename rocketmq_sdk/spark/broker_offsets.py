@@ -3,6 +3,8 @@
 import logging
 from typing import TYPE_CHECKING
 
+import trio
+
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
 from rocketmq_sdk.client.api.progress import consumer_connections
@@ -10,7 +12,7 @@ from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundEr
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.connection import Connection
-from rocketmq_sdk.spark.retry import persistently
+from rocketmq_sdk.spark.retry import UnreachableError, persistently
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _NO_MEMBERS = 206
+AWAY_TIMEOUT = 5.0
+"""Seconds for which a broker that is away holds a query up that goes on without it."""
+AWAY_PAUSE = 30.0
+"""Seconds for which such a broker is not asked again."""
 
 
 class BrokerOffsets:
@@ -29,9 +35,11 @@ class BrokerOffsets:
     def __init__(self, settings: "Settings") -> None:
         self._connection = Connection.of(settings)
         self._group: str = settings.consumer_group
-        self._timeout: float = settings.retry_timeout
+        self._fails: bool = settings.fail_on_data_loss
+        self._timeout: float = settings.retry_timeout if self._fails else min(settings.retry_timeout, AWAY_TIMEOUT)
         self._written: dict[QueueKey, int] = {}
         self._checked: set[str] = set()
+        self._away_until: dict[str, float] = {}
 
     async def write(self, offsets: "Mapping[QueueKey, int]") -> None:
         """Let the brokers know offsets. Raises `ConfigurationError` when the group has consumers, `UnreachableError` after `retryTimeout`."""
@@ -40,6 +48,8 @@ class BrokerOffsets:
             return
         async with bridge.client(self._connection) as client:
             for queue, offset in changed.items():
+                if trio.current_time() < self._away_until.get(queue.broker, float("-inf")):
+                    continue
                 try:
                     await persistently(
                         f"writing the offset of queue {queue} for group {self._group!r}",
@@ -51,13 +61,17 @@ class BrokerOffsets:
                 except TopicNotFoundError as error:  # whether that ends the query is failOnDataLoss' to say, not this one's
                     logger.warning("the offset of queue %s is not written for group %r: %s", queue, self._group, error)
                     self._written[queue] = offset
+                except UnreachableError as error:
+                    if self._fails:
+                        raise
+                    logger.warning("%s; it is written later, as failOnDataLoss is false", error)
+                    self._away_until[queue.broker] = trio.current_time() + AWAY_PAUSE
 
     async def _write_one(self, client: "Client", queue: "QueueKey", offset: int) -> None:
         topic, group = client.namespace.wrap(queue.topic), client.namespace.wrap(self._group)
         if client.broker_address(queue.broker) is None:
             await client.route(topic, refresh=True)
-        if queue.broker not in self._checked:
-            await self._refuse_consumers(client, queue.broker, group)
+        if queue.broker not in self._checked and await self._refuse_consumers(client, queue.broker, group):
             self._checked.add(queue.broker)
         if queue not in self._written:
             known = await query_consumer_offset(client, queue.broker, group, topic, queue.queue_id)
@@ -76,20 +90,22 @@ class BrokerOffsets:
             raise RouteError(f"the broker {broker!r} has no master now, which could make the group {group!r} known")
         await update_group(client, address, SubscriptionGroupConfig(group))
 
-    async def _refuse_consumers(self, client: "Client", broker: str, group: str) -> None:
+    async def _refuse_consumers(self, client: "Client", broker: str, group: str) -> bool:
+        """Whether the master of a broker could be asked for consumers. Raises `ConfigurationError` when it has some."""
         address = client.broker_address(broker)
         if address is None:
-            return  # only slaves are there; the write itself goes to one of them
+            return False  # only slaves are there; the write itself goes to one of them
         try:
             members = (await consumer_connections(client, address, group)).connection_set
         except GroupNotFoundError:
-            return
+            return True
         except BrokerError as error:
             if error.code == _NO_MEMBERS:
-                return
+                return True
             raise
         if members:
             raise ConfigurationError(
                 f"the group {self._group!r} has {len(members)} live consumers at the broker {broker!r}; commitOffsetsToBroker needs a group of its "
                 "own, or it would move their offsets"
             )
+        return True

@@ -21,6 +21,7 @@ from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.options import Settings, Use, parse
 from rocketmq_sdk.spark.pulls import PullPlan, pull_ranges
+from rocketmq_sdk.spark.retry import UnreachableError
 
 FIRST, SECOND = QueueKey("T", "broker-a", 0), QueueKey("T", "broker-a", 1)
 
@@ -60,9 +61,9 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Embedd
         yield broker, client, codes
 
 
-def settings() -> Settings:
+def settings(**more: str) -> Settings:
     options = {"namesrvAddr": "unused:1", "subscribe": "T", "consumerGroup": "shown", "commitOffsetsToBroker": "true", "retryTimeout": "20s"}
-    return parse(options, Use.STREAM)
+    return parse(options | more, Use.STREAM)
 
 
 async def shown(client: Client, queue: QueueKey) -> int | None:
@@ -115,6 +116,27 @@ async def test_a_topic_that_is_gone_is_a_warning(
             await offsets.write({FIRST: 6, gone: 1})
         assert caplog.text.count("the offset of queue missing/broker-b/0 is not written for group 'shown'") == 1
         assert await shown(client, FIRST) == 6
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_broker_that_is_away(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    """With failOnDataLoss=false its queues stand still and the others go on; so do their offsets."""
+    async with cluster(monkeypatch) as (_, client, _):
+        offsets = BrokerOffsets(settings(failOnDataLoss=str(fails)))
+        away = QueueKey("T", "broker-away", 0)
+        begin = trio.current_time()
+        if fails:
+            with pytest.raises(UnreachableError, match="writing the offset of queue T/broker-away/0 for group 'shown' did not succeed within"):
+                await offsets.write({away: 5, FIRST: 6})
+            return
+        with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
+            for number in range(6, 10):
+                await offsets.write({away: 5, FIRST: number})
+        assert trio.current_time() - begin < 10
+        assert await shown(client, FIRST) == 9
+        assert caplog.text.count("it is written later, as failOnDataLoss is false") == 1
 
 
 async def test_a_reader_is_no_member_of_any_group(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
