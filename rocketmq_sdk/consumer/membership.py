@@ -3,7 +3,7 @@
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
@@ -89,14 +89,14 @@ class Membership(ConsumerCallbacks):
         """The whole life. Behind a shield once it runs, its own client too, so that a cancelled block still commits and unregisters."""
         try:
             with self._scope:
-                async with AsyncExitStack() as stack:
-                    if self._own_client:
-                        await stack.enter_async_context(self._client)
+                async with self._client if self._own_client else nullcontext():
                     self._client.register_consumer(self._group, self)
-                    stack.push_async_callback(self._forget)
-                    await self._introduce()
-                    await self._consume(task_status)
-                    await self._client.unregister_consumer(self._group)
+                    try:
+                        await self._introduce()
+                        await self._consume(task_status)
+                        await self._client.unregister_consumer(self._group)
+                    finally:
+                        await self._forget()
         except RocketMQError:
             raise
         except Exception as error:

@@ -49,7 +49,7 @@ class ProcessQueue:
         self.next_offset = next_offset
         self.limits = limits or FlowLimits()
         self.pending: deque[ReceivedMessage] = deque()
-        self.again: deque[ReceivedMessage] = deque()
+        self.again: deque[ReceivedMessage] | tuple[()] = ()
         self.taken: dict[int, ReceivedMessage] = {}
         self.deferred = 0
         self.counters: Counters | None = None
@@ -167,6 +167,8 @@ class ProcessQueue:
     def resume(self, message: ReceivedMessage) -> None:
         """A deferred message is to be consumed again."""
         self.deferred -= 1
+        if not self.again:  # there is rarely any, and an empty deque takes 760 bytes
+            self.again = deque()
         self.again.append(message)
 
     def withdraw(self) -> None:
@@ -177,7 +179,7 @@ class ProcessQueue:
             self.next_offset = self.pending[0].offset
             self.pending.clear()
         self.deferred += len(self.again)
-        self.again.clear()
+        self.again = ()
 
     def set_limits(self, limits: FlowLimits) -> None:
         """Apply other limits at once."""
