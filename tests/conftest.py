@@ -14,6 +14,7 @@ TOGETHER = ("interop", "spark")
 """Directories whose tests share what takes long to start, Apache's servers or a Spark session: each keeps to one process, and begins first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests stay in one process where several pass them (`-n 2 --dist loadgroup`): these directories, and each file."""
     places = {}
