@@ -25,8 +25,9 @@ PATIENCE = 800.0
 """Seconds that a life may take on a machine that is busy with other things; the last one gets more, by its rows and `SLOWEST`."""
 SLOWEST = 2_000
 """Rows per second that even a busy machine reads and writes."""
-TOO_BUSY = "Python worker failed to connect back"
-"""What Spark ends a query with when Python needs longer than 10 s to start, which it can not be told to change: the life begins again."""
+OF_SPARK = ("Python worker failed to connect back", "java.io.OptionalDataException")
+"""What Spark itself ends a query with, so that the life begins again: Python took longer than 10 s to start, which can not be changed; or two
+queries of a new session began at the same moment, and the task of one was written while the other changed a map that both share."""
 
 
 @attrs.define
@@ -86,7 +87,7 @@ def _run(order: dict[str, Any], kill_after: float | None, patience: float, more:
             code = child.wait()
             errors.seek(0)
             text = errors.read() if code else ""
-            if TOO_BUSY in text and more > 0:
+            if more > 0 and any(reason in text for reason in OF_SPARK):
                 return _run(order, kill_after, patience, more - 1)
             if code:
                 raise AssertionError(f"a life ended by itself with {code}: {text[-3000:]}")
