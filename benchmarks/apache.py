@@ -66,20 +66,28 @@ def _wait_count(driver: java.Driver, consumer: str, count: int) -> int:
     return seen
 
 
+def _backlog_rate(
+    cluster: java.ApacheCluster, driver: java.Driver, topic: str, count: int, batch: int, *, do: str = "consumer", **more: str
+) -> float:
+    """Messages per second of a new group in Java that takes everything in a topic, from the first it sees; `do` is the kind of its consumer."""
+    consumer = f"{topic}_{time.time_ns()}"
+    names = {"id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv}
+    driver.perform({"do": do, **names, **more, "batch": batch, "count_only": True})
+    already = _wait_count(driver, consumer, 1)
+    begin = time.perf_counter()
+    _wait_count(driver, consumer, count)
+    rate = (count - already) / (time.perf_counter() - begin)
+    driver.perform({"do": "stop", "id": consumer})
+    return rate
+
+
 def _consume(report: Report, scale: float) -> None:
     cluster, driver = _peers()
     count = int(200_000 * scale) // 100 * 100
     topic = f"java_backlog_{len(report.figures)}_{time.time_ns()}"
     _send(driver, topic, "batch", count, batch=100)
     for batch, name in ((1, "one message at a time"), (32, "batch listener of 32")):
-        consumer = f"{topic}_{batch}"
-        names = {"id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv}
-        driver.perform({"do": "consumer", **names, "batch": batch, "count_only": True})
-        already = _wait_count(driver, consumer, 1)
-        begin = time.perf_counter()
-        _wait_count(driver, consumer, count)
-        report.add(f"java, consume a backlog, {name}", "/s", (count - already) / (time.perf_counter() - begin))
-        driver.perform({"do": "stop", "id": consumer})
+        report.add(f"java, consume a backlog, {name}", "/s", _backlog_rate(cluster, driver, topic, count, batch))
 
 
 def _spark_read(report: Report, scale: float) -> None:
@@ -90,16 +98,9 @@ def _spark_read(report: Report, scale: float) -> None:
     count = int(400_000 * scale) // 100 * 100
     topic = f"java_to_spark_{time.time_ns()}"
     _send(driver, topic, "batch", count, batch=100)
-    name, places = "java, consume the backlog that spark reads", {"topic": topic, "namesrv": cluster.namesrv}
-    for _ in range(2):  # warm first
-        consumer = f"{topic}_{time.time_ns()}"
-        driver.perform({"do": "consumer", "id": consumer, "group": consumer, **places, "batch": 32, "count_only": True})
-        already = _wait_count(driver, consumer, 1)
-        begin = time.perf_counter()
-        _wait_count(driver, consumer, count)
-        rate = (count - already) / (time.perf_counter() - begin)
-        driver.perform({"do": "stop", "id": consumer})
-    report.add(name, "/s", rate)
+    name = "java, consume the backlog that spark reads"
+    _backlog_rate(cluster, driver, topic, count, 32)  # warm first
+    report.add(name, "/s", _backlog_rate(cluster, driver, topic, count, 32))
     report.add("spark read from apache's broker", "rows/s", spark_read.of_apache(cluster.namesrv, topic, count), name)
 
 
@@ -141,13 +142,7 @@ def _simple(report: Report, scale: float) -> None:
         for do, name, factor in (("pop", "java, pop consumer, single acks, not merged", 1), ("lite", "java, lite pull consumer, backlog", 4)):
             topic = f"java_{do}_{time.time_ns()}"
             _send(driver, topic, "batch", factor * count, batch=100)
-            names = {"id": topic, "group": topic, "topic": topic, "namesrv": cluster.namesrv, "broker": cluster.broker}
-            consumers.perform({"do": do, **names, "batch": 32, "count_only": True})
-            already = _wait_count(consumers, topic, 1)
-            begin = time.perf_counter()
-            _wait_count(consumers, topic, factor * count)
-            report.add(name, "/s", (factor * count - already) / (time.perf_counter() - begin))
-            consumers.perform({"do": "stop", "id": topic})
+            report.add(name, "/s", _backlog_rate(cluster, consumers, topic, factor * count, 32, do=do, broker=cluster.broker))
     finally:
         consumers.close()
     java_pops.run(cluster, lambda topic, number: _send(driver, topic, "batch", number, batch=100), report, scale)
