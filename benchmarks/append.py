@@ -10,9 +10,11 @@ from benchmarks.baselines import bare_append
 from benchmarks.harness import Report
 from benchmarks.sending import BODY
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import SystemClock, TrioClock
 from rocketmq_sdk.protocol.message_codec import encode_record
 

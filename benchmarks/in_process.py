@@ -8,7 +8,7 @@ from benchmarks.append import message
 from benchmarks.harness import Report
 from benchmarks.sending import in_flight, one_at_a_time
 from rocketmq_sdk import EmbeddedBroker, Producer
-from rocketmq_sdk.broker_embedded.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 
 
 async def _bare_calls(broker: EmbeddedBroker, count: int) -> float:

@@ -9,7 +9,7 @@ import trio
 
 from benchmarks.harness import Report
 from rocketmq_sdk import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.client.api.pop import batch_ack_messages, pop_message
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command

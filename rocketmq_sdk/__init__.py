@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from rocketmq_sdk.admin.client import Admin
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.broker_embedded.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
     from rocketmq_sdk.client.runtime import Client

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from kill.test_kill import _consume_all, _Load
 from rocketmq_sdk import Producer
-from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from support.processes import BrokerProcess
 
 

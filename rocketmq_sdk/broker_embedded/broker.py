@@ -12,17 +12,19 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings, vip_dispatcher
-from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
+from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
+from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
-from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
-from rocketmq_sdk.broker_embedded.services.assignment import TopicQueues
-from rocketmq_sdk.broker_embedded.services.housekeeping import Housekeeping
-from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
-from rocketmq_sdk.broker_embedded.services.replication import open_ha_listeners, wants_port
+from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
+from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
+from rocketmq_sdk.broker_embedded.replication.role import open_ha_listeners, wants_port
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
@@ -37,7 +39,7 @@ from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.processors import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import BrokerContext
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 logger = logging.getLogger(__name__)

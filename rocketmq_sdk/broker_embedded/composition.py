@@ -5,56 +5,49 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded import admin
+from rocketmq_sdk.broker_embedded.core import BrokerContext
+from rocketmq_sdk.broker_embedded.filter import consumer_filters as filters_file
 from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
-from rocketmq_sdk.broker_embedded.managers import filters as filters_file
-from rocketmq_sdk.broker_embedded.managers import offsets as offsets_file
-from rocketmq_sdk.broker_embedded.managers.broadcast_offsets import BroadcastOffsetManager
-from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
-from rocketmq_sdk.broker_embedded.managers.filters import ConsumerFilterManager
-from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
-from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
-from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
-from rocketmq_sdk.broker_embedded.managers.queue_locks import QueueLocks
-from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
-from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
-from rocketmq_sdk.broker_embedded.managers.transactions import TransactionTable
-from rocketmq_sdk.broker_embedded.processors import (
-    BrokerContext,
-    ack,
-    admin,
-    assignment,
-    change_invisible,
-    client,
-    lock,
-    notification,
-    offsets,
-    pop,
-    pull,
-    query,
-    recall,
-    reply,
-    roles,
-    send,
-    send_back,
-    transaction,
-)
-from rocketmq_sdk.broker_embedded.put import PutPipeline
-from rocketmq_sdk.broker_embedded.services import schedule as schedule_file
-from rocketmq_sdk.broker_embedded.services.delay_levels import DelayLevels
-from rocketmq_sdk.broker_embedded.services.long_polling import PullHolder
-from rocketmq_sdk.broker_embedded.services.pop_polling import PopHolder
-from rocketmq_sdk.broker_embedded.services.pop_service import PopService
-from rocketmq_sdk.broker_embedded.services.replication import Replication
-from rocketmq_sdk.broker_embedded.services.schedule import ScheduleService
-from rocketmq_sdk.broker_embedded.services.timers import TimerService
-from rocketmq_sdk.broker_embedded.services.transaction_check import TransactionCheckService
-from rocketmq_sdk.broker_embedded.settings import settings_of
+from rocketmq_sdk.broker_embedded.filter.consumer_filters import ConsumerFilterManager
+from rocketmq_sdk.broker_embedded.members import assignment_requests as assignment
+from rocketmq_sdk.broker_embedded.members import heartbeats as client
+from rocketmq_sdk.broker_embedded.members import lock_requests as lock
+from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
+from rocketmq_sdk.broker_embedded.members.queue_locks import QueueLocks
+from rocketmq_sdk.broker_embedded.pop import ack, change_invisible, notification
+from rocketmq_sdk.broker_embedded.pop import popping as pop
+from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
+from rocketmq_sdk.broker_embedded.pop.service import PopService
+from rocketmq_sdk.broker_embedded.pull import pull, query
+from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import BroadcastOffsetManager
+from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder
+from rocketmq_sdk.broker_embedded.replication import answers as roles
+from rocketmq_sdk.broker_embedded.replication.role import Replication
+from rocketmq_sdk.broker_embedded.send import reply, send, send_back
+from rocketmq_sdk.broker_embedded.send.put import PutPipeline
+from rocketmq_sdk.broker_embedded.settings.apache_names import settings_of
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.timer import metrics as timer_metrics
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.tables import offset_requests as offsets
+from rocketmq_sdk.broker_embedded.tables import offsets as offsets_file
+from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
+from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
+from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+from rocketmq_sdk.broker_embedded.timers import metrics as timer_metrics
+from rocketmq_sdk.broker_embedded.timers import recall
+from rocketmq_sdk.broker_embedded.timers import schedule as schedule_file
+from rocketmq_sdk.broker_embedded.timers.schedule import ScheduleService
+from rocketmq_sdk.broker_embedded.timers.service import TimerService
+from rocketmq_sdk.broker_embedded.transactions import ending as transaction
+from rocketmq_sdk.broker_embedded.transactions.check import TransactionCheckService
+from rocketmq_sdk.broker_embedded.transactions.table import TransactionTable
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 if TYPE_CHECKING:

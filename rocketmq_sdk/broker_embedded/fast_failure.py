@@ -14,7 +14,7 @@ from rocketmq_sdk.protocol.command import Command
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 
 _LIMITS: "Final[dict[int, Callable[[BrokerConfig], int]]]" = {
     **dict.fromkeys(

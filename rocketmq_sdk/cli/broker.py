@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
 

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.repair import RepairJob, repair_directory
-from rocketmq_sdk.broker_embedded.store.verify import log_bytes, verify_directory
-from rocketmq_sdk.broker_embedded.store.verify_log import LogRecord
-from rocketmq_sdk.broker_embedded.store.verify_report import Report
+from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord
+from rocketmq_sdk.broker_embedded.store_tool.repair import RepairJob, repair_directory
+from rocketmq_sdk.broker_embedded.store_tool.report import Report
+from rocketmq_sdk.broker_embedded.store_tool.verify import log_bytes, verify_directory
 from rocketmq_sdk.cli.progress import progress
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.properties import decode_properties

@@ -8,9 +8,9 @@ import trio
 from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.remoting.channel import ChannelLimits
-from rocketmq_sdk.remoting.ends import stream_ends
 from rocketmq_sdk.remoting.local import LOCAL_ADDRESS, LocalChannel, check_same_run, open_local_channel
 from rocketmq_sdk.remoting.stream import StreamChannel
+from rocketmq_sdk.transport.ends import stream_ends
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import trio
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.remoting.channel import ChannelLimits
-from rocketmq_sdk.remoting.ends import stream_ends
 from rocketmq_sdk.remoting.stream import StreamChannel
+from rocketmq_sdk.transport.ends import stream_ends
 from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT, open_tcp_stream
 from rocketmq_sdk.transport.tls import start_client_tls
 

@@ -12,8 +12,8 @@ import trustme
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError, StoreError, StoreLockedError
 from rocketmq_sdk.model.message import Message
@@ -157,7 +157,7 @@ async def test_a_failing_service_ends_the_block_with_one_error(autojump_clock: M
         await trio.sleep(1)
         raise ZeroDivisionError("injected")
 
-    monkeypatch.setattr("rocketmq_sdk.broker_embedded.services.schedule.ScheduleService.run", lambda _self: broken())
+    monkeypatch.setattr("rocketmq_sdk.broker_embedded.timers.schedule.ScheduleService.run", lambda _self: broken())
     with trio.fail_after(60), pytest.raises(RocketMQError, match=r"schedule service .* ZeroDivisionError: injected") as caught:
         async with EmbeddedBroker():
             await trio.sleep_forever()
@@ -279,7 +279,7 @@ async def test_leaving_by_an_exception_takes_at_most_two_seconds(autojump_clock:
     async def endless(_self: object) -> None:
         await trio.sleep_forever()
 
-    monkeypatch.setattr("rocketmq_sdk.broker_embedded.services.registration.RegistrationService.unregister", endless)
+    monkeypatch.setattr("rocketmq_sdk.broker_embedded.registration.service.RegistrationService.unregister", endless)
     begin = trio.current_time()
     with trio.fail_after(60), pytest.raises(KeyError):
         async with EmbeddedBroker():

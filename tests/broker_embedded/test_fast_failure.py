@@ -7,8 +7,8 @@ import trio
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
 from rocketmq_sdk.protocol.command import Command

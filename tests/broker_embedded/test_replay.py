@@ -35,7 +35,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.types import Arrival, MessageToStore
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageToStore
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.message import ReceivedMessage

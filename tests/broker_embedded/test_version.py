@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.codes import CLIENT_VERSION, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import NOT_SENDABLE_TOPICS, SYSTEM_TOPICS, check_send_topic
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicStatsTable
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on, send_request
 
 ROCKSDB = ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
-from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.model.route import MASTER_ID, BrokerData, TopicRoute
 from support.waiting import until

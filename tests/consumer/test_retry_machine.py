@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_sdk.broker_embedded.delay_levels import parse_delay_levels
 from rocketmq_sdk.consumer.retry_machine import (
     INTERVALS,
     PUSH,
@@ -21,6 +20,7 @@ from rocketmq_sdk.consumer.retry_machine import (
     received,
     states,
 )
+from rocketmq_sdk.model.delay_levels import parse_delay_levels
 
 PAGE = Path(__file__).parents[2] / "docs" / "retries.md"
 

@@ -8,8 +8,8 @@ from signal import SIGTERM
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.consume_queue_ext import is_address
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import is_address
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 from rocketmq_sdk.model.message import Message, ReceivedMessage

@@ -7,8 +7,8 @@ from typing import Any
 import trio
 
 from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, PoppedMessage, ReceivedMessage, SimpleConsumer, TransactionProducer, TransactionState
-from rocketmq_sdk.broker_embedded.config import BrokerConfig
-from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.client.config import NamesrvSource
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java

@@ -12,10 +12,10 @@ import pytest
 import trio
 
 from rocketmq_sdk import EmbeddedBroker, Message, MessageQueue, Producer
-from rocketmq_sdk.broker_embedded.config import BrokerConfig
-from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC

@@ -8,8 +8,8 @@ import trio
 import trio.lowlevel
 
 from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
-from rocketmq_sdk.broker_embedded.config import BrokerConfig
-from rocketmq_sdk.broker_embedded.store.types import Arrival
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.store.messages import Arrival
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 from support import java
 from support.waiting import unique, until

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import EmbeddedBroker, Message, Producer, RocketMQError, SendStatus
-from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from support.processes import broker_process
 from support.waiting import until
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import EmbeddedBroker, Message, Producer, RocketMQError
-from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.processes import broker_process
 from support.waiting import until

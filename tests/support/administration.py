@@ -7,17 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rocketmq_sdk.broker_embedded.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.managers.consumers import ConsumerManager
-from rocketmq_sdk.broker_embedded.managers.groups import GroupManager
-from rocketmq_sdk.broker_embedded.managers.offsets import ConsumerOffsetManager
-from rocketmq_sdk.broker_embedded.managers.producers import ProducerManager
-from rocketmq_sdk.broker_embedded.managers.stats import BrokerStats
-from rocketmq_sdk.broker_embedded.managers.topics import TopicManager
+from rocketmq_sdk.broker_embedded import admin
+from rocketmq_sdk.broker_embedded.core import BrokerContext
+from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
-from rocketmq_sdk.broker_embedded.outer.namesrv import BrokerIdentity
-from rocketmq_sdk.broker_embedded.processors import BrokerContext, admin
-from rocketmq_sdk.broker_embedded.services.registration import RegistrationService
+from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
+from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
+from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
+from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command

@@ -7,7 +7,7 @@ from typing import Any
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.message import ReceivedMessage

@@ -13,15 +13,15 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.store.verify import verify
-from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import STORE_HOST, message
 
 Key = tuple[str, int, int]

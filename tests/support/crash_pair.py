@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
-from rocketmq_sdk.broker_embedded.store.ha.slave import Slave, SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.store.verify import verify
-from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.crash import TOPICS, Key, Life, VirtualClock, Wanted, check, lost_only_properties, make_config, read_all
 from support.replication import ADDRESS, log_of, open_master, open_slave

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 
 if TYPE_CHECKING:
     from rocketmq_sdk.errors import StoreError

@@ -16,7 +16,6 @@ import trio
 import trio.lowlevel
 from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.consumer.push import PushConsumer
@@ -25,6 +24,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.source import MemoryChannelSource
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.broker import OWN, BrokerOnFiles
 from support.consuming import Sender, Switch, refuse

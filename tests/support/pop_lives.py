@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, open_on, send_request
 from support.popping import Popper
 

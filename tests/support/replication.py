@@ -6,12 +6,13 @@ from typing import Any
 
 import trio
 
+from rocketmq_sdk.broker_embedded.replication.master import Master
+from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.ha.master import Master
-from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
-from rocketmq_sdk.broker_embedded.store.ha.slave import Slave, SlaveState
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.transport.memory import MemoryNetwork

@@ -8,8 +8,8 @@ from typing import Any
 import trio
 
 from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus
-from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
-from rocketmq_sdk.broker_embedded.store.ha.slave import SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
+from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from support import java
 from support.waiting import unique, until
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.types import MessageToStore
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.message_codec import decode_messages

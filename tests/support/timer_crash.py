@@ -9,18 +9,18 @@ from random import Random
 
 import trio
 
-from rocketmq_sdk.broker_embedded.services.timers import TimerService
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.timer.messages import redirect_to_timer, slot_time_of
-from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, PutStatus
-from rocketmq_sdk.broker_embedded.store.verify import verify
-from rocketmq_sdk.broker_embedded.store.verify_report import FileSystemReader, Report
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, PutStatus
+from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader, Report
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify
+from rocketmq_sdk.broker_embedded.timers.messages import redirect_to_timer, slot_time_of
+from rocketmq_sdk.broker_embedded.timers.service import TimerService
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.crash import VirtualClock
 from support.store import STORE_HOST, message
 

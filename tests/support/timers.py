@@ -7,7 +7,8 @@ from typing import Any
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from support.broker import Peer, connect
 
 

@@ -5,7 +5,7 @@ from typing import Final, Self
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.settings import SETTING, evolve_settings, export_settings, settings_of
+from rocketmq_sdk.broker_embedded.settings.apache_names import SETTING, evolve_settings, export_settings, settings_of
 from rocketmq_sdk.errors import ConfigurationError
 
 _NAMES: Final = """

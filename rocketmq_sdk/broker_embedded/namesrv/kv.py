@@ -2,7 +2,7 @@
 
 import logging
 
-from rocketmq_sdk.broker_embedded.table_file import TableFile
+from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
 from rocketmq_sdk.errors import StoreCorruptError
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import attrs
 from rocketmq_sdk.broker_embedded.namesrv.registration import DEFAULT_HEARTBEAT_TIMEOUT_MS, OWN_BROKER, BrokerKey, BrokerRegistration
 from rocketmq_sdk.broker_embedded.namesrv.table import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
-from rocketmq_sdk.broker_embedded.properties_file import read_properties, write_properties
+from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address

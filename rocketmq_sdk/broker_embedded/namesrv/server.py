@@ -18,7 +18,7 @@ from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.table_file import TableFile
+    from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
 

@@ -3,7 +3,7 @@
 import attrs
 from attrs import validators
 
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.errors import ConfigurationError
 
 MEBIBYTE = 1024 * 1024

@@ -7,11 +7,11 @@ records that recovery finds in the log.
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue, BatchUnit
-from rocketmq_sdk.broker_embedded.store.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable, Queue
-from rocketmq_sdk.broker_embedded.store.record import RecordHead, is_dispatched
-from rocketmq_sdk.broker_embedded.store.types import Arrival
+from rocketmq_sdk.broker_embedded.store.log.record import RecordHead, is_dispatched
+from rocketmq_sdk.broker_embedded.store.messages import Arrival
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue, BatchUnit
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable, Queue
 from rocketmq_sdk.model.properties import DELAY, INNER_NUM, TAGS, decode_properties, property_in_text
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.subscription import tags_code

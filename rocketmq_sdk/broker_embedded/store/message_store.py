@@ -13,21 +13,21 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.appender import Appender
-from rocketmq_sdk.broker_embedded.store.clean_stop import write_note
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-from rocketmq_sdk.broker_embedded.store.files import FileSystem
-from rocketmq_sdk.broker_embedded.store.flush import FlushState, LogFlusher, QueueFlusher
-from rocketmq_sdk.broker_embedded.store.ha.replica_log import ReplicaLog
-from rocketmq_sdk.broker_embedded.store.ha.replicas import Replicas
-from rocketmq_sdk.broker_embedded.store.next_file import NextFileMaker, remove_leftover
-from rocketmq_sdk.broker_embedded.store.queue_types import batch_topics
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.next_file import NextFileMaker, remove_leftover
+from rocketmq_sdk.broker_embedded.store.flush.services import FlushState, LogFlusher, QueueFlusher
+from rocketmq_sdk.broker_embedded.store.log.appender import Appender
+from rocketmq_sdk.broker_embedded.store.log.replica_log import ReplicaLog
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
+from rocketmq_sdk.broker_embedded.store.queues.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
-from rocketmq_sdk.broker_embedded.store.recovery import Recovery, RecoveryProgress
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import write_note
+from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
+from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
-from rocketmq_sdk.broker_embedded.store.types import Arrival, FlushDiskType, MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery

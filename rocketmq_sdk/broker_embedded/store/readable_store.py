@@ -5,18 +5,18 @@ Reads are synchronous and only look; what may have to wait for a disk has an asy
 
 from contextlib import AbstractContextManager
 
-from rocketmq_sdk.broker_embedded.store.checkpoint import Checkpoint
-from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
-from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.index_keys import query_text
-from rocketmq_sdk.broker_embedded.store.index_service import IndexService
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.index.keys import query_text
+from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, size_and_magic
+from rocketmq_sdk.broker_embedded.store.log.transaction_marks import ended_halves
+from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, MessageFilter, QueryResult
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.reader import QueueReader
-from rocketmq_sdk.broker_embedded.store.record import BLANK_SIZE, size_and_magic
+from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.retention import Readers
-from rocketmq_sdk.broker_embedded.store.transaction_marks import ended_halves
-from rocketmq_sdk.broker_embedded.store.types import GetResult, GetStatus, MessageFilter, QueryResult
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.model.enums import BoundaryType
 

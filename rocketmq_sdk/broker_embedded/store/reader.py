@@ -8,15 +8,15 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from rocketmq_sdk.broker_embedded.store.batch_consume_queue import BatchConsumeQueue
-from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
-from rocketmq_sdk.broker_embedded.store.consume_queue import ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.consume_queue_ext import Extension, is_address
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import Queue
-from rocketmq_sdk.broker_embedded.store.record import HEAD_SPAN, body_end, properties_behind, properties_of
-from rocketmq_sdk.broker_embedded.store.types import BitMapFilter, GetResult, GetStatus, MessageFilter
-from rocketmq_sdk.broker_embedded.store.unit_chain import PRE_BLANK_SIZE, UNIT
+from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.log.record import HEAD_SPAN, body_end, properties_behind, properties_of
+from rocketmq_sdk.broker_embedded.store.messages import BitMapFilter, GetResult, GetStatus, MessageFilter
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import Extension, is_address
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE, UNIT
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import decode_properties
 

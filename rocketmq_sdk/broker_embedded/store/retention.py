@@ -16,12 +16,12 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.consume_queue_table import ConsumeQueueTable
-from rocketmq_sdk.broker_embedded.store.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.flush import FlushState
-from rocketmq_sdk.broker_embedded.store.index_service import IndexService
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.flush.services import FlushState
+from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
 

@@ -10,11 +10,11 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rocketmq_sdk.broker_embedded.store.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.types import FlushDiskType, PutResult
-from rocketmq_sdk.broker_embedded.store.verify import verify_directory
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreFullError
 from support.store import bodies, message, open_store, small_config
 from support.waiting import until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.errors import StoreCorruptError
 from rocketmq_sdk.model.enums import BoundaryType

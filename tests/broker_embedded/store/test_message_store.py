@@ -10,8 +10,10 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
-from rocketmq_sdk.broker_embedded.store.types import Arrival, GetStatus, PutStatus
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
 from rocketmq_sdk.protocol.batch_codec import encode_batch

@@ -6,6 +6,7 @@ Under virtual time, with a disk that says what it is told.
 import os
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
@@ -13,14 +14,18 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.faulty_files import FaultyFileSystem
-from rocketmq_sdk.broker_embedded.store.files import FileSystem, MemoryFileSystem, OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.messages import GetStatus, PutStatus
 from rocketmq_sdk.broker_embedded.store.retention import RetentionPolicy
-from rocketmq_sdk.broker_embedded.store.types import GetStatus, PutStatus
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 HOUR = 3_600_000
 NIGHT = int(datetime(2026, 3, 10, 4, 30).timestamp() * 1000)

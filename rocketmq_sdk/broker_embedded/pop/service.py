@@ -1,0 +1,101 @@
+"""The parts of a broker that pop is made of, and what they are told of topics and groups that go."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.members import request_modes
+from rocketmq_sdk.broker_embedded.members.request_modes import RequestModeManager
+from rocketmq_sdk.broker_embedded.pop import order_info
+from rocketmq_sdk.broker_embedded.pop.buffer import PopBuffer
+from rocketmq_sdk.broker_embedded.pop.order_info import OrderInfoManager
+from rocketmq_sdk.broker_embedded.pop.plan import PopPolicy
+from rocketmq_sdk.broker_embedded.pop.progress import PopProgress, raise_positions, revived_copies
+from rocketmq_sdk.broker_embedded.pop.records import PopRecords
+from rocketmq_sdk.broker_embedded.pop.revive import ReviveService
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.timers.service import TimerService
+
+
+class PopService:
+    """Managers and services of pop over an open store; entering the broker loads them, leaving it closes them."""
+
+    __slots__ = ("_context", "buffer", "modes", "notifications", "order", "progress", "records", "revive", "waiting")
+
+    def __init__(self, context: "BrokerContext") -> None:
+        store, config, clock = context.store, context.config, context.clock
+        self._context = context
+        self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
+        self.modes = RequestModeManager(ConfigFile(store.files, request_modes.FILE_NAME))
+        self.records = PopRecords(context.put, config, clock, context.store_host)
+        self.buffer = PopBuffer(self.records, context.offsets, config, clock)
+        self.revive = ReviveService(
+            store,
+            context.topics,
+            context.groups,
+            context.offsets,
+            self.records,
+            config,
+            clock,
+            context.store_host,
+            delivered_until=lambda: delivered_until(context.timers),
+            stats=context.stats,
+        )
+        self.progress = PopProgress(store, lambda: self.records.written + self.revive.revived)
+        self.waiting: PopHolder
+        self.notifications: PopHolder
+        context.topic_deleted += [self.order.remove_topic, self.buffer.remove_topic]
+        context.group_deleted += [self.order.remove_group, self.buffer.remove_group]
+
+    def load(self) -> None:
+        """Read the files, raise the groups' positions above what the store says was popped, and look where revival goes on.
+
+        Raises `FieldError` or `StoreCorruptError` when a file can not be what it claims to be, `StoreError` when the store can not be read.
+        """
+        self.order.load()
+        self.modes.load()
+        context, progress = self._context, self.progress
+        if context.config.current.is_slave:
+            return  # the master knows what was popped
+        progress.load()
+        raise_positions(context.store, context.topics, context.groups, context.offsets, self.records.topic, progress.position)
+        self.revive.load(revived_copies(context.store, progress.before), progress.before)
+        context.offsets.around_write = progress.writing
+
+    def release(self) -> None:
+        """Answer all requests that wait; from now on pops get nothing."""
+        self.waiting.release_all()
+        self.notifications.release_all()
+
+    async def close(self) -> None:
+        """Bring what is in memory into the store and the offsets. Raises `StoreError` when that can not be done."""
+        stored = self.buffer.flush()
+        await self.order.persist()
+        if not stored:
+            raise StoreError("checkpoints of pops could not be stored; what they cover is popped again after the next start")
+
+
+def delivered_until(timers: "TimerService") -> int:
+    """Up to which moment (epoch milliseconds) all timers were delivered; 0 when that can not be said now."""
+    if timers.behind_messages:
+        return 0
+    wheel = timers.timers
+    return wheel.write_time if wheel.next_slot is None else min(wheel.next_slot, wheel.write_time)
+
+
+def policy_of(config: "BrokerConfig") -> PopPolicy:
+    """What the settings in force say about retries and the order of queues."""
+    return _policy(
+        config.pop_from_retry_probability,
+        config.enable_retry_topic_v2,
+        config.retrieve_message_from_pop_retry_topic_v1,
+        config.priority_order_asc,
+    )
+
+
+_policy = lru_cache(maxsize=64)(PopPolicy)

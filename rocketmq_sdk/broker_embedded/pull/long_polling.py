@@ -1,0 +1,252 @@
+"""Pulls that wait for a message (`PullRequestHoldService`, `NotifyMessageArrivingListener`).
+
+A pull that found nothing is held with a predicate: queue, offset, tags. A message that arrives wakes exactly the pulls it matches; whatever time runs
+out for is woken by its deadline. No service looks at held pulls in between. A woken pull is run once more and answered whatever it finds, it is never
+held again.
+
+Woken pulls are run by a task of their own, behind the code that appended: it is not delayed by its readers, and messages that arrive together are
+answered together.
+"""
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.dispatch import error_response
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageFilter
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
+DEFAULT_LIMIT: Final = 100_000
+UNSENT_MAX: Final = 8 * 1024 * 1024
+"""Bytes of answers that a peer has not taken yet, above which its held pulls are answered without messages."""
+_UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
+_SLACK: Final = 64
+
+
+class HeldPull:
+    """One pull that waits. `message_filter` is None when every message matches; `deadline` is monotonic seconds."""
+
+    __slots__ = ("channel", "deadline", "key", "message_filter", "offset", "over", "queue_id", "request", "topic")
+
+    def __init__(
+        self, channel: "Channel", request: Command, topic: str, queue_id: int, offset: int, message_filter: "MessageFilter | None", deadline: float
+    ) -> None:
+        self.channel = channel
+        self.request = request
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.message_filter = message_filter
+        self.deadline = deadline
+        self.key: tuple[str | int, ...] = (topic, queue_id)
+        self.over = False
+
+    def matches(self, arrival: "Arrival") -> bool:
+        """Whether a message that has arrived ends the wait."""
+        if arrival.queue_offset < self.offset:
+            return False
+        wanted = self.message_filter
+        if wanted is None:
+            return True
+        if not wanted.matches_tags_code(arrival.tags_code):
+            return False
+        return not wanted.needs_properties or wanted.matches_record(arrival.decoded_properties)
+
+
+class PullHolder:
+    """Holds pulls until a message matches or their time is over. `on_arrival` belongs into the store's list of listeners."""
+
+    __slots__ = (
+        "_channels",
+        "_clock",
+        "_deadlines",
+        "_held",
+        "_limit",
+        "_nearer",
+        "_nearest",
+        "_order",
+        "_queues",
+        "_rerun",
+        "_runner",
+        "_woken",
+        "closing",
+    )
+
+    def __init__(self, clock: "Clock", rerun: Rerun, *, limit: int = DEFAULT_LIMIT) -> None:
+        self._clock = clock
+        self._rerun = rerun
+        self._limit = limit
+        # The inner tables are ordered sets: a connection that ends takes thousands of its pulls out of a long one.
+        self._queues: dict[tuple[str | int, ...], dict[HeldPull, None]] = {}
+        self._channels: dict[Channel, set[HeldPull]] = {}
+        self._deadlines: list[tuple[float, int, HeldPull]] = []
+        self._order = count()
+        self._held = 0
+        self._woken: list[HeldPull] = []
+        self._runner: trio.lowlevel.Task | None = None
+        self._nearest = float("inf")
+        self._nearer = trio.Event()
+        self.closing = False
+
+    @property
+    def held(self) -> int:
+        """How many pulls wait now."""
+        return self._held
+
+    @property
+    def waiting_by_queue(self) -> Collection[object]:
+        """What is held; while it is empty, arrivals mean nothing."""
+        return self._queues
+
+    @property
+    def full(self) -> bool:
+        """Whether no further pull may be held."""
+        return self._held >= self._limit or self.closing
+
+    def hold(self, pull: HeldPull) -> None:
+        """Keep a pull until it is woken; the caller has seen that the holder is not `full`."""
+        self._held += 1
+        self._queues.setdefault(pull.key, {})[pull] = None
+        pulls = self._channels.get(pull.channel)
+        if pulls is None:
+            pulls = self._channels[pull.channel] = set()
+        pulls.add(pull)
+        if len(self._deadlines) > 2 * self._held + _SLACK:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].over]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (pull.deadline, next(self._order), pull))
+        if pull.deadline < self._nearest:
+            self._nearer.set()
+
+    def on_arrival(self, arrival: "Arrival") -> None:
+        """Wake the pulls that a message matches."""
+        if not self._queues:
+            return
+        pulls = self._queues.get((arrival.topic, arrival.queue_id))
+        if pulls is None:
+            return
+        for pull in [pull for pull in pulls if pull.matches(arrival)]:
+            self._wake(pull)
+
+    def wake_queue(self, topic: str, queue_id: int) -> None:
+        """Have the pulls of a queue looked at again now, whatever they wait for: something else than a message has come."""
+        for pull in list(self._queues.get((topic, queue_id), ())):
+            self._wake(pull)
+
+    def channel_closed(self, channel: "Channel") -> None:
+        """Forget the pulls of a connection that has ended."""
+        for pull in self._channels.pop(channel, ()):
+            self._drop(pull)
+
+    def release_all(self) -> None:
+        """Answer every pull now and hold no more."""
+        self.closing = True
+        for pulls in list(self._queues.values()):
+            for pull in list(pulls):
+                self._wake(pull)
+        woken, self._woken = self._woken, []
+        for pull in woken:
+            self._finish(pull)
+
+    def _drop(self, pull: HeldPull) -> None:
+        if pull.over:
+            return
+        pull.over = True
+        self._held -= 1
+        key = pull.key
+        pulls = self._queues[key]
+        del pulls[pull]
+        if not pulls:
+            del self._queues[key]
+        of_channel = self._channels.get(pull.channel)
+        if of_channel is not None:
+            of_channel.discard(pull)
+            if not of_channel:
+                del self._channels[pull.channel]
+
+    def _wake(self, pull: HeldPull) -> None:
+        self._drop(pull)
+        self._woken.append(pull)
+        task = self._runner
+        if task is not None:
+            self._runner = None
+            trio.lowlevel.reschedule(task)
+
+    def _finish(self, pull: HeldPull) -> Callable[[], Awaitable[Command | None]] | None:
+        """Run a woken pull and answer it; what is still to be awaited for the answer."""
+        if pull.channel.closed:
+            return None
+        if pull.channel.unsent_bytes() > UNSENT_MAX:
+            # One message can wake thousands of pulls of a peer that reads nothing; it is not read for each of them.
+            pull.channel.respond(pull.request, Command.response(ResponseCode.SYSTEM_BUSY, remark=_UNREAD))
+            return None
+        try:
+            answer = self._rerun(pull)
+        except RocketMQError as error:
+            answer = error_response(error)
+        except Exception as error:
+            logger.exception("a held pull of %s failed", pull.channel.remote_address)
+            answer = error_response(error)
+        if answer is None or isinstance(answer, Command):
+            if answer is not None:
+                pull.channel.respond(pull.request, answer)
+            return None
+        return answer
+
+    async def _answer(self, pull: HeldPull, continuation: Callable[[], Awaitable[Command | None]]) -> None:
+        try:
+            answer = await continuation()
+        except RocketMQError as error:
+            answer = error_response(error)
+        except Exception as error:
+            logger.exception("a held pull of %s failed", pull.channel.remote_address)
+            answer = error_response(error)
+        if answer is not None:
+            pull.channel.respond(pull.request, answer)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Serve woken pulls and deadlines until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_deadlines)
+            while True:
+                if not self._woken:
+                    self._runner = trio.lowlevel.current_task()
+                    await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+                woken, self._woken = self._woken, []
+                for pull in woken:
+                    continuation = self._finish(pull)
+                    if continuation is not None:
+                        nursery.start_soon(self._answer, pull, continuation)
+                await trio.lowlevel.checkpoint()
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._runner = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    @trio.lowlevel.enable_ki_protection
+    async def _watch_deadlines(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            deadlines = self._deadlines
+            while deadlines and (deadlines[0][2].over or deadlines[0][0] <= now):
+                pull = heapq.heappop(deadlines)[2]
+                if not pull.over:
+                    self._wake(pull)
+            self._nearer = trio.Event()
+            self._nearest = deadlines[0][0] if deadlines else float("inf")
+            with trio.move_on_after(max(0.0, self._nearest - now)):
+                await self._nearer.wait()

@@ -1,0 +1,1 @@
+"""Telling name servers which topics this broker has."""

@@ -1,0 +1,160 @@
+"""What a slave takes over from its master besides the log: topics, groups, offsets, progress of delays and timers (`SlaveSynchronize`).
+
+Everything each minute, the progress of timers every 3 seconds, as Apache does it. Beyond Apache a record of a topic that the slave does not know
+makes that topic at once, before the slave acknowledges the record, and asks the master for its true configuration: else a topic made by the last
+messages before a master's death could not be read.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.replication import master_calls as calls
+from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, write_checkpoint
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import NotSupportedError, RocketMQError, StoreError
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestModeSerializeWrapper
+from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.registration.calls import Caller
+    from rocketmq_sdk.broker_embedded.store.messages import Arrival
+
+logger = logging.getLogger(__name__)
+
+FULL_PERIOD: Final = 60.0
+"""Seconds between two looks at everything."""
+SHORT_PERIOD: Final = 3.0
+"""Seconds between two looks at the progress of timers, and after what failed."""
+
+
+class SlaveSync:
+    """Keeps a slave's tables those of its master. `master` tells where that one serves requests, None while nobody knows."""
+
+    def __init__(self, context: "BrokerContext", caller: "Caller", master: "Callable[[], str | None]") -> None:
+        self._context = context
+        self._caller = caller
+        self._master = master
+        self._woken = trio.Event()
+        self._due_at = 0.0
+        self._own: set[str] = set()
+        """Topics made here because a record named them, which the master has not confirmed yet."""
+        self._problems: dict[str, str] = {}
+        self.synced: dict[str, int] = {}
+        """When each table was taken over last; epoch milliseconds."""
+
+    def wake(self) -> None:
+        """Look at everything now."""
+        self._due_at = 0.0
+        self._woken.set()
+
+    def on_arrival(self, arrival: "Arrival") -> None:
+        """A record was replicated: its topic and queue have to be known from now on."""
+        topics = self._context.topics
+        known = topics.get(arrival.topic)
+        if known is not None and arrival.queue_id < max(known.read_queue_nums, known.write_queue_nums):
+            return
+        queues = max(self._context.config.current.default_topic_queue_nums, arrival.queue_id + 1)
+        if known is not None:
+            queues = max(queues, known.read_queue_nums, known.write_queue_nums)
+        try:
+            topics.put(TopicConfig(arrival.topic, queues, queues))
+        except StoreError as error:
+            logger.error("the topic %s of a replicated message could not be kept: %s", arrival.topic, error)
+        self._own.add(arrival.topic)
+        self.wake()
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        while True:
+            self._woken = trio.Event()
+            if self._master() is not None:
+                now = self._context.clock.monotonic()
+                if now >= self._due_at:
+                    self._due_at = now + FULL_PERIOD
+                    await self.sync_all()
+                await self._try("progress of timers", self._timer_checkpoint)
+            with trio.move_on_after(SHORT_PERIOD):
+                await self._woken.wait()
+
+    async def sync_all(self) -> None:
+        """Take over everything once; what fails is told in the log, does not keep the rest, and comes again soon."""
+        steps: tuple[tuple[str, Callable[[str], Awaitable[None]]], ...] = (
+            ("topics", self._topics),
+            ("consumer offsets", self._offsets),
+            ("delay offsets", self._delays),
+            ("groups", self._groups),
+            ("modes of groups", self._modes),
+            ("numbers of timers", self._timer_metrics),
+        )
+        for name, step in steps:
+            if not await self._try(name, step):
+                self._due_at = 0.0
+
+    async def _try(self, name: str, step: "Callable[[str], Awaitable[None]]") -> bool:
+        """One step; a master that does not know it has nothing to give, and that is no failure."""
+        address = self._master()
+        if address is None:
+            return False
+        try:
+            await step(address)
+        except NotSupportedError:
+            return True
+        except RocketMQError as error:
+            if self._problems.get(name) != str(error):
+                self._problems[name] = str(error)
+                logger.warning("the %s of the master at %s could not be taken over: %s", name, address, error)
+            return False
+        if self._problems.pop(name, None) is not None:
+            logger.info("the %s of the master at %s are taken over again", name, address)
+        self.synced[name] = self._context.clock.now_ms()
+        return True
+
+    async def _topics(self, address: str) -> None:
+        wrapper = await calls.all_topics(self._caller, address)
+        topics = self._context.topics
+        self._own -= wrapper.topic_config_table.keys()
+        kept = {name: config for name in self._own if (config := topics.get(name)) is not None}
+        table = {**wrapper.topic_config_table, **kept}
+        # Versions alone do not tell: a change here and one there in the same millisecond have the same one.
+        if wrapper.data_version is not None and (topics.data_version != wrapper.data_version or topics.all() != table):
+            topics.replace(table, wrapper.data_version)
+
+    async def _groups(self, address: str) -> None:
+        wrapper = await calls.all_groups(self._caller, address)
+        groups = self._context.groups
+        same = (groups.data_version, groups.all(), groups.forbidden) == (
+            wrapper.data_version, wrapper.subscription_group_table, wrapper.forbidden_table,
+        )  # fmt: skip
+        if wrapper.data_version is not None and not same:
+            groups.replace(wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version)
+
+    async def _offsets(self, address: str) -> None:
+        self._context.offsets.take_over(await calls.all_offsets(self._caller, address))
+        await self._context.offsets.persist()
+
+    async def _delays(self, address: str) -> None:
+        self._context.schedule.take_over(await calls.delay_offsets(self._caller, address))
+        await self._context.schedule.persist()
+
+    async def _modes(self, address: str) -> None:
+        body = (await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body
+        self._context.pop.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
+
+    async def _timer_metrics(self, address: str) -> None:
+        body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_METRICS)).body
+        await self._context.timers.take_over_metrics(TimerMetricsSerializeWrapper.decode(body))
+
+    async def _timer_checkpoint(self, address: str) -> None:
+        """How far the master served its timers. This slave has no wheel of its own; it makes one when it is opened as master."""
+        body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_CHECK_POINT)).body
+        theirs = TimerCheckpoint.decode(body)
+        own = TimerCheckpoint(theirs.last_read_time, 0, theirs.queue_offset, theirs.queue_offset)
+        self._context.timers.timers.checkpoint = own
+        files = self._context.store.files
+        await files.run(lambda: write_checkpoint(files, own))

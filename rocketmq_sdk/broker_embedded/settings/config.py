@@ -1,0 +1,353 @@
+"""Settings of the broker: Apache's names in snake case, Apache's defaults but for the few that the documentation lists.
+
+Three ways lead in: Python (`BrokerConfig(...)`, `with_options`), Apache's properties text (`from_properties`) and the request UPDATE_BROKER_CONFIG
+(`LiveConfig.update`). In Python an unknown name is an error; in properties it is kept with a warning, as is a name that Apache knows and that has no
+effect here; one that asks for something refused is an error on every way.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, Self
+
+import attrs
+
+from rocketmq_sdk.broker_embedded.settings.apache_names import SETTING, evolve_settings, export_settings, settings_of
+from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
+from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.delay_levels import parse_delay_levels
+from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.names import TRACE_TOPIC
+from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.topics import DataVersion
+
+logger = logging.getLogger(__name__)
+
+# What is read once, when the broker starts. Apache takes changes of most of these and does nothing with them until the next start.
+_READ_AT_THE_START: Final = frozenset(
+    {
+        "brokerClusterName",
+        "brokerName",
+        "brokerIP1",
+        "brokerIP2",
+        "brokerId",
+        "brokerRole",
+        "listenPort",
+        "haListenPort",
+        "haMasterAddress",
+        "namesrvAddr",
+        "storePathRootDir",
+        "defaultTopicQueueNums",
+        "clusterTopicEnable",
+        "brokerTopicEnable",
+        "traceTopicEnable",
+        "msgTraceTopicName",
+        "timerWheelEnable",
+        "reviveQueueNum",
+        "consumerOffsetUpdateVersionStep",
+        "delayOffsetUpdateVersionStep",
+    }
+)
+_OF_RETENTION: Final = frozenset(
+    (
+        "cleanFileForciblyEnable",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "fileReservedTime",
+    )
+)
+_LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
+_FIXED_WHILE_RUNNING: Final = tuple(sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)))
+ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
+
+
+class BrokerRole(Enum):
+    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves before it acknowledges, a SLAVE copies its master's log."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def _between(low: int, high: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
+    def check(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+        if value < low or (high is not None and value > high):
+            limits = f"{low} or more" if high is None else f"{low} to {high}"
+            raise ConfigurationError(f"{attribute.name}={value} is not acceptable; write {limits}")
+
+    return check
+
+
+def _name(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    if not value or not value.isprintable() or " " in value:
+        raise ConfigurationError(f"{attribute.name}={value!r} is not acceptable; write a name without blanks")
+
+
+def _integer(default: int, low: int = 0, high: int | None = None) -> int:
+    value: int = attrs.field(default=default, validator=_between(low, high))
+    return value
+
+
+@attrs.frozen(kw_only=True)
+class BrokerConfig:
+    """What the broker does and how it presents itself; durations in milliseconds as Apache has them.
+
+    Raises `ConfigurationError` for a value out of range.
+    """
+
+    broker_cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
+    broker_name: str = attrs.field(default="broker-a", validator=_name)
+    broker_id: int = _integer(0)
+    """0 is the master; a slave has its own number from 1 on."""
+    broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
+    """The host in routes and message ids; None: the host that the asking client dialled."""
+    broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
+    listen_port: int = _integer(10911, 0, 65535)
+    ha_listen_port: int = _integer(0, 0, 65535)
+    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port behind their own (any free one when their own
+    was chosen by the system) and other masters have none."""
+    ha_master_address: str | None = None
+    """Where a slave finds its master's port for slaves, as `host:port`; None: as the name server says."""
+    slave_read_enable: bool = False
+    """Whether consumers may read from a slave, and whether a master sends those there that read what is no longer in memory."""
+    namesrv_addr: str | None = None
+    """Name servers elsewhere to register at, separated by semicolons; the broker's own one is always told."""
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    broker_permission: int = _integer(6, 0, 7)
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    config_black_list: str = "configBlackList;brokerConfigPath"
+    store_path_root_dir: str | None = None
+    """The directory to open when none is named otherwise."""
+
+    # Topics
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: int = _integer(8, 1)
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    validate_system_topic_when_update_topic: bool = True
+    enable_mixed_message_type: bool = False
+    clear_retry_topic_when_delete_topic: bool = True
+    trace_topic_enable: bool = True
+    """On, unlike Apache's default, so that traces of clients have a home."""
+    msg_trace_topic_name: str = attrs.field(default=TRACE_TOPIC, validator=_name)
+    timer_wheel_enable: bool = True
+    recall_message_enable: bool = True
+    """Whether timers can be taken back; on, unlike Apache's default."""
+    allow_recall_when_broker_not_writeable: bool = True
+    revive_queue_num: int = _integer(8, 1)
+    enable_split_metadata: bool = True
+    split_metadata_size: int = _integer(2000, 1)
+
+    # Under pressure
+    broker_fast_failure_enable: bool = True
+    """Whether requests that waited too long are refused with SYSTEM_BUSY; the limits follow."""
+    wait_time_mills_in_send_queue: int = _integer(200)
+    wait_time_mills_in_pull_queue: int = _integer(5000)
+    wait_time_mills_in_lite_pull_queue: int = _integer(5000)
+    wait_time_mills_in_heartbeat_queue: int = _integer(31_000)
+    wait_time_mills_in_transaction_queue: int = _integer(3000)
+    wait_time_mills_in_ack_queue: int = _integer(3000)
+    wait_time_mills_in_admin_broker_queue: int = _integer(5000)
+
+    # Groups, consumers, offsets
+    auto_create_subscription_group: bool = True
+    enable_create_sys_group: bool = True
+    notify_consumer_ids_changed_enable: bool = True
+    reject_pull_consumer_enable: bool = False
+    lite_pull_message_enable: bool = True
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = _integer(1000)
+    flush_consumer_offset_interval: int = _integer(5000, 1)
+    consumer_offset_update_version_step: int = _integer(500, 1)
+    delay_offset_update_version_step: int = _integer(200, 1)
+    flush_delay_offset_interval: int = _integer(10_000, 1)
+    use_server_side_reset_offset: bool = True
+    enable_broadcast_offset_store: bool = True
+    """Whether the broker notes where clients of broadcasting groups pull, for those that come through a proxy."""
+    broadcast_offset_expire_second: int = _integer(120, 1)
+    """After how many seconds without a pull a client that is gone is forgotten; the next one is for clients that are connected."""
+    broadcast_offset_expire_max_second: int = _integer(300, 1)
+    channel_expired_timeout: int = _integer(120_000, 1)
+    enable_register_producer: bool = True
+    enable_property_filter: bool = True
+    enable_calc_filter_bit_map: bool = False
+    """Whether messages get a bit map of the expressions that they make TRUE, where queues have room for it (`enableConsumeQueueExt`)."""
+    filter_support_retry: bool = False
+    """Whether retries are filtered by the expression of their original topic."""
+    filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
+    max_error_rate_of_bloom_filter: int = _integer(20, 1, 99)
+    expect_consumer_num_use_filter: int = _integer(32, 1)
+    start_accept_send_request_time_stamp: int = _integer(0)
+
+    # Transactions
+    transaction_time_out: int = _integer(6000)
+    """How old a half message is at its first check, unless it says so itself."""
+    transaction_check_interval: int = _integer(30_000, 1)
+    transaction_check_max: int = _integer(15, 0)
+    """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
+    reject_transaction_message: bool = False
+    store_reply_message_enable: bool = True
+    """Whether replies to requests are stored as well as handed on."""
+
+    # Pop
+    enable_pop_buffer_merge: bool = False
+    """Keep checkpoints of pops in memory for some seconds: much less is written, and after a kill the last pops come again."""
+    pop_ck_stay_buffer_time: int = _integer(10_000, 1)
+    pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
+    pop_ck_max_buffer_size: int = _integer(200_000)
+    pop_ck_offset_max_queue_size: int = _integer(20_000)
+    pop_polling_size: int = _integer(1024)
+    max_pop_polling_size: int = _integer(100_000)
+    pop_from_retry_probability: int = _integer(20, 0, 100)
+    pop_from_retry_probability_for_priority: int = _integer(0, 0, 100)
+    priority_order_asc: bool = True
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    pop_response_return_actual_retry_topic: bool = False
+    enable_retry_topic_v2: bool = attrs.field(default=False, metadata={SETTING: "enableRetryTopicV2"})
+    retrieve_message_from_pop_retry_topic_v1: bool = attrs.field(default=True, metadata={SETTING: "retrieveMessageFromPopRetryTopicV1"})
+    use_separate_retry_queue: bool = False
+    skip_when_ck_re_put_reach_max_times: bool = attrs.field(default=False, metadata={SETTING: "skipWhenCKRePutReachMaxTimes"})
+    server_load_balancer_enable: bool = True
+    default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
+    default_pop_share_queue_num: int = _integer(-1, -1)
+    load_balance_poll_name_server_interval: int = _integer(30_000, 1)
+
+    # Registration
+    register_name_server_period: int = _integer(30_000, 1)
+    register_broker_timeout_mills: int = _integer(24_000, 1)
+    force_register: bool = True
+    compressed_register: bool = False
+
+    store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
+    extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
+    """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG shows them."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.broker_id != 0 and not self.is_slave:
+            raise ConfigurationError(f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave brokerId out, as a master's is 0")
+        parse_delay_levels(self.store.message_delay_level)
+
+    @classmethod
+    def from_properties(cls, text: str) -> tuple[Self, list[str]]:
+        """The settings of a properties text, and a warning for each one that has no effect.
+
+        Raises `ConfigurationError` for a bad value and for what is refused.
+        """
+        return cls().with_settings(read_properties(text))
+
+    def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """The settings changed by texts under Apache's names, all or none, and the warnings.
+
+        Raises `ConfigurationError` for a bad value and for what is refused.
+        """
+        own, store = settings_of(type(self)), settings_of(type(self.store))
+        kept: dict[str, str] = {}
+        warnings: list[str] = []
+        for name, text in texts.items():
+            refusal = REFUSALS.get(name)
+            if refusal is not None and refusal.applies(text):
+                raise ConfigurationError(f"{name}={text} {refusal.reason}")
+            if name in own or name in store:
+                continue
+            kept[name] = text
+            if name not in KNOWN_SETTINGS:
+                warnings.append(f"the setting {name} is unknown; it is kept and has no effect")
+            elif refusal is None:
+                warnings.append(f"the setting {name} has no effect in this broker")
+        changed_store = evolve_settings(self.store, {name: text for name, text in texts.items() if name in store})
+        changed = evolve_settings(self, {name: _optional(name, text) for name, text in texts.items() if name in own})
+        return attrs.evolve(changed, store=changed_store, extra={**self.extra, **kept}), warnings
+
+    def with_options(self, options: Mapping[str, object]) -> Self:
+        """The settings changed by values under Python names, those of the store included.
+
+        Raises `ConfigurationError` for a name that does not exist and for a bad value.
+        """
+        own = {attribute.name for attribute in attrs.fields(type(self))}
+        store = {attribute.name for attribute in attrs.fields(type(self.store))}
+        if unknown := [name for name in options if name not in own | store]:
+            raise ConfigurationError(f"the setting {unknown[0]!r} does not exist; see BrokerConfig and StoreConfig for those that do")
+        try:
+            store_options: dict[str, Any] = {name: value for name, value in options.items() if name not in own}
+            changed_store = attrs.evolve(self.store, **store_options)
+            own_options: dict[str, Any] = {name: value for name, value in options.items() if name in own}
+            own_options.setdefault("store", changed_store)
+            return attrs.evolve(self, **own_options)
+        except ConfigurationError:
+            raise
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"a setting is not acceptable: {error}") from None
+
+    def export(self) -> dict[str, str]:
+        """All settings as texts under Apache's names, in alphabetical order."""
+        return dict(sorted({**self.extra, **export_settings(self.store), **export_settings(self)}.items()))
+
+    def to_properties(self) -> str:
+        """All settings as a properties text."""
+        return write_properties(self.export())
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master."""
+        return self.broker_role is BrokerRole.SLAVE
+
+    def check_role(self) -> None:
+        """Raises `ConfigurationError` when the settings of replication contradict each other."""
+        self.store.check_replicas()
+        if self.is_slave and self.broker_id == 0:
+            raise ConfigurationError("brokerRole=SLAVE needs a brokerId of its own above 0; 0 is that of the master")
+        if self.ha_master_address is not None:
+            split_address(self.ha_master_address)
+
+    def delay_levels(self) -> tuple[int, ...]:
+        """The waiting time of each delay level in milliseconds; level 1 is the first."""
+        return parse_delay_levels(self.store.message_delay_level)
+
+    def black_list(self) -> frozenset[str]:
+        """The settings that no request may change."""
+        return ALWAYS_BLACK_LISTED | {name.strip() for name in self.config_black_list.split(";") if name.strip()}
+
+
+def _optional(name: str, text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(f"{name} has no value; leave the setting out instead")
+    return text
+
+
+class LiveConfig:
+    """The settings in force, which administration requests can change while the broker runs (`Configuration`).
+
+    Whoever needs to act on a change appends to `on_change`; it is called with the old and the new settings.
+    """
+
+    __slots__ = ("current", "data_version", "on_change")
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.current = config
+        self.data_version = DataVersion()
+        self.on_change: list[Callable[[BrokerConfig, BrokerConfig], None]] = []
+
+    def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
+        """Change settings under Apache's names, all or none, and tell the warnings.
+
+        Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what is read only at the start, the store's settings
+        but `maxMessageSize` and those of retention among it.
+        """
+        before = self.current
+        changed, warnings = before.with_settings(texts)
+        old, new = before.export(), changed.export()
+        for name in _FIXED_WHILE_RUNNING:
+            if old.get(name) != new.get(name):
+                problem = "can not change while the broker runs: it takes effect after a restart; change the configuration file"
+                raise ConfigurationError(f"{name} {problem}")
+        self.current = changed
+        self.data_version = self.data_version.next(now_ms)
+        for listener in self.on_change:
+            listener(before, self.current)
+        return warnings

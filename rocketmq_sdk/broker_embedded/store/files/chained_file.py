@@ -1,0 +1,70 @@
+"""One file of a fixed size in a chain of such files (`DefaultMappedFile` of Apache RocketMQ 5.4.0).
+
+The name is kept although nothing is mapped: `os_files` says why.
+"""
+
+from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, StoreFile
+
+NAME_DIGITS = 20
+_ZEROS = bytes(1024 * 1024)
+
+
+def file_name(start: int) -> str:
+    """The name of the file that starts at a byte position of its chain."""
+    return f"{start:020d}"
+
+
+class ChainedFile:
+    """`start` is the position of its first byte in the chain; all positions here are positions in the chain."""
+
+    __slots__ = ("allocated", "end", "file", "size", "start")
+
+    def __init__(self, file: StoreFile, start: int, size: int) -> None:
+        self.file = file
+        self.start = start
+        self.size = size
+        self.end = start + size
+        self.allocated = start
+        """Up to where space is known to be there."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from a position on, not beyond the end of the file."""
+        return self.file.pread(min(size, self.end - position), position - self.start)
+
+    def read_nowait(self, position: int, size: int) -> bytes | None:
+        """Like `read`; None when it would have to wait for the device."""
+        return self.file.pread_nowait(min(size, self.end - position), position - self.start)
+
+    def write(self, position: int, data: Bytes) -> None:
+        """Write at a position; the caller keeps within the file. Raises `StoreError`."""
+        self.file.pwrite(data, position - self.start)
+
+    def allocate_to(self, position: int) -> None:
+        """Make sure of the space up to a position. Raises `StoreFullError`."""
+        position = min(position, self.end)
+        if position > self.allocated:
+            self.file.allocate(self.allocated - self.start, position - self.allocated)
+            self.allocated = position
+
+    def zero_from(self, position: int) -> int:
+        """Overwrite with zeros what is behind a position and is not zero; gives the number of bytes written."""
+        step = len(_ZEROS)
+        written = 0
+        for low, high in list(self.file.data_ranges(position - self.start, self.size)):
+            for offset in range(low, high, step):
+                data = self.file.pread(min(step, high - offset), offset)
+                if data == _ZEROS[: len(data)]:
+                    continue
+                first = len(data) - len(data.lstrip(b"\0"))
+                last = len(data.rstrip(b"\0"))
+                if first < last:
+                    self.file.pwrite(bytes(last - first), offset + first)
+                    written += last - first
+        return written
+
+    def remove(self) -> None:
+        """Remove the file. Raises `StoreError`."""
+        self.file.remove()
+
+    def __repr__(self) -> str:
+        return f"<ChainedFile {self.file.path} [{self.start}, {self.end})>"

@@ -1,0 +1,176 @@
+"""A chain of files of one size in one directory (`MappedFileQueue` of Apache RocketMQ 5.4.0).
+
+A file's name is the position of its first byte, 20 decimal digits. Missing leading files are normal: they were deleted with age.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from operator import attrgetter
+
+from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile, file_name
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.errors import StoreCorruptError, StoreError
+
+_start_of = attrgetter("start")
+
+
+class FileChain:
+    """The files of a directory in order of their positions."""
+
+    __slots__ = ("_changes", "_starts", "_synced_changes", "directory", "file_size", "files", "prepared", "size_setting", "store_files")
+
+    def __init__(self, store_files: FileSystem, directory: str, file_size: int, size_setting: str) -> None:
+        self.store_files = store_files
+        self.directory = directory
+        self.file_size = file_size
+        self.size_setting = size_setting
+        self.files: list[ChainedFile] = []
+        self.prepared: tuple[str, int] | None = None
+        """A file of the right size that waits for its name: its path, and for how many bytes it surely has space."""
+        self._starts: list[int] = []
+        self._changes = self._synced_changes = 0
+
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files. Raises `StoreCorruptError` for a size or a name that can not be; an empty last file is removed.
+
+        `mend` is for the time after a stop that was not clean: an empty file, which is what a power cut leaves of a new one, gets its size back.
+        """
+        entries = self.store_files.file_sizes(self.directory)
+        if entries and entries[-1][1] == 0:
+            self.store_files.remove(f"{self.directory}/{entries[-1][0]}")
+            entries.pop()
+        for name, size in entries:
+            path = f"{self.directory}/{name}"
+            if not (name.isascii() and name.isdecimal()):
+                raise StoreCorruptError(f"{path} does not belong there: the names of these files are positions; move it away")
+            if not size and mend:
+                self.store_files.open(path).truncate(self.file_size)
+            elif size != self.file_size:
+                raise StoreCorruptError(
+                    f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open the store with the size that it was written with"
+                )
+            self._add(ChainedFile(self.store_files.open(path), int(name), self.file_size))
+        # What a process made that was killed may not be durable yet.
+        self._changes += mend
+
+    def _add(self, file: ChainedFile) -> None:
+        self.files.append(file)
+        self._starts.append(file.start)
+
+    @property
+    def min_position(self) -> int:
+        """Where the first file starts; 0 without files."""
+        return self._starts[0] if self._starts else 0
+
+    def find(self, position: int) -> ChainedFile | None:
+        """The file that holds a position."""
+        # By the list as it is now: a reader in another thread may be here while the first file is taken out.
+        files = self.files
+        index = bisect_right(files, position, key=_start_of) - 1
+        if index < 0:
+            return None
+        file = files[index]
+        return file if position < file.end else None
+
+    def take_first(self) -> ChainedFile:
+        """Take the oldest file out; the caller removes it."""
+        first, self.files = self.files[0], self.files[1:]
+        self._starts = self._starts[1:]
+        self._changes += 1
+        return first
+
+    def put_back(self, file: ChainedFile) -> None:
+        """Counterpart of `take_first` for a file that could not be removed; it is opened anew."""
+        self.files = [ChainedFile(self.store_files.open(file.file.path), file.start, file.size), *self.files]
+        self._starts = [file.start, *self._starts]
+
+    def obtain(self, position: int) -> ChainedFile:
+        """The file for a position at the end of the chain, made when it is missing. Raises `StoreError`."""
+        file = self.find(position)
+        if file is None:
+            start = position - position % self.file_size
+            path = f"{self.directory}/{file_name(start)}"
+            file = self._take_prepared(path, start) or ChainedFile(self.store_files.create(path, self.file_size), start, self.file_size)
+            self._add(file)
+            self._changes += 1
+        return file
+
+    def _take_prepared(self, path: str, start: int) -> ChainedFile | None:
+        if self.prepared is None:
+            return None
+        (waiting, allocated), self.prepared = self.prepared, None
+        if not self.files:
+            return None  # the directory may be missing
+        try:
+            self.store_files.rename(waiting, path)
+        except StoreError:
+            return None
+        file = ChainedFile(self.store_files.open(path), start, self.file_size)
+        file.allocated = start + allocated
+        return file
+
+    def overlapping(self, low: int, high: int) -> list[ChainedFile]:
+        """The files that hold a part of a range."""
+        return [file for file in self.files if file.start < high and low < file.end]
+
+    def cut(self, position: int) -> None:
+        """Make a position the end: later files are removed; what is left behind it in its file is set to zero and synced.
+
+        `sync_directories` has to follow before anything new is durable, or what was removed may come back behind it.
+        """
+        while self.files and self.files[-1].start > position:
+            self._remove(self.files.pop())
+            self._starts.pop()
+        if self.files and position < self.files[-1].end and self.files[-1].zero_from(position):
+            self.files[-1].file.sync()
+
+    def move_last(self, directory: str) -> None:
+        """Take the last file out and put it into another directory, which exists. Raises `StoreError`."""
+        file = self.files[-1]
+        path = file.file.path
+        file.file.close()
+        self.store_files.rename(path, f"{directory}/{path.rpartition('/')[2]}")
+        self.files.pop()
+        self._starts.pop()
+        self._changes += 1
+
+    def directory_sync(self) -> Callable[[], None] | None:
+        """What makes the files made and removed so far durable, with all directories above them; None when they are. It may run in a thread."""
+        changes = self._changes
+        if changes == self._synced_changes:
+            return None
+
+        def sync() -> None:
+            path = self.directory
+            while path:
+                self.store_files.sync_directory(path)
+                path = path.rpartition("/")[0]
+            self.store_files.sync_directory(".")
+            self._synced_changes = changes
+
+        return sync
+
+    def doubt_names(self) -> None:
+        """Take no name for durable: a life before may have made a file and died before it synced the directory."""
+        self._changes += 1
+
+    def sync_directories(self) -> None:
+        """Do now what `directory_sync` gives, if anything."""
+        sync = self.directory_sync()
+        if sync is not None:
+            sync()
+
+    def remove_all(self) -> None:
+        """Remove the files."""
+        while self.files:
+            self._remove(self.files.pop())
+        self._starts.clear()
+
+    def _remove(self, file: ChainedFile) -> None:
+        file.file.remove()
+        self._changes += 1
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for file in self.files:
+            file.file.close()

@@ -1,0 +1,254 @@
+"""Files in memory, bounded in bytes: the file system of a broker without a directory."""
+
+from collections.abc import Callable, Iterator
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
+
+CHUNK = 256 * 1024
+
+
+class MemoryFile:
+    """A sparse file: chunks that grow with what is written into them."""
+
+    __slots__ = ("_charged", "_chunks", "_files", "_reserved", "_size", "path")
+
+    def __init__(self, files: "MemoryFileSystem", path: str, size: int = 0) -> None:
+        self.path = path
+        self._files = files
+        self._size = size
+        self._chunks: dict[int, bytearray] = {}
+        self._charged = 0
+        self._reserved = 0
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; zeros where nothing was written."""
+        end = min(offset + size, self._size)
+        if end <= offset:
+            return b""
+        index, inside = divmod(offset, CHUNK)
+        if inside + end - offset <= CHUNK:
+            return self._piece(index, inside, end - offset)
+        parts: list[bytes] = []
+        while offset < end:
+            index, inside = divmod(offset, CHUNK)
+            length = min(CHUNK - inside, end - offset)
+            parts.append(self._piece(index, inside, length))
+            offset += length
+        return b"".join(parts)
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        """Memory never waits."""
+        return self.pread(size, offset)
+
+    def _piece(self, index: int, inside: int, length: int) -> bytes:
+        chunk = self._chunks.get(index)
+        found = b"" if chunk is None else bytes(chunk[inside : inside + length])
+        return found if len(found) == length else found.ljust(length, b"\0")
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        """Write all of `data`; raises `StoreFullError` when the file system's limit does not allow it, before anything is written."""
+        length = len(data)
+        index, inside = divmod(offset, CHUNK)
+        if inside + length > CHUNK:
+            view = memoryview(data)
+            first = CHUNK - inside
+            for start in (0, *range(first, length, CHUNK)):
+                self.pwrite(view[start : start + CHUNK] if start else view[:first], offset + start)
+            return
+        chunk = self._chunks.get(index)
+        have = 0 if chunk is None else len(chunk)
+        growth = inside + length - have
+        if growth > 0:
+            beyond = offset + length - max(self._reserved, index * CHUNK + have)
+            if beyond > 0:
+                self._charge(beyond)
+            if chunk is None:
+                chunk = self._chunks[index] = bytearray()
+            if inside > have:
+                chunk.extend(bytes(inside - have))
+        assert chunk is not None or not length
+        if chunk is not None:
+            chunk[inside : inside + length] = data
+        if offset + length > self._size:
+            self._size = offset + length
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Reserve bytes of the file system's limit up to the end of this range."""
+        end = offset + length
+        if end > self._reserved:
+            self._charge(end - max(self._reserved, offset))
+            self._reserved = end
+
+    def _charge(self, count: int) -> None:
+        self._files.charge(count, self.path)
+        self._charged += count
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes."""
+        if size < self._size:
+            for index in [index for index in self._chunks if (index + 1) * CHUNK > size]:
+                inside = size - index * CHUNK
+                if inside <= 0:
+                    del self._chunks[index]
+                else:
+                    del self._chunks[index][inside:]
+            self._reserved = min(self._reserved, size)
+            held = self._reserved
+            for index, chunk in self._chunks.items():
+                held += max(0, index * CHUNK + len(chunk) - max(self._reserved, index * CHUNK))
+            self._charge(held - self._charged)
+        self._size = size
+
+    def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
+        """The chunks that exist."""
+        for index, chunk in sorted(self._chunks.items()):
+            low, high = max(offset, index * CHUNK), min(end, index * CHUNK + len(chunk))
+            if low < high:
+                yield low, high
+
+    def release(self) -> None:
+        """Give the bytes back to the file system."""
+        self._files.charge(-self._charged, self.path)
+        self._charged = self._reserved = 0
+        self._chunks.clear()
+
+    def sync(self) -> None:
+        """Nothing to do."""
+
+    def hold(self) -> None:
+        """Nothing to do."""
+
+    def remove(self) -> None:
+        """Remove the file from the file system."""
+        self._files.remove(self.path)
+
+    def close(self) -> None:
+        """Nothing to do: the bytes belong to the file system."""
+
+
+class MemoryFileSystem:
+    """Files that live as long as this object, which a store can be opened on again.
+
+    With `write_through` the store hands every append over at once, as it does on a disk; without it, joined, since no process death can be outlived.
+    Raises `StoreFullError` from writes when all files together would hold more than `limit_bytes`.
+    """
+
+    description = "the memory store"
+    blocking = False
+    makes_ahead = False
+
+    def __init__(self, limit_bytes: int = 256 * 1024 * 1024, *, write_through: bool = False) -> None:
+        self.limit_bytes = limit_bytes
+        self.write_through = write_through
+        self.allocation_limit = min(1024 * 1024, max(4096, limit_bytes // 16))
+        self._used = 0
+        self._files: dict[str, MemoryFile] = {}
+        self._locked = False
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that the files hold or have reserved."""
+        return self._used
+
+    def charge(self, count: int, path: str) -> None:
+        """Count bytes in or out; raises `StoreFullError` at the limit."""
+        if count > 0 and self._used + count > self.limit_bytes:
+            raise StoreFullError(f"{self.description} is full: {path} needs {count} more bytes, {self._used} of {self.limit_bytes} are used")
+        self._used += count
+
+    def lock(self) -> None:
+        """Become the only opener."""
+        if self._locked:
+            raise StoreLockedError(f"{self.description} is open already")
+        self._locked = True
+
+    def unlock(self) -> None:
+        """Let the files be opened again; also what a test calls to play the death of the process that had them open."""
+        self._locked = False
+
+    def open(self, path: str) -> MemoryFile:
+        """The file of that name, made when it is missing."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = MemoryFile(self, path)
+        return file
+
+    def create(self, path: str, size: int) -> MemoryFile:
+        """A file of `size` zero bytes that take no memory."""
+        file = self.open(path)
+        file.truncate(0)
+        file.truncate(size)
+        return file
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of that name, or one below it."""
+        return path in self._files or any(name.startswith(path + "/") for name in self._files)
+
+    def file_sizes(self, directory: str) -> list[tuple[str, int]]:
+        """Names and sizes, sorted."""
+        prefix = directory + "/"
+        start = len(prefix)
+        return sorted((name[start:], file.size()) for name, file in self._files.items() if name.startswith(prefix) and "/" not in name[start:])
+
+    def directory_names(self, directory: str) -> list[str]:
+        """Names, sorted; directories exist while they hold files."""
+        prefix = directory + "/"
+        start = len(prefix)
+        return sorted({name[start:].split("/", 1)[0] for name in self._files if name.startswith(prefix) and "/" in name[start:]})
+
+    def modified_ms(self, path: str) -> int:  # noqa: ARG002 - part of the protocol
+        """Not known: the store's own times count."""
+        return 0
+
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Nothing is read from a disk."""
+
+    def used_ratio(self) -> float:
+        """No disk."""
+        return 0.0
+
+    def read(self, path: str) -> bytes | None:
+        """The whole content."""
+        file = self._files.get(path)
+        return None if file is None else file.pread(file.size(), 0)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace the content."""
+        file = self.open(path)
+        file.truncate(0)
+        file.pwrite(data, 0)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        file = self._files.pop(old, None)
+        if file is None:
+            raise StoreError(f"{old} is missing in {self.description}")
+        self.remove(new)
+        file.path = new
+        self._files[new] = file
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        file = self._files.pop(path, None)
+        if file is not None:
+            file.release()
+
+    def remove_tree(self, directory: str) -> None:
+        """Remove all files below a directory."""
+        for name in [name for name in self._files if name.startswith(directory + "/")]:
+            self.remove(name)
+
+    def sync_directory(self, directory: str) -> None:
+        """Nothing to do."""
+
+    async def run(self, operation: Callable[[], Result]) -> Result:
+        """Run it here: memory does not wait."""
+        await trio.lowlevel.checkpoint()
+        return operation()

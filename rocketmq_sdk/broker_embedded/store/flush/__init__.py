@@ -1,0 +1,1 @@
+"""Bringing the store to the disk."""

@@ -1,0 +1,1 @@
+"""The key index: which messages have a key, in Apache's files."""

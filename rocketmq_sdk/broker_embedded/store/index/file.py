@@ -1,0 +1,323 @@
+"""One file of the key index (`IndexFile`, `IndexHeader` of Apache RocketMQ 5.4.0).
+
+A header of 40 bytes, then slots of 4 bytes, then entries of 20: the hash of a key, the position of its record, the seconds since the first message
+of the file, and the number of the entry before it in the same slot. A slot holds the number of its newest entry. Numbers begin at 1.
+
+Slots of the file that is written to are kept in memory in the machine's byte order (a table that takes only the memory that is touched), new entries
+as bytes; `write_out` hands the entries over first, then the pages of slots that changed, then the header. Files are sparse.
+"""
+
+import mmap
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final
+
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
+from rocketmq_sdk.errors import StoreCorruptError
+
+HEADER: Final = Struct(">qqqqii")
+ENTRY: Final = Struct(">iqii")
+HEADER_SIZE: Final = HEADER.size
+SLOT_SIZE: Final = 4
+ENTRY_SIZE: Final = ENTRY.size
+_SLOT: Final = Struct(">i")
+_PAGE_SLOTS: Final = 1024
+_MAX_RUN_PAGES: Final = 64
+_MAX_SECONDS: Final = (1 << 31) - 1
+_BLOCK_ENTRIES: Final = 200
+_STEPS_PER_PAUSE: Final = 2000
+_SWAPPED: Final = sys.byteorder == "little"
+_pack = ENTRY.pack
+
+
+def file_size(slot_count: int, capacity: int) -> int:
+    """The length of a file in bytes."""
+    return HEADER_SIZE + slot_count * SLOT_SIZE + capacity * ENTRY_SIZE
+
+
+def _zeros(size: int) -> mmap.mmap:
+    """Memory that takes time and space only where it is written; a `bytearray` of the usual 20 MB holds everything up for 15 ms."""
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class IndexFile:
+    """`count` is the number of the next entry; times in epoch milliseconds, positions in the commit log."""
+
+    __slots__ = (
+        "_dirty_pages",
+        "_entries_at",
+        "_heads",
+        "_tail",
+        "_tail_start",
+        "begin_offset",
+        "begin_timestamp",
+        "capacity",
+        "changed",
+        "count",
+        "end_offset",
+        "end_timestamp",
+        "file",
+        "name",
+        "slot_count",
+        "used_slots",
+    )
+
+    def __init__(self, file: StoreFile, name: str, slot_count: int, capacity: int) -> None:
+        self.file = file
+        self.name = name
+        self.slot_count = slot_count
+        self.capacity = capacity
+        self.begin_timestamp = self.end_timestamp = self.begin_offset = self.end_offset = self.used_slots = 0
+        self.count = 1
+        self.changed = False
+        """Whether something is only in memory."""
+        self._entries_at = HEADER_SIZE + slot_count * SLOT_SIZE
+        self._heads: memoryview | None = None
+        self._dirty_pages = bytearray()
+        self._tail = bytearray()
+        self._tail_start = 1
+
+    @classmethod
+    def create(cls, files: FileSystem, path: str, slot_count: int, capacity: int, before: "IndexFile | None") -> "IndexFile":
+        """A new file, which takes over where the one before ended. Raises `StoreError`."""
+        file = cls(files.create(path, file_size(slot_count, capacity)), path.rpartition("/")[2], slot_count, capacity)
+        if before is not None:
+            file.begin_offset = file.end_offset = before.end_offset
+            file.begin_timestamp = file.end_timestamp = before.end_timestamp
+        file._use_heads(memoryview(_zeros(slot_count * SLOT_SIZE)).cast("i"))
+        file.changed = True
+        return file
+
+    def load(self) -> None:
+        """Read the header. Raises `StoreError`, `StoreCorruptError` for numbers that can not be."""
+        fields = HEADER.unpack(self.file.pread(HEADER_SIZE, 0))
+        self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset, self.used_slots, count = fields
+        self.count = self._tail_start = max(1, count)
+        if count > self.capacity:
+            raise StoreCorruptError(f"{self.file.path} says that it holds {count - 1} entries; there is room for {self.capacity - 1}")
+
+    @property
+    def full(self) -> bool:
+        """Whether no entry fits any more."""
+        return self.count >= self.capacity
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of entries that are only in memory."""
+        return len(self._tail)
+
+    # --- writing ---------------------------------------------------------------------------------------------------------------------------------
+
+    def _use_heads(self, heads: memoryview) -> None:
+        self._heads = heads
+        self._dirty_pages = bytearray((self.slot_count + _PAGE_SLOTS - 1) // _PAGE_SLOTS)
+
+    def prepare(self) -> None:
+        """Read what adding entries needs; else the first `put` does. Raises `StoreError`."""
+        if self._heads is None and not self.full:
+            self._load_heads()
+
+    def _load_heads(self) -> memoryview:
+        """Read the slots; holes of the file stay untouched memory."""
+        heads = memoryview(_zeros(self.slot_count * SLOT_SIZE))
+        for low, high in self.file.data_ranges(HEADER_SIZE, self._entries_at):
+            start = (low - HEADER_SIZE) // SLOT_SIZE * SLOT_SIZE
+            end = min((high - HEADER_SIZE + SLOT_SIZE - 1) // SLOT_SIZE * SLOT_SIZE, len(heads))
+            slots = array("i", self.file.pread(end - start, HEADER_SIZE + start))
+            if _SWAPPED:
+                slots.byteswap()
+            heads[start:end] = memoryview(slots).cast("B")
+        found = heads.cast("i")
+        self._use_heads(found)
+        return found
+
+    def put(self, hashes: Sequence[int], offset: int, store_timestamp: int) -> int:
+        """Add the entries of one record; gives how many of them fit. Raises `StoreError` when the slots have to be read first and can not."""
+        number = self.count
+        fitting = min(len(hashes), self.capacity - number)
+        if fitting <= 0:
+            return 0
+        heads = self._heads
+        if heads is None:
+            heads = self._load_heads()
+        begin = self.begin_timestamp
+        slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
+        for value in hashes if fitting == len(hashes) else hashes[:fitting]:
+            slot = value % slot_count
+            previous = heads[slot]
+            if previous <= 0 or previous > number:
+                previous = 0
+                self.used_slots += 1
+            seconds = (store_timestamp - begin) // 1000 if 0 < begin <= store_timestamp else 0
+            tail += _pack(value, offset, seconds if seconds < _MAX_SECONDS else _MAX_SECONDS, previous)
+            heads[slot] = number
+            dirty_pages[slot // _PAGE_SLOTS] = 1
+            if number == 1:
+                self.begin_offset = offset
+                self.begin_timestamp = begin = store_timestamp
+            number += 1
+        self.count = number
+        self.end_offset = offset
+        self.end_timestamp = store_timestamp
+        self.changed = True
+        return fitting
+
+    def put_all(self, hashes: Sequence[int], offsets: Sequence[int], store_timestamp: int) -> bool:
+        """Add the entries of several records, the offset of the record with each hash; False, with nothing done, when they may not all fit or the
+        file is empty. Raises as `put`."""
+        number = self.count
+        if number == 1 or not hashes or number + len(hashes) > self.capacity:
+            return False
+        heads = self._heads
+        if heads is None:
+            heads = self._load_heads()
+        begin = self.begin_timestamp
+        seconds = min((store_timestamp - begin) // 1000, _MAX_SECONDS) if 0 < begin <= store_timestamp else 0
+        slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
+        for value, offset in zip(hashes, offsets, strict=True):
+            slot = value % slot_count
+            previous = heads[slot]
+            if previous <= 0 or previous > number:
+                previous = 0
+                self.used_slots += 1
+            tail += _pack(value, offset, seconds, previous)
+            heads[slot] = number
+            dirty_pages[slot // _PAGE_SLOTS] = 1
+            number += 1
+        self.count = number
+        self.end_offset = offsets[-1]
+        self.end_timestamp = store_timestamp
+        self.changed = True
+        return True
+
+    def write_out(self) -> None:
+        """Hand over what is only in memory. Raises `StoreError`; a later call tries again."""
+        for _ in self.writing():
+            pass
+
+    def writing(self) -> Iterator[None]:
+        """`write_out` in steps; between them entries may be added, which stay in memory."""
+        header = HEADER.pack(self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset, self.used_slots, self.count)
+        entries = bytes(self._tail)
+        if entries:
+            self.file.pwrite(entries, self._entries_at + self._tail_start * ENTRY_SIZE)
+            yield
+        dirty = self._dirty_pages
+        page = dirty.find(1)
+        while page >= 0:
+            end = dirty.find(0, page, page + _MAX_RUN_PAGES)
+            end = min(page + _MAX_RUN_PAGES, len(dirty)) if end < 0 else end
+            self._write_slots(page * _PAGE_SLOTS, min(end * _PAGE_SLOTS, self.slot_count))
+            dirty[page:end] = bytes(end - page)
+            yield
+            page = dirty.find(1, end)
+        self.file.pwrite(header, 0)
+        del self._tail[: len(entries)]
+        self._tail_start += len(entries) // ENTRY_SIZE
+        self.changed = bool(self._tail)
+
+    def _write_slots(self, low: int, high: int) -> None:
+        assert self._heads is not None
+        slots = array("i", self._heads[low:high])
+        if _SWAPPED:
+            slots.byteswap()
+        self.file.pwrite(slots.tobytes(), HEADER_SIZE + low * SLOT_SIZE)
+
+    def release(self) -> None:
+        """Give up the slots in memory of a file that is full and written."""
+        self._heads = None
+        self._dirty_pages = bytearray()
+
+    # --- reading ---------------------------------------------------------------------------------------------------------------------------------
+
+    def covers(self, begin: int, end: int) -> bool:
+        """Whether a range of times touches that of the file."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def select(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Iterator[None]:
+        """Add positions of records whose entry has this hash and a time in the range, newest first, until `found` has `limit`.
+
+        Comes back now and then, because a chain can be long: every tag makes one. Raises `StoreError`.
+        """
+        number = self._head(key_hash % self.slot_count)
+        if not 0 < number <= self.count or self.count <= 1:
+            return
+        first = self.begin_timestamp
+        steps = 0
+        block = b""
+        block_start = 0
+        while len(found) < limit:
+            at = (number - block_start) * ENTRY_SIZE
+            if not 0 <= at < len(block):
+                block_start, block = self._block(number)
+                at = (number - block_start) * ENTRY_SIZE
+                if at >= len(block):
+                    return
+            entry_hash, offset, seconds, previous = ENTRY.unpack_from(block, at)
+            time = first + seconds * 1000
+            if seconds < 0:
+                return
+            if entry_hash == key_hash and begin <= time <= end:
+                found.append(offset)
+            if not 0 < previous <= self.count or previous == number or time < begin:
+                return
+            number = previous
+            steps += 1
+            if steps % _STEPS_PER_PAUSE == 0:
+                yield
+
+    def _head(self, slot: int) -> int:
+        if self._heads is not None:
+            return int(self._heads[slot])
+        value: int = _SLOT.unpack(self.file.pread(SLOT_SIZE, HEADER_SIZE + slot * SLOT_SIZE))[0]
+        return value
+
+    def _block(self, number: int) -> tuple[int, bytes]:
+        """Entries up to and including one, with the number of the first of them."""
+        low = max(0, number + 1 - _BLOCK_ENTRIES)
+        start = self._tail_start
+        if number >= start:
+            low = max(low, start)
+            return low, bytes(self._tail[(low - start) * ENTRY_SIZE : (number + 1 - start) * ENTRY_SIZE])
+        return low, self.file.pread((number + 1 - low) * ENTRY_SIZE, self._entries_at + low * ENTRY_SIZE)
+
+    def entries_at_end(self) -> int:
+        """How many of the last entries belong to the last record."""
+        found = 0
+        number = self.count - 1
+        while number >= 1:
+            low, block = self._block(number)
+            while number >= max(low, 1):
+                if ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE)[1] != self.end_offset:
+                    return found
+                found += 1
+                number -= 1
+        return found
+
+    def remove(self) -> None:
+        """Remove the file. Raises `StoreError`."""
+        self.release()
+        self.file.remove()
+
+    def close(self) -> None:
+        """Let the descriptor go."""
+        self.file.close()
+
+    def __repr__(self) -> str:
+        return f"<IndexFile {self.name} {self.count - 1} entries [{self.begin_offset}, {self.end_offset}]>"
+
+
+def require_size(path: str, size: int, slot_count: int, capacity: int) -> None:
+    """Raise `StoreCorruptError` for a file of another length than the settings say."""
+    if size != file_size(slot_count, capacity):
+        raise StoreCorruptError(
+            f"{path} has {size} bytes, but {slot_count} slots (maxHashSlotNum) and {capacity} entries (maxIndexNum) take "
+            f"{file_size(slot_count, capacity)}; open the store with the numbers that it was written with"
+        )
+
+

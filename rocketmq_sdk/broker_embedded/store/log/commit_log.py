@@ -1,0 +1,266 @@
+"""The commit log: every record of every queue, one behind the other (`CommitLog` of Apache RocketMQ 5.4.0).
+
+A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to the next
+file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record
+is half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends
+can be handed to the file system joined. Large records are not: to copy them into fresh memory takes as long as to write them, and the page cache
+has them.
+"""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
+from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, FileSystem
+from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, STORE_TIME_SPAN, blank, store_time
+from rocketmq_sdk.errors import StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIRECTORY = "commitlog"
+SEGMENT_BYTES = 1024 * 1024
+_MEMORY_HOT_BYTES = 8 * 1024 * 1024
+_WRITTEN_ALONE = 16 * 1024
+"""From so many bytes on, joining appends costs more for the copy than it saves in calls of the system."""
+_LEAST_SEGMENTS = 128
+
+
+class NoNextFileError(StoreFullError):
+    """There is no space for another file; one that is there may still have some."""
+
+
+class CommitLog:
+    """Positions are byte positions in the whole log ("physical offsets")."""
+
+    __slots__ = (
+        "_file",
+        "_hot",
+        "_hot_limit",
+        "_hot_size",
+        "_most_segments",
+        "_pwrite",
+        "_segment",
+        "_segment_limit",
+        "_step",
+        "limit",
+        "on_enter",
+        "position",
+        "queue",
+        "write_through",
+        "written",
+    )
+
+    def __init__(self, files: FileSystem, config: StoreConfig) -> None:
+        self.queue = FileChain(files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog")
+        self.position = 0
+        """Where the next record goes."""
+        self.written = 0
+        """Up to where the file system has the bytes."""
+        self.limit = 0
+        """Up to where a record and 8 bytes may reach without `make_room`."""
+        self.write_through = files.write_through
+        self._step = min(config.allocation_step, files.allocation_limit)
+        self._hot_limit = config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
+        self._segment_limit = min(SEGMENT_BYTES, max(4096, self._hot_limit // 4))
+        self._most_segments = max(_LEAST_SEGMENTS, 2 * self._hot_limit // self._segment_limit)
+        self._segment = bytearray()
+        # Starts and bytes of the segments. A reader in another thread takes the pair once, so it is replaced and never changed in place.
+        self._hot: tuple[list[int], list[bytearray]] = ([0], [self._segment])
+        self._hot_size = 0
+        self._file: ChainedFile | None = None
+        self._pwrite: Callable[[Bytes, int], None] | None = None
+        self.on_enter: Callable[[], None] | None = None
+        """Called when appends go to another file."""
+
+    @property
+    def file_size(self) -> int:
+        """Size of each file."""
+        return self.queue.file_size
+
+    @property
+    def min_position(self) -> int:
+        """Where the oldest file starts."""
+        return self.queue.min_position
+
+    def start_at(self, position: int) -> None:
+        """Make a position the end of the log; what lies behind it is removed or zeroed. Raises `StoreError`."""
+        self.queue.cut(position)
+        self.position = self.written = position
+        self._forget_hot()
+        file = self.queue.find(position)
+        if file is not None:
+            self._enter(file)
+
+    def _forget_hot(self) -> None:
+        self._segment = bytearray()
+        self._hot = ([self.position], [self._segment])
+        self._hot_size = 0
+
+    def _enter(self, file: ChainedFile) -> None:
+        if self._file is not None:
+            self._file.file.close()
+        file.file.hold()
+        self._file = file
+        self._pwrite = file.file.pwrite
+        self.limit = min(file.end, file.allocated)
+        self._new_segment()
+        if self.on_enter is not None:
+            self.on_enter()
+
+    def make_room(self, size: int) -> int:
+        """Where a record of this size will go: here, or at the start of a new file. Raises `StoreError`, leaving the log as it was.
+
+        The caller has made sure that `size` and 8 bytes fit into one file.
+        """
+        while True:
+            file = self._file
+            if file is None or self.position >= file.end:
+                file = self._next_file(self.position, size)
+                self._enter(file)
+            end = self.position + size + BLANK_SIZE
+            if end <= file.end:
+                self._allocate(file, end)
+                self.limit = min(file.end, file.allocated)
+                return self.position
+            self._roll(file, size)
+
+    def _allocate(self, file: ChainedFile, end: int) -> None:
+        if end <= file.allocated:
+            return
+        try:
+            file.allocate_to(max(end, file.allocated + self._step))
+        except StoreFullError:
+            file.allocate_to(end)
+
+    def _next_file(self, position: int, size: int) -> ChainedFile:
+        try:
+            file = self.queue.obtain(position)
+            self._allocate(file, position + size + BLANK_SIZE)
+        except StoreFullError as error:
+            raise NoNextFileError(str(error)) from error
+        return file
+
+    def _roll(self, file: ChainedFile, size: int) -> None:
+        self.write_out()
+        following = self._next_file(file.end, size)
+        file.write(self.position, blank(file.end - self.position))
+        self.position = self.written = file.end
+        self._enter(following)
+
+    def append(self, records: bytes, end: int) -> None:
+        """Append one record, or several joined, where `make_room` said; `end` is the position behind. Raises `StoreError` without appending."""
+        if len(self._segment) >= self._segment_limit:
+            self.write_out()
+            self._new_segment()
+        if self.write_through or len(records) >= _WRITTEN_ALONE:
+            self.write_out()
+            file = self._file
+            assert file is not None
+            assert self._pwrite is not None
+            self._pwrite(records, self.position - file.start)
+            self.written = end
+            if len(records) >= _WRITTEN_ALONE:
+                self.position = end
+                self._new_segment()
+                return
+        self._segment += records
+        self.position = end
+
+    def append_bytes(self, data: bytes) -> None:
+        """Append bytes of another log with files of the same size: parts of records, whole ones, the blank end of a file.
+
+        Raises `StoreError`; only when the bytes cross the end of a file may some of them have been appended then.
+        """
+        at = 0
+        while at < len(data):
+            file = self._file
+            if file is None or self.position >= file.end:
+                self.write_out()
+                file = self._next_file(self.position, 0)
+                self._enter(file)
+            piece = data[at : at + file.end - self.position]
+            self._allocate(file, self.position + len(piece))
+            self.append(piece, self.position + len(piece))
+            at += len(piece)
+        if self._file is not None:
+            self.limit = min(self._file.end, self._file.allocated)
+
+    def write_out(self) -> None:
+        """Hand what was appended to the file system. Raises `StoreError`; a later call tries again."""
+        if self.written < self.position:
+            file = self._file
+            assert file is not None
+            # A copy, because a view kept alive by a traceback would forbid the next append to grow the segment.
+            pending = bytes(memoryview(self._segment)[self.written - self.position :])
+            file.write(self.written, pending)
+            self.written = self.position
+
+    def _new_segment(self) -> None:
+        starts, segments = self._hot
+        self._hot_size += len(self._segment)
+        last = len(segments) if self._segment else len(segments) - 1
+        first = max(0, last - self._most_segments)
+        self._hot_size -= sum(map(len, segments[:first]))
+        while first < last and self._hot_size > self._hot_limit:
+            self._hot_size -= len(segments[first])
+            first += 1
+        self._segment = bytearray()
+        self._hot = ([*starts[first:last], self.position], [*segments[first:last], self._segment])
+
+    def read_hot(self, position: int, size: int) -> bytearray | None:
+        """Bytes that lie in the part of the log that is kept in memory."""
+        starts, segments = self._hot
+        index = bisect_right(starts, position) - 1
+        if index < 0:
+            return None
+        at = position - starts[index]
+        data = segments[index][at : at + size]
+        missing = size - len(data)
+        while missing and data and index + 1 < len(starts) and starts[index] + len(segments[index]) == starts[index + 1]:
+            index += 1
+            data += segments[index][:missing]
+            missing = size - len(data)
+        return None if missing else data
+
+    def read(self, position: int, size: int) -> bytes | bytearray | None:
+        """Bytes of one file; None when they are not in the log (any more). May wait for the disk; from any thread."""
+        data = self.read_hot(position, size)
+        if data is not None:
+            return data
+        file = self.queue.find(position)
+        if file is None or position + size > self.written:
+            return None
+        try:
+            found = file.read(position, size)
+        except StoreError:
+            if self.queue.find(position) is file:
+                raise
+            return None
+        return found if len(found) == size else None
+
+    def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:
+        """Like `read`, but None also when the bytes would have to come from the disk."""
+        data = self.read_hot(position, size)
+        if data is not None:
+            return data
+        file = self.queue.find(position)
+        if file is None or position + size > self.written:
+            return None
+        return file.read_nowait(position, size)
+
+    def data_span(self, position: int, limit: int, end: int) -> int:
+        """How many bytes from a position on one read may take: within its file, in front of `end`, at most `limit`; 0 when there are none."""
+        file = self.queue.find(position)
+        return 0 if file is None else max(0, min(limit, file.end - position, min(end, self.position) - position))
+
+    def store_time_at(self, position: int) -> int:
+        """The store time of the record at a position; -1 when there is none."""
+        head = self.read(position, STORE_TIME_SPAN) if self.min_position <= position < self.position else None
+        return -1 if head is None else store_time(bytes(head))
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        self.queue.close()

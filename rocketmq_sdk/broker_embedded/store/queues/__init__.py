@@ -1,0 +1,1 @@
+"""Consume queues: where the messages of each queue lie in the log."""

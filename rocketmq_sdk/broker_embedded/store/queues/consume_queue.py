@@ -1,0 +1,138 @@
+"""One queue: an index of 20-byte units into the commit log (`ConsumeQueue` of Apache RocketMQ 5.4.0).
+
+Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its size, and the hash of its tag. A queue that does not begin
+at 0 has units in front of its first one that mean nothing (position 0, size 0x7FFFFFFF).
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
+from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT, UnitChain
+
+DIRECTORY: Final = "consumequeue"
+MAX_QUEUE_OFFSET: Final = (1 << 58) - 1
+_pack = UNIT.pack
+
+
+class ConsumeQueue(UnitChain):
+    """Queue offsets count units; `max_offset` is exclusive."""
+
+    __slots__ = ("ext",)
+
+    unit_size: ClassVar[int] = QUEUE_UNIT_SIZE
+    parent: ClassVar[str] = DIRECTORY
+    size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
+
+    def __init__(self, store_files: FileSystem, topic: str, queue_id: int, file_size: int, ext: ConsumeQueueExt | None = None) -> None:
+        super().__init__(store_files, topic, queue_id, file_size)
+        self.ext = ext
+        """Where bit maps are, for a queue that has some."""
+
+    @property
+    def max_offset(self) -> int:
+        """The offset that the next readable message will have."""
+        return self.end
+
+    @property
+    def min_offset(self) -> int:
+        """The offset of the oldest readable message."""
+        return self.first
+
+    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
+        """Add a unit."""
+        tail = self._tail[1]
+        tail += _pack(physical_offset, size, tags_code)
+        self.end += 1
+        self.max_physical = physical_offset + size
+        if len(tail) >= self._spill_at:
+            self._spill()
+
+    def append_all(self, positions: list[int], sizes: list[int], codes: list[int]) -> None:
+        """Add the units of several messages, of one at least."""
+        tail = self._tail[1]
+        tail += b"".join(map(_pack, positions, sizes, codes))
+        self.end += len(positions)
+        self.max_physical = positions[-1] + sizes[-1]
+        if len(tail) >= self._spill_at:
+            self._spill()
+
+    def start_at(self, offset: int) -> None:
+        """Begin an empty queue at an offset above 0."""
+        self._reset(offset)
+        self.first = offset
+
+    def last_record(self) -> tuple[int, int, int] | None:
+        """Position, size and queue offset of the last record; None without any."""
+        unit = self.unit(self.end - 1)
+        return None if unit is None else (unit[0], unit[1], self.end - 1)
+
+    def unit(self, offset: int) -> tuple[int, int, int] | None:
+        """Position, size and tags code of one message; None outside the queue."""
+        if not self.first <= offset < self.end:
+            return None
+        data = self.units(offset, 1)
+        if not data:
+            return None
+        position, size, code = UNIT.unpack(data)
+        if self.ext is not None and is_address(code):
+            found = self.ext.get(code)
+            code = code if found is None else found.tags_code
+        return position, size, code
+
+    # --- the extension follows the units ----------------------------------------------------------------------------------------------------------
+
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        super().load(mend=mend)
+        if self.ext is not None:
+            self.ext.load(mend=mend)
+
+    def _address(self, offsets: range) -> int | None:
+        """The first address among units."""
+        for offset in offsets:
+            code = self._read_unit(offset)[2]
+            if is_address(code):
+                return code
+        return None
+
+    def settle_ext(self) -> None:
+        """Cut the extension behind the last unit that leads there. Raises `StoreError`."""
+        if self.ext is not None:
+            self.ext.settle_end(self._address(range(self.end - 1, self.first_held - 1, -1)))
+
+    def prepare_sync(self) -> Callable[[], None]:
+        """What makes the written units durable, and what they lead to before them."""
+        units = super().prepare_sync()
+        if self.ext is None:
+            return units
+        extension = self.ext.prepare_sync()
+
+        def run() -> None:
+            extension()
+            units()
+
+        return run
+
+    def take_before(self, min_physical: int) -> list[ChainedFile]:
+        """Take out the files that hold nothing that can be read; the caller removes them."""
+        taken = super().take_before(min_physical)
+        if taken and self.ext is not None:
+            address = self._address(range(self.first_held, self.end))
+            taken += [] if address is None else self.ext.take_before(address)
+        return taken
+
+    def clear(self) -> None:
+        """Drop all units and files; the queue begins again at 0."""
+        super().clear()
+        if self.ext is not None:
+            self.ext.clear()
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        super().close()
+        if self.ext is not None:
+            self.ext.close()

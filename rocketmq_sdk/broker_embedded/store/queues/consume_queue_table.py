@@ -1,0 +1,169 @@
+"""All queues of a store (`ConsumeQueueStore` of Apache RocketMQ 5.4.0)."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.log.record import MAX_TOPIC_BYTES, is_directory_name
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY, BatchConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY, ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import DIRECTORY as EXT_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt
+
+MULTI_DISPATCH_PREFIX = "%LMQ%"
+MAX_QUEUE_ID = (1 << 31) - 1
+Queue = ConsumeQueue | BatchConsumeQueue
+
+
+class ConsumeQueueTable:
+    """Topic → queue id → queue."""
+
+    __slots__ = ("_batch_file_size", "_ext_enabled", "_ext_file_size", "_file_size", "_files", "batch_topics", "dirty", "is_batch_topic", "queues",
+                 "unsynced")  # fmt: skip
+
+    def __init__(self, files: FileSystem, config: StoreConfig) -> None:
+        self._files = files
+        self._file_size = config.mapped_file_size_consume_queue
+        self._ext_file_size = config.mapped_file_size_consume_queue_ext
+        self._ext_enabled = config.enable_consume_queue_ext
+        self._batch_file_size = config.mapper_file_size_batch_consume_queue
+        self.queues: dict[str, dict[int, Queue]] = {}
+        self.dirty: list[Queue] = []
+        """Queues with units that the file system does not have."""
+        self.unsynced: set[Queue] = set()
+        self.batch_topics: set[str] = set()
+        """Topics whose queues are batch consume queues (`queue.type=BatchCQ`), as far as they are known here."""
+        self.is_batch_topic: Callable[[str], bool] = self.batch_topics.__contains__
+        """Asked before the first queue of a topic is made."""
+
+    def __iter__(self) -> Iterator[Queue]:
+        for queues in self.queues.values():
+            yield from queues.values()
+
+    def load(self, *, mend: bool = False) -> None:
+        """Find the queues, changing nothing unless `mend` (see `FileChain.load`). Raises `StoreCorruptError`."""
+        self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
+        for directory in (BATCH_DIRECTORY, DIRECTORY):
+            for topic in self._files.directory_names(directory):
+                if (topic in self.batch_topics) is not (directory == BATCH_DIRECTORY):
+                    continue
+                for name in self._files.directory_names(f"{directory}/{topic}"):
+                    if name.isascii() and name.isdecimal():
+                        self._add(topic, int(name)).load(mend=mend)
+
+    def find_ends(self) -> None:
+        """Find the last unit of each queue and drop what is behind it."""
+        for queue in self:
+            queue.find_end()
+
+    def forget_from(self, physical_offset: int) -> None:
+        """Drop the units of records from a position on, because they are built again; except those that only Apache's broker can build."""
+        for topic, queues in self.queues.items():
+            if not topic.startswith(MULTI_DISPATCH_PREFIX):
+                for queue in queues.values():
+                    queue.cut(physical_offset)
+
+    def finish_deletions(self, positions: Mapping[str, int]) -> None:
+        """Remove the rest of topics whose deletion at those positions of the log was interrupted."""
+        for topic, position in positions.items():
+            queues = self.queues.get(topic)
+            if queues and all(queue.max_physical <= position for queue in queues.values()):
+                self.delete_topic(topic)
+
+    def settle_extensions(self) -> None:
+        """Cut what queues lead to behind their last units. Raises `StoreError`."""
+        for queue in self:
+            if isinstance(queue, ConsumeQueue):
+                queue.settle_ext()
+
+    def settle(self) -> None:
+        """Make the removal of files durable."""
+        for queue in self:
+            queue.settle()
+
+    def _add(self, topic: str, queue_id: int) -> Queue:
+        queue: Queue
+        if topic in self.batch_topics:
+            queue = BatchConsumeQueue(self._files, topic, queue_id, self._batch_file_size)
+        else:
+            wanted = self._ext_enabled or self._files.exists(f"{EXT_DIRECTORY}/{topic}/{queue_id}")
+            ext = ConsumeQueueExt(self._files, topic, queue_id, self._ext_file_size) if wanted else None
+            queue = ConsumeQueue(self._files, topic, queue_id, self._file_size, ext)
+        self.queues.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def find(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue, if there is one."""
+        queues = self.queues.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def obtain(self, topic: str, queue_id: int) -> Queue | None:
+        """The queue, made when it is missing; None when topic or id can not name a queue."""
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            if not 0 <= queue_id <= MAX_QUEUE_ID or not is_directory_name(topic):
+                return None
+            try:
+                if len(topic.encode()) > MAX_TOPIC_BYTES:
+                    return None
+            except UnicodeEncodeError:
+                return None
+            if topic not in self.queues and self.is_batch_topic(topic):
+                self.batch_topics.add(topic)
+            queue = self._add(topic, queue_id)
+        return queue
+
+    def mark_dirty(self, queue: Queue) -> None:
+        """Remember that a queue has units to write."""
+        if not queue.dirty:
+            queue.dirty = True
+            self.dirty.append(queue)
+
+    def write_out(self, queue: Queue) -> None:
+        """Write the units of one queue. Raises `StoreError`."""
+        if not queue.removed:
+            queue.write_out()
+            self.unsynced.add(queue)
+        queue.dirty = False
+
+    def delete_topic(self, topic: str) -> bool:
+        """Drop the queues of a topic with their files; False when there are none."""
+        queues = self.queues.pop(topic, None)
+        if queues is None:
+            return False
+        for queue in queues.values():
+            queue.removed = True
+            queue.clear()
+            self.unsynced.discard(queue)
+        directory = BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY
+        self.batch_topics.discard(topic)
+        self._files.remove_tree(f"{directory}/{topic}")
+        self._files.sync_directory(directory)
+        if self._files.exists(f"{EXT_DIRECTORY}/{topic}"):
+            self._files.remove_tree(f"{EXT_DIRECTORY}/{topic}")
+            self._files.sync_directory(EXT_DIRECTORY)
+        return True
+
+    def clear(self) -> None:
+        """Drop all queues."""
+        for topic in list(self.queues):
+            self.delete_topic(topic)
+
+    def max_physical(self) -> int:
+        """The largest end of a record in any queue; 0 without any."""
+        return max((queue.max_physical for queue in self), default=0)
+
+    def truncate(self, physical_end: int) -> None:
+        """Drop units behind the end of the log."""
+        for queue in self:
+            queue.truncate(physical_end)
+
+    def correct_min_offsets(self, min_physical: int) -> None:
+        """Bring the lowest offsets of all queues in line with the oldest log file."""
+        for queue in self:
+            queue.correct_min_offset(min_physical)
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        for queue in self:
+            queue.close()

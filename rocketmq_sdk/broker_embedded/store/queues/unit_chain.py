@@ -1,0 +1,289 @@
+"""A chain of files that holds units of one size, the newest of them in memory: what consume queues of both kinds have in common.
+
+Each unit begins with the position of a record, its size and its tags code. New units are kept in memory and written joined by the flush service, or
+when many have gathered: what a kill takes with it is built again from the log.
+"""
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import ClassVar, Final
+
+from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.log.record import is_schedule_topic
+from rocketmq_sdk.errors import StoreError
+
+_log = logging.getLogger(__name__)
+UNIT: Final = Struct(">qiq")
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+_TAIL_LIMIT: Final = 64 * 1024
+_TAIL_KEPT: Final = 16 * 1024
+_FILES_SCANNED_AT_LOAD: Final = 3
+_SIGN_TO_ZERO: Final = bytes(1 if byte < 0x80 else 0 for byte in range(256))
+_unpack_from = UNIT.unpack_from
+
+
+def valid_units(data: bytes, unit_size: int, *, filled: tuple[tuple[int, ...], ...] = ((8, 9, 10, 11),), positive: tuple[int, ...] = (0, 8)) -> int:
+    """How many units at the start of `data` are valid: one byte of each group in `filled` is not 0, the bytes in `positive` have no sign.
+
+    Works on columns: a file holds 300,000 units.
+    """
+    count = len(data) // unit_size
+    if not count:
+        return 0
+    data = data[: count * unit_size]
+    ends = [count]
+    for group in filled:
+        merged = 0
+        for column in group:
+            merged |= int.from_bytes(data[column::unit_size])
+        ends.append(merged.to_bytes(count).find(0))
+    signs = 0
+    for column in positive:
+        signs |= int.from_bytes(data[column::unit_size])
+    ends.append(signs.to_bytes(count).translate(_SIGN_TO_ZERO).find(0))
+    return min(end for end in ends if end >= 0)
+
+
+class UnitChain:
+    """Units are counted from 0; `first` and `end` (exclusive) are numbers of units, not yet queue offsets."""
+
+    __slots__ = (
+        "_files",
+        "_spill_at",
+        "_synced",
+        "_tail",
+        "_written",
+        "dirty",
+        "end",
+        "first",
+        "is_schedule",
+        "max_physical",
+        "next_offset",
+        "queue_id",
+        "removed",
+        "topic",
+        "topic_bytes",
+        "units_per_file",
+    )
+
+    is_batch: ClassVar[bool] = False
+    """Whether a unit may stand for several messages."""
+    unit_size: ClassVar[int]
+    parent: ClassVar[str]
+    """The directory that holds the chains of this kind."""
+    size_setting: ClassVar[str]
+
+    def __init__(self, store_files: FileSystem, topic: str, queue_id: int, file_size: int) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.is_schedule = is_schedule_topic(topic)
+        self.units_per_file = file_size // self.unit_size
+        self._files = FileChain(store_files, f"{self.parent}/{topic}/{queue_id}", file_size, self.size_setting)
+        self.next_offset = 0
+        """The number that the next message of this queue gets; ahead of `max_offset` while messages wait for their sync."""
+        self.end = 0
+        self.first = 0
+        self.max_physical = 0
+        """The end of the last record in the queue."""
+        self.dirty = False
+        self.removed = False
+        self._written = 0
+        self._synced = 0
+        self._spill_at = _TAIL_LIMIT
+        # Number of the first unit in memory, and the units. A reader in another thread takes the pair once.
+        self._tail: tuple[int, bytearray] = (0, bytearray())
+
+    def _spill(self) -> None:
+        try:
+            self.write_out()
+        except StoreError as error:
+            # The units stay in memory; the flush service tries again and refuses writes if it fails too.
+            self._spill_at *= 2
+            _log.warning("%s queue %d: units stay in memory: %s", self.topic, self.queue_id, error)
+
+    def _reset(self, offset: int) -> None:
+        self._written = self._synced = self.end = self.next_offset = offset
+        self._tail = (offset, bytearray())
+
+    def units(self, offset: int, count: int) -> bytes:
+        """Up to `count` units from one on; fewer at the end of the chain and of a file. Any thread may ask."""
+        start, tail = self._tail
+        if offset >= start:
+            at = (offset - start) * self.unit_size
+            return bytes(tail[at : at + count * self.unit_size])
+        count = min(count, self._written - offset)
+        file = self._files.find(offset * self.unit_size)
+        if file is None or count <= 0:
+            return b""
+        data = file.read(offset * self.unit_size, count * self.unit_size)
+        return data[: len(data) // self.unit_size * self.unit_size]
+
+    def write_out(self) -> None:
+        """Hand the units that are only in memory to the file system. Raises `StoreError`; a later call tries again."""
+        start, tail = self._tail
+        files = self._files
+        while self._written < self.end:
+            position = self._written * self.unit_size
+            fresh = not files.files
+            file = files.obtain(position)
+            if fresh and position > file.start:
+                file.write(file.start, PRE_BLANK * ((position - file.start) // self.unit_size))
+            at = position - start * self.unit_size
+            data = bytes(tail[at : at + file.end - position])
+            file.write(position, data)
+            self._written += len(data) // self.unit_size
+        if len(tail) >= _TAIL_LIMIT:
+            extra = (len(tail) - _TAIL_KEPT) // self.unit_size * self.unit_size
+            self._tail = (start + extra // self.unit_size, tail[extra:])
+        self._spill_at = _TAIL_LIMIT
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes that the file system has and that no sync covered yet."""
+        return (self._written - self._synced) * self.unit_size
+
+    def prepare_sync(self) -> Callable[[], None]:
+        """What has to run (in a thread) to make the written units durable, and then `synced` has to be told."""
+        files = [file.file for file in self._files.overlapping(self._synced * self.unit_size, self._written * self.unit_size)]
+        sync_directories = self._files.directory_sync()
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+            if sync_directories is not None:
+                sync_directories()
+
+        return sync
+
+    @property
+    def written_offset(self) -> int:
+        """Up to which unit the file system has them."""
+        return self._written
+
+    def synced(self, offset: int) -> None:
+        """A sync that began when `written_offset` was `offset` is done."""
+        self._synced = max(self._synced, min(offset, self._written))
+
+    def load(self, *, mend: bool = False) -> None:
+        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        self._files.load(mend=mend)
+
+    def _valid(self, data: bytes) -> int:
+        """How many units at the start of a file's bytes are valid."""
+        return valid_units(data, self.unit_size)
+
+    def find_end(self) -> None:
+        """Find the last unit and drop what is behind it."""
+        files = self._files
+        if not files.files:
+            return
+        first = max(0, len(files.files) - _FILES_SCANNED_AT_LOAD)
+        end = files.files[first].start
+        for file in files.files[first:]:
+            if file.start != end:
+                break
+            valid = self._valid(file.read(file.start, file.size))
+            end = file.start + valid * self.unit_size
+            if valid < self.units_per_file:
+                break
+        files.cut(end)
+        self._reset(end // self.unit_size)
+        self.first = files.min_position // self.unit_size
+        self._find_max_physical()
+
+    def _find_max_physical(self) -> None:
+        last = self._read_unit(self.end - 1) if self.end > self.first_held else None
+        self.max_physical = 0 if last is None or last[1] == PRE_BLANK_SIZE else last[0] + last[1]
+
+    @property
+    def first_held(self) -> int:
+        """The lowest unit that the files have a place for."""
+        return self._files.min_position // self.unit_size if self._files.files else self._tail[0]
+
+    def _read_unit(self, offset: int) -> tuple[int, int, int]:
+        data = self.units(offset, 1)
+        return _unpack_from(data) if data else (0, 0, 0)
+
+    def _first_at_or_above(self, physical_offset: int) -> int:
+        """The first unit whose record does not lie below a position; positions grow within a queue, units that mean nothing come first.
+
+        What a power cut left empty counts as behind: only units that no checkpoint covers can be lost, and those are the last ones.
+        """
+        low, high = self.first_held, self.end
+        while low < high:
+            middle = (low + high) // 2
+            position, size, _code = self._read_unit(middle)
+            if size == PRE_BLANK_SIZE or (position < physical_offset and size > 0):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def truncate(self, physical_end: int) -> None:
+        """Drop the units whose records lie at or behind a position (`truncateDirtyLogicFiles`)."""
+        if self.max_physical > physical_end:
+            self.write_out()
+            self.cut(physical_end)
+
+    def cut(self, physical_end: int) -> None:
+        """`truncate` of units that are all in files, whatever the last of them says."""
+        end = self._first_at_or_above(physical_end)
+        while end > self.first_held and not self._is_sound(end - 1, physical_end):
+            end -= 1
+        if end < self.end:
+            self._files.cut(end * self.unit_size)
+            minimum = min(self.first, end)
+            self._reset(end)
+            self.first = minimum
+        self._find_max_physical()
+
+    def _is_sound(self, offset: int, physical_end: int) -> bool:
+        """Whether a unit is whole, lies below a position and behind the one in front: of a unit on two pages a power cut may leave one half."""
+        position, size, _code = self._read_unit(offset)
+        if size == PRE_BLANK_SIZE:
+            return True
+        if size <= 0 or not 0 <= position < physical_end:
+            return False
+        if offset == self.first_held:
+            return True
+        before, size_before, _code = self._read_unit(offset - 1)
+        return size_before == PRE_BLANK_SIZE or (size_before > 0 and before + size_before <= position)
+
+    def settle(self) -> None:
+        """Make the removal of files durable."""
+        self._files.sync_directories()
+
+    def correct_min_offset(self, min_physical: int) -> None:
+        """Raise the lowest offset to the first unit whose record is still in the log."""
+        self.first = self._first_at_or_above(min_physical)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._files.directory
+
+    def take_before(self, min_physical: int) -> list[ChainedFile]:
+        """Take out the oldest files whose last record lies in front of a position, never the last file; the caller removes them."""
+        taken: list[ChainedFile] = []
+        files = self._files
+        while len(files.files) > 1 and files.files[0].end <= self._written * self.unit_size:
+            position, size, _code = self._read_unit(files.files[0].end // self.unit_size - 1)
+            if position >= min_physical or size <= 0:
+                break
+            taken.append(files.take_first())
+        return taken
+
+    def clear(self) -> None:
+        """Drop all units and files; the queue begins again at 0."""
+        self._files.remove_all()
+        self._reset(0)
+        self.first = self.max_physical = 0
+
+    def close(self) -> None:
+        """Let all descriptors go."""
+        self._files.close()

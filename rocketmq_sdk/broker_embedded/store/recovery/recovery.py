@@ -1,0 +1,301 @@
+"""Finding the end of the log and making the queues agree with it (`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0).
+
+Both kinds read records from the start of some file to the first one that is not whole, give each to its queue (which ignores what it has), and drop
+what queues and log hold behind that end. They differ in the file. After a clean stop it is the last one whose first record the queues know; after a
+kill the last one whose first record was surely flushed and dispatched, by the checkpoint.
+
+Unlike Apache, which looks back at most 10 files and does not notice a single lost queue, the search goes back as long as a record has a number that
+its queue has not reached, and what lies behind the end is overwritten with zeros: else a later recovery could take old bytes for new records.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+
+from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
+from rocketmq_sdk.broker_embedded.store.flush.failed_sync import forget_note, unsynced_from, write_again
+from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    SIZE_AND_MAGIC,
+    RecordHead,
+    check_record,
+    is_message_magic,
+    plain_records,
+    size_and_magic,
+)
+from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint, latest_believable
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
+from rocketmq_sdk.broker_embedded.store.recovery.set_aside import look_behind, set_aside
+from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rocketmq_sdk.protocol.property_crc import verify_property_crc
+
+_log = logging.getLogger(__name__)
+_MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
+_CHUNK = 1024 * 1024
+_PROGRESS_STEP = 16 * 1024 * 1024
+MAX_TIME = (1 << 63) - 1
+RecoveryProgress = Callable[[int, int], None]
+
+
+class LogScanner:
+    """Reads records in order; `end` is the position behind the last whole one once all are read."""
+
+    __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
+
+    def __init__(self, queue: FileChain, *, check_crc: bool, force_property_crc: bool = False) -> None:
+        self._queue = queue
+        self._check_crc = check_crc and not force_property_crc
+        self._property_crc = force_property_crc
+        self._topics: dict[bytes, str | None] = {}
+        self.end = 0
+
+    def records(self, start: int) -> Iterator[RecordHead]:
+        """Whole records from a position on, until one is broken or the log ends."""
+        self.end = start
+        file = self._queue.find(start)
+        while file is not None:
+            yield from self._records_of(file)
+            if self.end < file.end:
+                return
+            file = self._queue.find(self.end)
+
+    def _records_of(self, file: ChainedFile) -> Iterator[RecordHead]:
+        base = position = self.end
+        data = b""
+        topics, check_crc, property_crc = self._topics, self._check_crc, self._property_crc
+        end, unpack = file.end, SIZE_AND_MAGIC.unpack_from
+        while True:
+            at = position - base
+            if len(data) - at < BLANK_SIZE:
+                data = file.read(position, _CHUNK)
+                base, at = position, 0
+                if len(data) < BLANK_SIZE:
+                    return
+            if not property_crc and (heads := plain_records(data, at, position, topics, check_crc=check_crc)):
+                yield from heads
+                position = self.end = heads[-1].position + heads[-1].size
+                continue
+            size, magic = unpack(data, at)
+            if magic not in _MESSAGES:
+                if magic == MAGIC_BLANK:
+                    self.end = end
+                return
+            if not 0 < size <= end - position:
+                return
+            if size > len(data) - at:
+                data = file.read(position, max(_CHUNK, size))
+                base, at = position, 0
+            head = check_record(data, at, position, topics, check_crc=check_crc)
+            if head is None or (property_crc and not verify_property_crc(data[at : at + size])):
+                return
+            position += size
+            self.end = position
+            yield head
+
+    def first_of(self, file: ChainedFile) -> RecordHead | None:
+        """The first record of a file; None when it is not whole."""
+        data = file.read(file.start, BLANK_SIZE)
+        size, magic = size_and_magic(data, 0)
+        if not is_message_magic(magic) or not 0 < size <= file.size:
+            return None
+        return check_record(file.read(file.start, size), 0, file.start, self._topics, check_crc=self._check_crc)
+
+
+class Recovery:
+    """One run over a log that was not opened for writing yet."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        index: IndexService | None = None,
+        *,
+        check_crc: bool,
+        force_property_crc: bool = False,
+        now_ms: int = MAX_TIME,
+        progress: RecoveryProgress | None = None,
+    ) -> None:
+        """`now_ms`: store times far behind it are not believed. `progress` is told bytes done and bytes in all, from the thread that recovers."""
+        self._log = log
+        self._index = index
+        self._dispatcher = dispatcher
+        self._table = dispatcher.table
+        self._checkpoint = checkpoint
+        self._scanner = LogScanner(log.queue, check_crc=check_crc, force_property_crc=force_property_crc)
+        self._latest_time = latest_believable(now_ms)
+        self._progress = progress
+        self._future_told = False
+        # A flipped bit may be the reason: a checkpoint of the future vouches for nothing.
+        vouched = checkpoint.recovery_timestamp
+        self._vouched = vouched if vouched <= self._latest_time else 0
+        self.last_store_timestamp = 0
+        self.scanned_from = 0
+        self.records = 0
+
+    def run(self, *, clean: bool) -> int:
+        """Recover; gives the end of the log. Raises `StoreError` when files can not be read or written."""
+        log = self._log
+        if not log.queue.files:
+            self._table.clear()
+            if self._index is not None:
+                self._index.truncate(0)
+            log.start_at(0)
+            return 0
+        self._dispatcher.log_start = log.min_position
+        end = self._trusted_end() if clean else None
+        first = self._first_file(clean) if end is None else -1
+        start = log.queue.files[first].start if end is None else end
+        if not clean:
+            self._table.forget_from(start)
+        if self._index is not None and not self._index.complete:
+            self._catch_up_index(start)
+        self._table.settle_extensions()
+        if end is None:
+            end = self._scan(first)
+        else:
+            self.scanned_from = end
+        self._table.truncate(end)
+        if self._index is not None and self._index.truncate(end):
+            self._catch_up_index(end)
+        behind = look_behind(log.queue, end) if self.records or not clean else None
+        if behind is not None:
+            set_aside(log.queue, end, behind, self._vouched)
+        log.start_at(end)
+        self._table.settle_extensions()
+        for queue in self._table:
+            if queue.dirty:
+                self._table.write_out(queue)
+        self._table.dirty.clear()
+        self._table.correct_min_offsets(log.min_position)
+        for queue in self._table:
+            queue.next_offset = queue.max_offset
+        self._make_durable(end)
+        stop = "clean" if clean else "unclean"
+        _log.info("recovered the log to %d after a %s stop: %d records read from %d on", end, stop, self.records, self.scanned_from)
+        return end
+
+    def _make_durable(self, end: int) -> None:
+        """What is shown from now on must survive a power cut, or something new could be acknowledged behind a hole."""
+        queue = self._log.queue
+        noted = unsynced_from(queue.store_files)
+        if noted is not None:
+            write_again(queue, noted, end)
+        for file in queue.overlapping(self.scanned_from, end):
+            file.file.sync()
+        queue.doubt_names()
+        queue.sync_directories()
+        self._table.settle()
+        if noted is not None:
+            forget_note(queue.store_files)
+
+    def _trusted_end(self) -> int | None:
+        """The end of the log as the last stop noted it, if everything that can be seen without reading the log agrees."""
+        files = self._log.queue.files
+        end = noted_end(self._log.queue.store_files, self._table)
+        if end is None or not files[0].start <= end <= files[-1].end:
+            return None
+        for _record in self._scanner.records(end):
+            return None
+        if self._scanner.end != end:
+            return None
+        queue = max(self._table, key=lambda queue: queue.max_physical, default=None)
+        last = None if queue is None else queue.last_record()
+        if queue is None or last is None or queue.max_physical > end:
+            return None
+        position, size, offset = last
+        file = self._log.queue.find(position)
+        data = b"" if file is None else file.read(position, size)
+        head = check_record(data, 0, position, {}, check_crc=True)
+        wanted = (size, queue.topic, queue.queue_id, offset)
+        if head is None or (head.size, head.topic, head.queue_id, head.queue_offset) != wanted:
+            return None
+        if head.store_timestamp <= self._latest_time:
+            # A full disk may have kept the checkpoint from being written.
+            self.last_store_timestamp = head.store_timestamp
+        return end
+
+    def _first_file(self, clean: bool) -> int:
+        files = self._log.queue.files
+        dispatched = self._table.max_physical()
+        safe = self._vouched
+        for index in range(len(files) - 1, 0, -1):
+            head = self._scanner.first_of(files[index])
+            if head is not None and head.store_timestamp and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe):
+                return index
+        return 0
+
+    def _catch_up_index(self, end: int) -> None:
+        """Index the records in front of a position that the index lacks. Damage there is no reason to cut the log; it is left out."""
+        index = self._index
+        if index is None:
+            return
+        position = max(index.next_position, self._log.min_position)
+        if index.next_position < end:
+            _log.info("the index is built again from %d to %d", position, end)
+        begin = tell_at = position
+        while position < end:
+            scanner = LogScanner(self._log.queue, check_crc=False)
+            for head in scanner.records(position):
+                if head.position >= end:
+                    return
+                index.add(head)
+                if self._progress is not None and head.position >= tell_at:
+                    tell_at = head.position + _PROGRESS_STEP
+                    self._progress(head.position - begin, end - begin)
+            file = self._log.queue.find(scanner.end)
+            if file is None or scanner.end >= end:
+                return
+            _log.error("%s is damaged at %d: what is behind it in this file is not in the index", file.file.path, scanner.end)
+            position = file.end
+
+    def _scan(self, index: int) -> int:
+        """Read from a file on, and from older ones as long as a queue lacks what was in front."""
+        files = self._log.queue.files
+        step = 1
+        while not self._scan_from(files[index].start, from_start=index == 0):
+            index = max(0, index - step)
+            step *= 2
+        return self._scanner.end
+
+    def _scan_from(self, start: int, *, from_start: bool) -> bool:
+        rebuild = self._dispatcher.rebuild
+        self.scanned_from = start
+        self.records = 0
+        last = self.last_store_timestamp
+        index = self._index
+        latest = self._latest_time
+        tell_at = start
+        queues = self._table.queues
+        records = 0
+        for head in self._scanner.records(start):
+            records += 1
+            position, size, queue_id, _, _, _, store_timestamp, topic, _ = head
+            if position >= tell_at:
+                tell_at = position + _PROGRESS_STEP
+                self._tell(position)
+            if store_timestamp > last:
+                if store_timestamp <= latest:
+                    last = store_timestamp
+                elif not self._future_told:
+                    self._future_told = True
+                    text = "the record at %d says that it was stored at %d, which is in the future; such times are not believed"
+                    _log.error(text, position, store_timestamp)
+            known = queues[topic].get(queue_id) if topic in queues else None
+            if (known is None or position + size > known.max_physical) and not rebuild(head, from_start=from_start):
+                return False
+            if index is not None and position >= index.next_position:
+                index.add(head)
+        self.records = records
+        self.last_store_timestamp = last
+        self._tell(self._scanner.end)
+        return True
+
+    def _tell(self, position: int) -> None:
+        """Report how far the log was read, of the bytes from where the reading began."""
+        if self._progress is not None:
+            low, high = self.scanned_from, self._log.queue.files[-1].end
+            self._progress(position - low, high - low)

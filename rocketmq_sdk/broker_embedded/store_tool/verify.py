@@ -1,0 +1,110 @@
+"""A look at a whole store directory: log, queues, index, configuration, each for itself and against each other.
+
+Nothing is written and no lock is taken, so the directory may be open in a broker; what such a broker has not handed to its files yet is no finding.
+"""
+
+import os
+from collections.abc import Callable
+
+from rocketmq_sdk.broker_embedded.store.files.config_file import DIRECTORY as CONFIG_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.files.directory_lock import is_locked
+from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.queue_types import batch_topics
+from rocketmq_sdk.broker_embedded.store_tool.batches import BatchWalk, batch_unit_of
+from rocketmq_sdk.broker_embedded.store_tool.config import check_config
+from rocketmq_sdk.broker_embedded.store_tool.index import IndexWalk
+from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogWalk, RecordReader
+from rocketmq_sdk.broker_embedded.store_tool.queues import QueueWalk
+from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
+from rocketmq_sdk.errors import RemoteProtocolError, StoreError
+from rocketmq_sdk.protocol.json_dialect import decode_json
+
+_WHOLE_FILE = 1 << 30
+
+
+def verify_directory(
+    root: str | os.PathLike[str],
+    advance: Progress = lambda _done: None,
+    on_record: Callable[[LogRecord], None] | None = None,
+    *,
+    running: bool | None = None,
+) -> Report:
+    """Look at a directory of the operating system; `running` None means: find out whether a broker has it open.
+
+    Raises `StoreError` for one that is missing, is no store or can not be read.
+    """
+    check_is_store(root)
+    try:
+        return verify(DirectoryReader(root), running=is_locked(root) if running is None else running, advance=advance, on_record=on_record)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{error.filename or os.fspath(root)} can not be read: {error.strerror}") from error
+
+
+def check_is_store(root: str | os.PathLike[str]) -> None:
+    """Raises `StoreError` for a directory that is missing or holds nothing of a store."""
+    if not os.path.isdir(root):  # noqa: PTH112 - a path of any kind
+        raise StoreError(f"{os.fspath(root)} is no directory")
+    reader = DirectoryReader(root)
+    if not any(reader.exists(name) for name in (LOG_DIRECTORY, "consumequeue", CONFIG_DIRECTORY, "checkpoint")):
+        raise StoreError(f"{os.fspath(root)} holds no message store: neither {LOG_DIRECTORY}, consumequeue, {CONFIG_DIRECTORY} nor checkpoint")
+
+
+def log_bytes(root: str | os.PathLike[str]) -> int:
+    """How many bytes of log `verify_directory` will read; for a progress bar."""
+    return sum(max(size, 0) for _name, size in DirectoryReader(root).file_sizes(LOG_DIRECTORY))
+
+
+def verify(
+    reader: StoreReader,
+    *,
+    running: bool = False,
+    advance: Progress = lambda _done: None,
+    on_record: Callable[[LogRecord], None] | None = None,
+) -> Report:
+    """Look at everything. Raises `OSError` or `StoreError` for what can not be read."""
+    report = Report()
+    report.running = running
+    if reader.exists("abort") and not running:
+        report.add("abort", 0, "abort", "the store was not closed; the next start recovers it")
+    check_config(reader, report)
+    report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
+    chain = chain_of(reader, LOG_DIRECTORY, report.log_file_size, report)
+    known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(reader.directory_names(BATCH_DIRECTORY))
+    walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
+    walk.run(advance)
+    log = RecordReader(reader, chain, report.log_file_size)
+    QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
+    wanted = {key: {record.position: batch_unit_of(record) for record in records} for key, records in walk.batches.items()}
+    BatchWalk(reader, report, wanted).run()
+    IndexWalk(reader, report, log, walk.keyed).run()
+    TimerWalk(reader, report, log).run()
+    return report
+
+
+def _json(reader: StoreReader, path: str) -> object | None:
+    data = reader.read(path, 0, _WHOLE_FILE)
+    try:
+        return decode_json(data) if data else None
+    except RemoteProtocolError:
+        return None
+
+
+def _table(reader: StoreReader, name: str, member: str) -> dict[str, object] | None:
+    path = f"{CONFIG_DIRECTORY}/{name}"
+    value = _json(reader, path) or _json(reader, f"{path}.bak")
+    table = value.get(member) if isinstance(value, dict) else None
+    return table if isinstance(table, dict) else None
+
+
+def _deleted_topics(reader: StoreReader) -> dict[str, int]:
+    table = _table(reader, "deletedTopics.json", "positions") or {}
+    return {topic: position for topic, position in table.items() if isinstance(position, int)}
+
+
+def _known_topics(reader: StoreReader) -> set[str] | None:
+    table = _table(reader, "topics.json", "topicConfigTable")
+    return None if table is None else set(table)

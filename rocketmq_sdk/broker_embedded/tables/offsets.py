@@ -1,0 +1,219 @@
+"""How far each consumer group has consumed each queue (`ConsumerOffsetManager`).
+
+A commit is last-write-wins, also when it goes back. Resets asked for by an administrator are remembered beside the offsets and win over them
+once: the next pull of the queue is told to start there (`useServerSideResetOffset`).
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import DataVersion
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+    from rocketmq_sdk.clock import Clock
+
+_log = logging.getLogger(__name__)
+FILE_NAME: Final = "consumerOffset.json"
+NONE: Final = -1
+"""What queries answer when nothing is stored."""
+_AT: Final = "@"
+
+
+class ConsumerOffsetManager:
+    """Offsets by group, topic and queue, kept in `consumerOffset.json`."""
+
+    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "_writing", "around_write", "data_version", "dirty")
+
+    def __init__(self, config_file: "ConfigFile", clock: "Clock", *, version_step: int = 500) -> None:
+        self._file = config_file
+        self._clock = clock
+        self._version_step = max(1, version_step)
+        self._commits = 0
+        self._table: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self.data_version = DataVersion()
+        self.dirty = False
+        self._writing = trio.Lock()
+        self.around_write: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        """Made when the offsets are taken, entered around their way into the file."""
+
+    def load(self) -> None:
+        """Read the file. Raises `FieldError` when it holds something else than a table of offsets."""
+        found = self._file.load()
+        if found is None:
+            return
+        wrapper = ConsumerOffsetSerializeWrapper.from_json(found)
+        self._table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
+        self.data_version = wrapper.data_version or DataVersion()
+
+    def limit(self, end_of: Callable[[str, int], int]) -> None:
+        """Bring back offsets that lie behind the end of their queue; `end_of` gives it for a topic and a queue.
+
+        For the time after a power cut, which may have taken messages whose consumption is written down: what comes in their place is new.
+        """
+        for key, offsets in self._table.items():
+            topic, group = _split(key)
+            for queue_id, offset in offsets.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    _log.warning("group %s had consumed %s queue %d up to %d, but it ends at %d", group, topic, queue_id, offset, end)
+                    offsets[queue_id] = end
+                    self.dirty = True
+
+    async def persist(self) -> None:
+        """Write the file when something changed since the last time."""
+        async with self._writing:
+            if self.dirty:
+                self.dirty = False
+                try:
+                    content, around = self.wrapper().to_json(), self.around_write()
+                    async with around:
+                        await self._file.save(content)
+                except BaseException:
+                    self.dirty = True
+                    raise
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """All offsets, as the file and GET_ALL_CONSUMER_OFFSET hold them."""
+        groups: dict[str, list[str]] = {}
+        for key in self._table:
+            topic, group = _split(key)
+            groups.setdefault(group, []).append(topic)
+        table = {key: dict(offsets) for key, offsets in self._table.items()}
+        return ConsumerOffsetSerializeWrapper(table, self.data_version, {group: tuple(topics) for group, topics in groups.items()})
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store an offset, whatever was stored before."""
+        key = f"{topic}@{group}"
+        offsets = self._table.get(key)
+        if offsets is None:
+            offsets = self._table[key] = {}
+        elif offsets.get(queue_id) == offset:
+            return
+        offsets[queue_id] = offset
+        self.dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.data_version = self.data_version.next(self._clock.now_ms())
+
+    def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
+        """Put the offsets of a master over the own ones; what it does not hold stays."""
+        for key, offsets in wrapper.offset_table.items():
+            self._table[key] = dict(offsets)
+        self.data_version = wrapper.data_version or self.data_version
+        self.dirty = True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset where consumption goes on: a pending reset, else the committed one, else -1."""
+        key = f"{topic}@{group}"
+        if self._resets:
+            reset = self._resets.get(key, _EMPTY).get(queue_id)
+            if reset is not None:
+                return reset
+        return self._table.get(key, _EMPTY).get(queue_id, NONE)
+
+    def offsets_of(self, group: str, topic: str) -> Mapping[int, int]:
+        """The committed offsets of a group in a topic by queue id; empty when there are none."""
+        return dict(self._table.get(f"{topic}@{group}", _EMPTY))
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Make the next pull of the queue start at `offset`, and commit it."""
+        self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the next pull."""
+        return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", _EMPTY)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a pending reset, which is forgotten by that; None when there is none."""
+        if not self._resets:
+            return None
+        key = f"{topic}@{group}"
+        pending = self._resets.get(key)
+        if pending is None:
+            return None
+        offset = pending.pop(queue_id, None)
+        if not pending:
+            del self._resets[key]
+        return offset
+
+    def note_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember where the next pull of the queue will start; not persisted."""
+        key = f"{topic}@{group}"
+        offsets = self._pulled.get(key)
+        if offsets is None:
+            offsets = self._pulled[key] = {}
+        offsets[queue_id] = offset
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Where the next pull of the queue will start as far as the last answer said; -1 when none was given."""
+        return self._pulled.get(f"{topic}@{group}", _EMPTY).get(queue_id, NONE)
+
+    def topics_of(self, group: str) -> set[str]:
+        """The topics in which a group has offsets."""
+        return {topic for topic, owner in self._keys() if owner == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        """The groups that have offsets in a topic."""
+        return {group for owned, group in self._keys() if owned == topic}
+
+    def all_groups(self) -> set[str]:
+        """Every group that has offsets."""
+        return {group for _topic, group in self._keys()}
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets of another one in a topic."""
+        offsets = self._table.get(f"{topic}@{source}")
+        if offsets:
+            self._table[f"{topic}@{target}"] = dict(offsets)
+            self.dirty = True
+
+    def min_offsets_in_all_groups(self, topic: str, filter_groups: frozenset[str] = frozenset()) -> dict[int, int]:
+        """The lowest offset in each queue of a topic; the offsets of `filter_groups` are deleted, as Apache does it."""
+        lowest: dict[int, int] = {}
+        for group in filter_groups:
+            for key in [key for key in self._table if _split(key)[1] == group]:
+                del self._table[key]
+                self.dirty = True
+        for key, offsets in self._table.items():
+            if _split(key)[0] == topic:
+                for queue_id, offset in offsets.items():
+                    lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        return lowest
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        self._remove(key for key in list(self._known()) if _split(key)[1] == group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the offsets of every group in a topic."""
+        self._remove(key for key in list(self._known()) if _split(key)[0] == topic)
+
+    def _known(self) -> set[str]:
+        return self._table.keys() | self._resets.keys() | self._pulled.keys()
+
+    def _remove(self, keys: Iterator[str]) -> None:
+        for key in keys:
+            for table in (self._table, self._resets, self._pulled):
+                table.pop(key, None)
+            self.dirty = True
+
+    def _keys(self) -> Iterator[tuple[str, str]]:
+        return map(_split, self._table)
+
+
+_EMPTY: Final[dict[int, int]] = {}
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Topic and group of `topic@group`; neither can hold an @."""
+    topic, _, group = key.partition(_AT)
+    return topic, group

@@ -1,0 +1,61 @@
+"""The file `config/timercheck`: how far timers were served (`TimerCheckpoint` of Apache RocketMQ 5.4.0)."""
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception, named like one
+from typing import Final
+
+import attrs
+
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.errors import RemoteProtocolError
+
+PATH: Final = "config/timercheck"
+NEW_PATH: Final = "config/timercheck.new"
+SIZE: Final = 4096
+FIELDS: Final = Struct(">qqqqqqq")
+_WITHOUT_VERSION: Final = 32
+
+
+@attrs.define
+class TimerCheckpoint:
+    """Times are epoch milliseconds.
+
+    All slots below `last_read_time` were delivered; the timer log is durable up to `log_flushed`; all messages of the timer topic below
+    `queue_offset` are in the log or were delivered. `master_queue_offset` is the same of the master. The rest is a data version.
+    """
+
+    last_read_time: int = 0
+    log_flushed: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    version_timestamp: int = 0
+    version_counter: int = 0
+
+    def encode(self) -> bytes:
+        """56 bytes, as in the file and in the answer to GET_TIMER_CHECK_POINT."""
+        return FIELDS.pack(*attrs.astuple(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "TimerCheckpoint":
+        """The reverse; old brokers leave the data version out. Raises `RemoteProtocolError` when bytes are missing."""
+        try:
+            return cls(*FIELDS.unpack_from(data.ljust(FIELDS.size, b"\0") if len(data) == _WITHOUT_VERSION else data))
+        except StructError:
+            raise RemoteProtocolError(f"a timer checkpoint has 56 bytes, not {len(data)}") from None
+
+
+def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
+    """What the file says; zeros when it is missing or too short. Raises `StoreError`."""
+    try:
+        return TimerCheckpoint.decode(files.read(PATH) or b"")
+    except RemoteProtocolError:
+        return TimerCheckpoint()
+
+
+def write_checkpoint(files: FileSystem, checkpoint: TimerCheckpoint) -> None:
+    """Put it on the disk by a new file that takes the name, so that it is old or new and never half of each. Raises `StoreError`."""
+    files.write(NEW_PATH, checkpoint.encode().ljust(SIZE, b"\0"))
+    files.rename(NEW_PATH, PATH)
+    files.sync_directory("config")
+    files.sync_directory(".")

@@ -1,0 +1,235 @@
+"""Transactions that are open: half messages that nobody has committed or rolled back (`TransactionalMessageBridge` of Apache RocketMQ 5.4.0).
+
+A half message lies in the half topic; that it is finished is told by a record of the op topic whose body lists half offsets, `12,13,`. How far both
+queues are worked off is kept as offsets of the group CID_RMQ_SYS_TRANS: below it everything is finished. Apache reads both queues in each round of
+checks; here they are read once, at the start, and what is open is kept in memory.
+
+A transaction can have several copies in the half queue: the broker appends one with each check, and a producer that got no answer sends the half
+message again. Copies have the same unique id, group, topic and body; the last one stands for all of them, and what ends it ends them all.
+"""
+
+import logging
+import zlib
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
+from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.model.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, property_in_text
+from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
+from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.protocol.subscription import tags_code
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+QUEUE_ID: Final = 0
+_OP_TAG: Final = "d"
+_OP_PROPERTIES: Final = "WAIT\x01true\x02TAGS\x01d\x02"
+_OP_CODE: Final = tags_code(_OP_TAG)
+_MAX_OP_DIGITS: Final = 19
+RESUMED: Final = "0"
+"""The number of checks in the copy of a half message that was given up and then taken up again by an administrator."""
+
+
+class Half:
+    """An open half message: where its last copy is, and which transaction it is. `unwritten_checks` counts checks that no copy tells of."""
+
+    __slots__ = ("key", "offset", "physical_offset", "size", "unwritten_checks")
+
+    def __init__(self, key: str, offset: int, physical_offset: int, size: int) -> None:
+        self.key = key
+        self.offset = offset
+        self.physical_offset = physical_offset
+        self.size = size
+        self.unwritten_checks = 0
+
+
+def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str:
+    """What all copies of one half message have in common; one without a unique id, which no client sends, has no copies."""
+    unique, group, topic = (property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC))
+    return "\x02".join((unique or f"at {physical_offset}", group, topic, str(body_crc)))
+
+
+def body_crc_of(body: bytes) -> int:
+    """The check sum as records hold it."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
+    """The op message that says that the half message at an offset is finished."""
+    return MessageToStore(
+        TRANSACTION_OP_TOPIC, QUEUE_ID, b"%d," % offset, _OP_PROPERTIES, born_timestamp=now_ms, born_host=host, tags_code=_OP_CODE
+    )
+
+
+def op_offsets(body: bytes) -> list[int]:
+    """The half offsets that the body of an op message lists; what is no number is left out. 4.x wrote a single one without a comma."""
+    parts = (part.strip() for part in body.split(b","))
+    return [int(part) for part in parts if part.isdigit() and len(part) <= _MAX_OP_DIGITS]
+
+
+class TransactionTable:
+    """Which half messages are open. Synchronous; belongs to the thread of the event loop once it is loaded."""
+
+    def __init__(self, store: "MessageStore", offsets: "ConsumerOffsetManager") -> None:
+        self._store = store
+        self._offsets = offsets
+        # Plain dicts keep the places of what was deleted: to find the first one again and again would take longer and longer.
+        self._halves: OrderedDict[int, Half] = OrderedDict()
+        self._by_key: dict[str, Half] = {}
+        self._ops: deque[tuple[int, int]] = deque()
+        self._op_end = 0
+        self._noted: tuple[int, int, int] | None = None
+        """The end of the log, and the progress that may be committed once it is durable up to there."""
+        self._half_end = 0
+        self.unended: list[Half] = []
+        """After `load`: what is finished by the record that ends it, and no op record yet."""
+
+    def __len__(self) -> int:
+        return len(self._halves)
+
+    # --- the state
+
+    def add(self, key: str, offset: int, physical_offset: int, size: int) -> Half:
+        """A copy of a half message was appended; it takes the place of earlier ones."""
+        half = Half(key, offset, physical_offset, size)
+        older = self._by_key.get(key)
+        if older is not None:
+            self._halves.pop(older.offset, None)
+        self._by_key[key] = half
+        self._halves[offset] = half
+        self._half_end = max(self._half_end, offset + 1)
+        return half
+
+    def added(self, properties: str, body: bytes, result: "PutResult") -> Half:
+        """A half message was stored."""
+        key = transaction_key(properties, body_crc_of(body), result.physical_offset)
+        return self.add(key, result.queue_offset, result.physical_offset, result.size)
+
+    def open_half(self, message: "ReceivedMessage") -> Half | None:
+        """The last copy of the transaction that a half message belongs to; None when it is finished."""
+        text = message.properties_bytes.decode("utf-8", "replace")
+        return self._by_key.get(transaction_key(text, message.body_crc, message.commit_log_offset))
+
+    def get(self, offset: int) -> Half | None:
+        """The open half message at an offset of the half queue."""
+        return self._halves.get(offset)
+
+    def open_offsets(self) -> list[int]:
+        """The offsets of all open half messages, oldest first."""
+        return list(self._halves)
+
+    def finished(self, half: Half, op: "PutResult") -> None:
+        """The op record of a half message was appended."""
+        self._ops.append((op.queue_offset, half.offset))
+        self._op_end = max(self._op_end, op.queue_offset + 1)
+        self.forget(half)
+
+    def forget(self, half: Half) -> None:
+        """A half message is finished or gone."""
+        if self._halves.get(half.offset) is half:
+            del self._halves[half.offset]
+        if self._by_key.get(half.key) is half:
+            del self._by_key[half.key]
+
+    # --- progress
+
+    def note_progress(self) -> None:
+        """Commit how far both queues are worked off, as soon as the log is durable up to there; the file of the offsets is written later.
+
+        Offsets ahead of a log that lost its end in a power cut would pass half messages over whose ends were lost with it.
+        """
+        if self._noted is None:
+            self._noted = (self._store.max_physical_offset, *self._progress())
+        position, half_offset, op_offset = self._noted
+        if self._store.flushed.value < position:
+            return
+        self._noted = None
+        if half_offset or self._offsets.query(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID) >= 0:
+            self._offsets.commit(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID, half_offset)
+            self._offsets.commit(GROUP, TRANSACTION_OP_TOPIC, QUEUE_ID, op_offset)
+
+    def _progress(self) -> tuple[int, int]:
+        """Up to where the half messages are finished, and the first op record that a later start still needs."""
+        half_offset = next(iter(self._halves), self._half_end)
+        ops = self._ops
+        while ops and ops[0][1] < half_offset:
+            ops.popleft()
+        return half_offset, ops[0][0] if ops else self._op_end
+
+    # --- the start
+
+    def load(self) -> None:
+        """Read what is open from both queues and, for what is, the log behind it. Raises `StoreError` when the store can not be read.
+
+        A crash can end the log between the record that ends a transaction and its op record, and a broker of Apache's writes the latter seconds
+        later. Such a half message is taken as finished and put into `unended`.
+        """
+        ended = self._load_ops()
+        copies = self._load_halves(ended)
+        if not copies:
+            return
+        marked = self._store.ended_halves(min(places[0][0] for places in copies.values()))
+        for key, places in copies.items():
+            if not marked.isdisjoint(places):
+                half = self._by_key[key]
+                self.unended.append(half)
+                self.forget(half)
+
+    def _bounds(self, topic: str) -> tuple[int, int]:
+        """From where to where a queue is to be read."""
+        least, most = self._store.min_offset(topic, QUEUE_ID), self._store.max_offset(topic, QUEUE_ID)
+        return min(max(self._offsets.query(GROUP, topic, QUEUE_ID), least), most), most
+
+    def _read(self, topic: str, offset: int) -> "ReceivedMessage | None":
+        """One message of either queue; None when it can not be read."""
+        unit = self._store.queue_unit(topic, QUEUE_ID, offset)
+        record = None if unit is None else self._store.record_at(unit[0], unit[1])
+        try:
+            return None if record is None else decode_message(record, inflate=False)
+        except ProtocolError as error:
+            logger.error("%s offset %d can not be read and is passed over: %s", topic, offset, error)
+            return None
+
+    def _load_ops(self) -> set[int]:
+        ended: set[int] = set()
+        offset, self._op_end = self._bounds(TRANSACTION_OP_TOPIC)
+        for op_offset in range(offset, self._op_end):
+            message = self._read(TRANSACTION_OP_TOPIC, op_offset)
+            if message is not None and message.tags == _OP_TAG:
+                listed = op_offsets(message.body)
+                ended.update(listed)
+                self._ops.append((op_offset, max(listed, default=-1)))
+        return ended
+
+    def _load_halves(self, ended: set[int]) -> dict[str, list[tuple[int, int]]]:
+        """Take what is open; the positions of all its copies, and the CRC of their bodies, by transaction."""
+        finished: set[str] = set()
+        copies: dict[str, list[tuple[int, int]]] = {}
+        offset, self._half_end = self._bounds(TRANSACTION_HALF_TOPIC)
+        for half_offset in range(offset, self._half_end):
+            message = self._read(TRANSACTION_HALF_TOPIC, half_offset)
+            if message is None:
+                continue
+            text = message.properties_bytes.decode("utf-8", "replace")
+            key = transaction_key(text, message.body_crc, message.commit_log_offset)
+            if half_offset in ended:
+                finished.add(key)
+                known = self._by_key.get(key)
+                if known is not None:
+                    self.forget(known)
+                copies.pop(key, None)
+                continue
+            if property_in_text(text, TRANSACTION_CHECK_TIMES) == RESUMED:
+                finished.discard(key)
+            if key not in finished:
+                self.add(key, half_offset, message.commit_log_offset, message.store_size)
+                copies.setdefault(key, []).append((message.commit_log_offset, message.body_crc))
+        return copies

@@ -1,0 +1,532 @@
+"""Files in memory that fail as disks do: for tests of what a store keeps.
+
+The model is the weakest that a file system may give. Bytes reach the device page by page in any order and, without a sync, perhaps never; the size
+of a file likewise; a name made, changed or removed is certain only behind a sync of its directory, and a directory only behind one of its parent.
+A sync that fails forgets pages: they can still be read, but no later sync brings them to the device.
+
+`FaultyFileSystem.cut_at` ends everything in the middle of one operation. After that `power_cut` gives what a machine finds when it starts again, and
+`kill` what the next process finds when only the process died. The same seeds give the same end.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from random import Random
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
+
+
+class PowerCutError(StoreError):
+    """The machine or the process stopped in the middle of this operation."""
+
+
+class _Inode:
+    """Content of one file as it is read, and as the device has it."""
+
+    __slots__ = ("charged", "dirty", "durable", "durable_size", "modified_ms", "pages", "size", "sizes")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.pages: dict[int, bytes] = {}
+        self.durable_size = 0
+        self.durable: dict[int, bytes] = {}
+        self.dirty: dict[int, int] = {}
+        """Page → number of the write that touched it last."""
+        self.sizes: list[int] = []
+        """Sizes since the last sync."""
+        self.charged: set[int] = set()
+        self.modified_ms = 0
+
+    def put(self, page: int, content: bytes | None, number: int) -> None:
+        """Change a page as it is read."""
+        if content is None:
+            self.pages.pop(page, None)
+        else:
+            self.pages[page] = content
+        self.dirty[page] = number
+
+    def persist(self, page: int, content: bytes | None) -> None:
+        """Change a page of the device."""
+        if content is None:
+            self.durable.pop(page, None)
+        else:
+            self.durable[page] = content
+
+    def after_power_cut(self, generator: Random, chance: float, page_size: int) -> "_Inode":
+        """What is left when each unsynced page is kept with a chance."""
+        left = _Inode()
+        pages = dict(self.durable)
+        for page in self.dirty:
+            if generator.random() < chance:
+                if page in self.pages:
+                    pages[page] = self.pages[page]
+                else:
+                    pages.pop(page, None)
+        left.size = left.durable_size = generator.choice([self.durable_size, *self.sizes, self.size]) if self.sizes else self.durable_size
+        for page, content in pages.items():
+            inside = left.size - page * page_size
+            if inside > 0:
+                left.pages[page] = content if inside >= page_size else content[:inside].ljust(page_size, b"\0")
+        left.durable = dict(left.pages)
+        left.modified_ms = self.modified_ms
+        return left
+
+
+class _Change:
+    """One operation on a directory that is not durable yet."""
+
+    __slots__ = ("added", "directory", "inode", "is_directory", "number", "removed")
+
+    def __init__(self, number: int, directory: str, *, added: str = "", removed: str = "", inode: _Inode | None = None) -> None:
+        self.number = number
+        self.directory = directory
+        self.added = added
+        self.removed = removed
+        self.inode = inode
+        self.is_directory = inode is None and bool(added)
+
+    def apply(self, names: dict[str, _Inode], directories: set[str]) -> None:
+        """Do it to a state."""
+        if self.removed in directories:
+            below = self.removed + "/"
+            directories.difference_update([path for path in directories if path == self.removed or path.startswith(below)])
+            for path in [path for path in names if path.startswith(below)]:
+                del names[path]
+        elif self.removed:
+            names.pop(self.removed, None)
+        if self.added and self.inode is not None:
+            names[self.added] = self.inode
+        elif self.added:
+            directories.add(self.added)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "."
+
+
+class FaultyFile:
+    """A handle, by name while the file exists."""
+
+    __slots__ = ("_files", "_inode", "_removed", "path")
+
+    def __init__(self, files: "FaultyFileSystem", path: str) -> None:
+        self.path = path
+        self._files = files
+        self._inode = files.names.get(path)
+        self._removed = False
+
+    def _found(self, *, create: bool = False) -> _Inode:
+        if self._removed:
+            raise StoreError(f"{self.path}: the file was removed")
+        if self._inode is None:
+            self._inode = self._files.names.get(self.path)
+        if self._inode is None:
+            if not create:
+                raise StoreError(f"{self.path} is missing")
+            self._inode = self._files.make(self.path)
+        return self._inode
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._found().size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes, as written, durable or not."""
+        inode = self._found()
+        end = min(offset + size, inode.size)
+        if end <= offset:
+            return b""
+        length = self._files.page_size
+        first, last = offset // length, (end - 1) // length
+        blank = bytes(length)
+        data = b"".join([inode.pages.get(page, blank) for page in range(first, last + 1)])
+        return data[offset - first * length : end - first * length]
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        """Memory never waits."""
+        return self.pread(size, offset)
+
+    def pwrite(self, data: Bytes, offset: int) -> None:
+        """Write, or fail as told: torn at any byte at the cut and where a write was to fail, at a page where space ends."""
+        files = self._files
+        inode = self._found(create=True)
+        last = files.step(self.path)
+        raw = bytes(data)
+        if files.on_write is not None:
+            files.on_write(self.path, raw, offset)
+        files.writes += 1
+        if last or files.writes in files.fail_writes:
+            torn = files.generator.randrange(len(raw) + 1)
+            files.overwrite(inode, raw[:torn], offset)
+            if last:
+                files.die(self.path)
+            raise StoreError(f"{self.path}: can not write (told to fail)")
+        room = files.charge(inode, offset, len(raw))
+        files.overwrite(inode, raw[:room], offset)
+        if room < len(raw):
+            raise StoreFullError(f"{self.path}: no space to write")
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Count the pages of a range as used."""
+        if self._files.charge(self._found(create=True), offset, length) < length:
+            raise StoreFullError(f"{self.path}: no space to allocate")
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend."""
+        files = self._files
+        inode = self._found(create=True)
+        last = files.step(self.path)
+        if not last or files.generator.random() < 0.5:
+            files.resize(inode, size)
+        if last:
+            files.die(self.path)
+
+    def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
+        """The pages that were written."""
+        length = self._files.page_size
+        for page in sorted(self._found().pages):
+            low, high = max(offset, page * length), min(end, (page + 1) * length)
+            if low < high:
+                yield low, high
+
+    def sync(self) -> None:
+        """Make what was written before this sync (or before the `run` it is in) durable; nothing when the file was removed."""
+        if self._removed or (self._inode is None and self.path not in self._files.names):
+            return
+        self._files.sync_inode(self._found(), self.path)
+
+    def hold(self) -> None:
+        """Nothing to do."""
+
+    def remove(self) -> None:
+        """Remove the name."""
+        self._removed = True
+        self._files.remove(self.path)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class FaultyFileSystem:
+    """A file system whose faults are chosen by a seed and by its attributes, which may be changed at any time."""
+
+    description = "the faulty store"
+    blocking = False
+    write_through = True
+    makes_ahead = True
+    allocation_limit = 1 << 20
+
+    def __init__(self, seed: int = 0, *, page_size: int = 4096, limit_bytes: int = 1 << 40, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.generator = Random(seed)
+        self.page_size = page_size
+        self.limit_bytes = limit_bytes
+        """Space on the device, counted in pages."""
+        self.cut_at: int | None = None
+        """The operation (counted by `operations`) in the middle of which everything ends; operations are writes, sizes, syncs, names."""
+        self.told_used_ratio: float | None = None
+        """What `used_ratio` says, if not the truth."""
+        self.fail_writes: set[int] = set()
+        """Which writes (counted by `writes`, from 1) fail after some of their bytes."""
+        self.fail_syncs: set[int] = set()
+        """Which syncs of files (counted by `syncs`, from 1) fail and forget."""
+        self.failed_syncs: list[str] = []
+        """The files whose syncs failed."""
+        self.write_back_chance = 0.0
+        """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
+        self.on_write: Callable[[str, bytes, int], None] | None = None
+        """Told of path, bytes and offset of each write before it happens, whole or not."""
+        self.operations = self.writes = self.syncs = 0
+        self.names: dict[str, _Inode] = {}
+        self._now_ms = now_ms
+        self._directories: set[str] = set()
+        self._durable_names: dict[str, _Inode] = {}
+        self._durable_directories: set[str] = set()
+        self._changes: list[_Change] = []
+        self._dead = False
+        self._locked = False
+        self._used_pages = 0
+        self._number = itertools.count(1)
+        # A sync inside `run` covers what was written before `run` was called or inside it, but not what was written while it waited.
+        self._waited: tuple[int, int] = (0, 0)
+        self._before: dict[int, dict[int, bytes | None]] = {}
+
+    # --- the end ---------------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def dead(self) -> bool:
+        """Whether the cut has come."""
+        return self._dead
+
+    def step(self, path: str) -> bool:
+        """Count an operation; True when it is the last."""
+        if self._dead:
+            raise PowerCutError(f"{path}: after the end")
+        self.operations += 1
+        return self.operations == self.cut_at
+
+    def die(self, path: str) -> None:
+        """End here."""
+        self._dead = True
+        raise PowerCutError(f"{path}: the end, in operation {self.operations}")
+
+    def halt(self) -> None:
+        """End here, between two operations."""
+        self._dead = True
+
+    def kill(self) -> "FaultyFileSystem":
+        """What the next process finds when this one was killed: everything handed over, durable or not. It is this object again."""
+        self._dead = self._locked = False
+        self.cut_at = None
+        return self
+
+    def power_cut(self, seed: int) -> "FaultyFileSystem":
+        """What a machine finds that was switched off: a subset of what was not synced, chosen by `seed`. This object may be used on."""
+        generator = Random(seed)
+        left = FaultyFileSystem(seed, page_size=self.page_size, limit_bytes=self.limit_bytes, now_ms=self._now_ms)
+        left.write_back_chance = self.write_back_chance
+        names, directories = dict(self._durable_names), set(self._durable_directories)
+        chance = generator.choice([0.0, 1.0, 0.2, 0.5, 0.8])
+        for change in self._changes:
+            if generator.random() < chance:
+                change.apply(names, directories)
+        chance = generator.choice([0.0, 1.0, 0.2, 0.5, 0.9])
+        made: dict[int, _Inode] = {}
+        left._directories = {path for path in directories if self._reachable(path, directories)}
+        for path, inode in names.items():
+            if self._reachable(path, directories):
+                if id(inode) not in made:
+                    made[id(inode)] = inode.after_power_cut(generator, chance, self.page_size)
+                found = left.names[path] = made[id(inode)]
+                found.charged = set(found.pages)
+        left._used_pages = sum(len(inode.charged) for inode in made.values())
+        left._durable_names = dict(left.names)
+        left._durable_directories = set(left._directories)
+        return left
+
+    @staticmethod
+    def _reachable(path: str, directories: set[str]) -> bool:
+        parts = path.split("/")[:-1]
+        return all(parent in directories for parent in itertools.accumulate(parts, lambda low, high: f"{low}/{high}"))
+
+    # --- content ---------------------------------------------------------------------------------------------------------------------------------
+
+    def overwrite(self, inode: _Inode, data: bytes, offset: int) -> None:
+        """Put bytes into the pages of a file."""
+        if not data:
+            return
+        length, number = self.page_size, next(self._number)
+        end = offset + len(data)
+        for page in range(offset // length, (end - 1) // length + 1):
+            low, high = max(offset, page * length), min(end, (page + 1) * length)
+            old = inode.pages.get(page) or bytes(length)
+            inode.put(page, old[: low - page * length] + data[low - offset : high - offset] + old[high - page * length :], number)
+        if end > inode.size:
+            inode.size = end
+            inode.sizes.append(end)
+        inode.modified_ms = self._now_ms()
+        if self.write_back_chance and self.generator.random() < self.write_back_chance:
+            page = self.generator.choice(list(inode.dirty))
+            inode.persist(page, inode.pages.get(page))
+
+    def resize(self, inode: _Inode, size: int) -> None:
+        """Set the length of a file."""
+        length, number = self.page_size, next(self._number)
+        if size < inode.size:
+            for page in [page for page in inode.pages if (page + 1) * length > size]:
+                inside = size - page * length
+                inode.put(page, inode.pages[page][:inside].ljust(length, b"\0") if inside > 0 else None, number)
+            self._release(inode, {page for page in inode.charged if page * length >= size})
+        inode.size = size
+        inode.sizes.append(size)
+        inode.modified_ms = self._now_ms()
+
+    @property
+    def used_bytes(self) -> int:
+        """Space in use, in whole pages."""
+        return self._used_pages * self.page_size
+
+    def charge(self, inode: _Inode, offset: int, length: int) -> int:
+        """Take space for a range; gives how much of it fits."""
+        if length <= 0:
+            return length
+        for page in range(offset // self.page_size, (offset + length - 1) // self.page_size + 1):
+            if page not in inode.charged:
+                if (self._used_pages + 1) * self.page_size > self.limit_bytes:
+                    return max(0, page * self.page_size - offset)
+                inode.charged.add(page)
+                self._used_pages += 1
+        return length
+
+    def _release(self, inode: _Inode, pages: set[int]) -> None:
+        inode.charged -= pages
+        self._used_pages -= len(pages)
+
+    def _covered(self, number: int) -> bool:
+        low, high = self._waited
+        return not low < number <= high
+
+    def sync_inode(self, inode: _Inode, path: str) -> None:
+        """Make a file's content durable, or fail and forget."""
+        last = self.step(path)
+        self.syncs += 1
+        failing = last or self.syncs in self.fail_syncs
+        before = self._before.get(id(inode), {})
+        for page, number in list(inode.dirty.items()):
+            if not failing or self.generator.random() < 0.5:
+                if self._covered(number):
+                    inode.persist(page, inode.pages.get(page))
+                    del inode.dirty[page]
+                elif page in before:
+                    inode.persist(page, before[page])
+            elif not last:
+                del inode.dirty[page]
+        if last:
+            self.die(path)
+        if failing:
+            self.failed_syncs.append(path)
+            raise StoreError(f"{path}: can not sync (told to fail)")
+        inode.durable_size = inode.size
+        inode.sizes.clear()
+
+    # --- names -----------------------------------------------------------------------------------------------------------------------------------
+
+    def _change(self, path: str, *, added: str = "", removed: str = "", inode: _Inode | None = None) -> None:
+        last = self.step(path)
+        if not last or self.generator.random() < 0.5:
+            change = _Change(next(self._number), _parent(path), added=added, removed=removed, inode=inode)
+            change.apply(self.names, self._directories)
+            self._changes.append(change)
+        if last:
+            self.die(path)
+
+    def make(self, path: str) -> _Inode:
+        """A new empty file, with the directories that it needs."""
+        parts = path.split("/")[:-1]
+        for directory in itertools.accumulate(parts, lambda low, high: f"{low}/{high}"):
+            if directory not in self._directories:
+                self._change(directory, added=directory)
+        inode = _Inode()
+        inode.modified_ms = self._now_ms()
+        self._change(path, added=path, inode=inode)
+        return inode
+
+    def lock(self) -> None:
+        """Become the only opener."""
+        if self._locked:
+            raise StoreLockedError(f"{self.description} is open already")
+        self._locked = True
+
+    def unlock(self) -> None:
+        """Let the files be opened again."""
+        self._locked = False
+
+    def open(self, path: str) -> FaultyFile:
+        """A handle; the first write makes the file."""
+        return FaultyFile(self, path)
+
+    def create(self, path: str, size: int) -> FaultyFile:
+        """A file of zeros."""
+        file = FaultyFile(self, path)
+        file.truncate(0)
+        file.truncate(size)
+        return file
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory of that name."""
+        return path in self.names or path in self._directories
+
+    def file_sizes(self, directory: str) -> list[tuple[str, int]]:
+        """Names and sizes, sorted."""
+        return sorted((path.rpartition("/")[2], inode.size) for path, inode in self.names.items() if _parent(path) == directory)
+
+    def directory_names(self, directory: str) -> list[str]:
+        """Names, sorted."""
+        return sorted(path.rpartition("/")[2] for path in self._directories if _parent(path) == directory)
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was changed last, by the clock given; 0 without such a file."""
+        inode = self.names.get(path)
+        return 0 if inode is None else inode.modified_ms
+
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        """Pretend that the file was changed last at that time."""
+        self.names[path].modified_ms = time_ms
+
+    def read_ahead(self, directory: str, *, wanted: bool) -> None:
+        """Nothing is read from a disk."""
+
+    def used_ratio(self) -> float:
+        """As told, else pages in use of those that there are."""
+        return self._used_pages * self.page_size / self.limit_bytes if self.told_used_ratio is None else self.told_used_ratio
+
+    def read(self, path: str) -> bytes | None:
+        """The whole content."""
+        inode = self.names.get(path)
+        return None if inode is None else FaultyFile(self, path).pread(inode.size, 0)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Empty the file, write, sync: three operations, four for a new file."""
+        file = FaultyFile(self, path)
+        file.truncate(0)
+        file.pwrite(data, 0)
+        file.sync()
+
+    def rename(self, old: str, new: str) -> None:
+        """One operation."""
+        inode = self.names.get(old)
+        if inode is None:
+            raise StoreError(f"{old} is missing in {self.description}")
+        replaced = self.names.get(new)
+        self._change(new, added=new, removed=old, inode=inode)
+        if replaced is not None and replaced is not inode:
+            self._release(replaced, set(replaced.charged))
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        inode = self.names.get(path)
+        if inode is not None:
+            self._change(path, removed=path)
+            self._release(inode, set(inode.charged))
+
+    def remove_tree(self, directory: str) -> None:
+        """Remove file by file, then the directories."""
+        for path in [path for path in self.names if path.startswith(directory + "/")]:
+            self.remove(path)
+        for path in sorted((path for path in self._directories if path == directory or path.startswith(directory + "/")), reverse=True):
+            self._change(path, removed=path)
+
+    def sync_directory(self, directory: str) -> None:
+        """Make the changes in a directory durable."""
+        last = self.step(directory)
+        for change in [change for change in self._changes if change.directory == directory and self._covered(change.number)]:
+            if last and self.generator.random() < 0.5:
+                continue
+            change.apply(self._durable_names, self._durable_directories)
+            self._changes.remove(change)
+            if change.removed:
+                self._forget_below(change)
+        if last:
+            self.die(directory)
+
+    def _forget_below(self, removal: _Change) -> None:
+        """What happened in a directory before its durable removal is of no account for one of the same name made later."""
+        path, below = removal.removed, removal.removed + "/"
+        self._changes = [
+            change
+            for change in self._changes
+            if change.number > removal.number or not (change.directory == path or change.directory.startswith(below))
+        ]
+
+    async def run(self, operation: Callable[[], Result]) -> Result:
+        """Run it here after other tasks had a chance; a sync in it does not cover what they wrote meanwhile."""
+        low = next(self._number)
+        before = {id(inode): {page: inode.pages.get(page) for page in inode.dirty} for inode in self.names.values() if inode.dirty}
+        for _ in range(self.generator.randrange(1, 4)):
+            await trio.lowlevel.checkpoint()
+        self._waited, self._before = (low, next(self._number)), before
+        try:
+            return operation()
+        finally:
+            self._waited, self._before = (0, 0), {}

@@ -1,0 +1,177 @@
+"""Held pulls: what wakes them, when their time is over, what becomes of them with their connection."""
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull, PullHolder
+from rocketmq_sdk.broker_embedded.store.messages import Arrival
+from rocketmq_sdk.clock import TrioClock
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from support.broker import Peer, connect, open_broker, pull_request, send_request
+
+
+class Pending:
+    """A pull under way, and when it was answered."""
+
+    def __init__(self) -> None:
+        self.answer: Command | None = None
+        self.at = -1.0
+
+    async def run(self, peer: Peer, request: Command) -> None:
+        self.answer = await peer.ask(request)
+        self.at = trio.current_time()
+
+    @property
+    def waits(self) -> bool:
+        return self.answer is None
+
+
+async def start(nursery: trio.Nursery, peer: Peer, request: Command) -> Pending:
+    pending = Pending()
+    nursery.start_soon(pending.run, peer, request)
+    await trio.testing.wait_all_tasks_blocked()
+    return pending
+
+
+async def test_a_message_wakes_the_pull_at_once(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
+            assert pending.waits
+            await trio.sleep(3)
+            sent = trio.current_time()
+            await peer.send("orders", b"second")
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.answer is not None
+            assert pending.at == sent
+            assert [message.body for message in decode_messages(pending.answer.body)] == [b"second"]
+
+
+async def test_time_runs_out_exactly(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            begin = trio.current_time()
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
+            short = await start(nursery, peer, pull_request("orders", 1, hold=2))
+            await trio.sleep(20)
+            assert pending.answer is not None
+            assert (pending.answer.code, pending.answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+            assert pending.at - begin == pytest.approx(15, abs=0.01)
+            assert short.at - begin == pytest.approx(2, abs=0.01)
+
+
+async def test_other_queues_topics_and_tags_do_not_wake(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first", tag="A")
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15, expression="A || B"))
+            await peer.send("orders", b"another queue", queue_id=1, tag="A")
+            await peer.send("others", b"another topic", tag="A")
+            await peer.send("orders", b"another tag", tag="C")
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.waits
+            assert broker.context.held_pulls.held == 1
+            await peer.send("orders", b"wanted", tag="B")
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.answer is not None
+            assert [message.body for message in decode_messages(pending.answer.body)] == [b"wanted"]
+            assert pending.answer.ext_fields["nextBeginOffset"] == "3"
+            assert broker.context.held_pulls.held == 0
+
+
+async def test_what_is_filtered_away_is_told_when_the_time_is_over(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first", tag="A")
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=5, expression="A"))
+            await peer.send("orders", b"another tag", tag="C")
+            await trio.sleep(6)
+            assert pending.answer is not None
+            assert (pending.answer.code, pending.answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
+
+
+async def test_messages_of_one_moment_are_answered_together(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
+            calls = [peer.channel.submit(send_request("orders", bytes([number])), 5) for number in range(10)]
+            for call in calls:
+                await call.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.answer is not None
+            assert len(decode_messages(pending.answer.body)) == 10
+
+
+async def test_many_pulls_of_one_queue_are_all_woken(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            pulls = [await start(nursery, peer, pull_request("orders", 1, hold=15, group=f"CG{number}")) for number in range(20)]
+            await peer.send("orders", b"second")
+            await trio.testing.wait_all_tasks_blocked()
+            assert all(pull.answer is not None and pull.answer.code == 0 for pull in pulls)
+
+
+async def test_a_closed_connection_takes_its_pulls_along(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            other = await connect(broker, nursery)
+            call = other.channel.submit(pull_request("orders", 1, hold=15), 60)
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.context.held_pulls.held == 1
+            await other.channel.aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            assert broker.context.held_pulls.held == 0
+            assert call.error is not None
+
+
+async def test_short_polling(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker(long_polling_enable=False, short_polling_time_mills=700) as (_broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            begin = trio.current_time()
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
+            await trio.sleep(5)
+            assert pending.at - begin == pytest.approx(0.7, abs=0.01)
+
+
+async def test_a_woken_pull_is_never_held_again(autojump_clock: MockClock) -> None:
+    """The arrival is told although nothing can be read: the answer is that nothing was found."""
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
+            broker.context.held_pulls.on_arrival(Arrival("orders", 0, 1, 0, 0, 0, 0, ""))
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.answer is not None
+            assert pending.answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_the_limit(autojump_clock: MockClock) -> None:
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first")
+            holder = broker.context.held_pulls
+            holder._limit = 1
+            await start(nursery, peer, pull_request("orders", 1, hold=15))
+            answer = await peer.ask(pull_request("orders", 1, hold=15))
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            nursery.cancel_scope.cancel()
+
+
+async def test_old_deadlines_do_not_pile_up(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        holder = PullHolder(TrioClock(), lambda _pull: None)
+        for number in range(10_000):
+            holder.hold(HeldPull(peer.channel, Command(11), "t", 0, number, None, 1e9))
+            holder.on_arrival(Arrival("t", 0, number, 0, 0, 0, 0, ""))
+        assert holder.held == 0
+        assert len(holder._deadlines) < 200

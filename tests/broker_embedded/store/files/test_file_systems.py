@@ -1,0 +1,147 @@
+"""The two file systems behave alike, and configuration files survive crashes."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK, UNIT, valid_units
+from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
+
+LONG = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.fixture(params=["memory", "disk"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
+    return OsFileSystem(tmp_path / "root", max_descriptors=4) if request.param == "disk" else MemoryFileSystem()
+
+
+def test_a_file(files: FileSystem) -> None:
+    """Sparse, sized, written at any place."""
+    file = files.create("a/b/0", 1_000_000)
+    assert (file.size(), file.pread(10, 999_995), file.pread(10, 1_000_000)) == (1_000_000, bytes(5), b"")
+    file.pwrite(b"x" * 600_000, 100_000)
+    file.pwrite(memoryview(b"yy"), 0)
+    assert file.pread(3, 0) == b"yy\0"
+    assert file.pread(700_000, 50_000) == bytes(50_000) + b"x" * 600_000 + bytes(50_000)
+    ranges = list(file.data_ranges(0, 1_000_000))
+    assert sum(high - low for low, high in ranges) < 1_000_000
+    assert any(low <= 100_000 and high >= 700_000 for low, high in ranges) or len(ranges) > 1
+    file.truncate(300_000)
+    file.truncate(400_000)
+    assert file.pread(200_000, 250_000) == b"x" * 50_000 + bytes(100_000)
+    assert files.file_sizes("a/b") == [("0", 400_000)]
+    assert files.directory_names("a") == ["b"]
+    file.sync()
+    file.close()
+    assert files.open("a/b/0").pread(2, 0) == b"yy"
+    file.remove()
+    file.sync()
+    assert not files.exists("a/b/0")
+
+
+def test_small_files(files: FileSystem) -> None:
+    """Read, replaced, renamed over another, removed."""
+    assert files.read("config/x") is None
+    files.write("config/x", b"one and more")
+    files.write("config/x", b"two")
+    files.write("config/y", b"three")
+    files.rename("config/x", "config/y")
+    assert (files.read("config/x"), files.read("config/y")) == (None, b"two")
+    files.sync_directory("config")
+    files.remove("config/y")
+    files.remove("config/y")
+    files.write("deep/er/file", b"1")
+    files.remove_tree("deep")
+    files.remove_tree("deep")
+    assert not files.exists("deep/er/file")
+    with pytest.raises(StoreError):
+        files.rename("missing", "other")
+
+
+def test_more_files_than_descriptors(tmp_path: Path) -> None:
+    """Descriptors are shared; a held file keeps its own."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    files = OsFileSystem(tmp_path, max_descriptors=4)
+    held = files.open("held")
+    held.hold()
+    handles = [files.open(f"{index}") for index in range(50)]
+    for _round in range(2):
+        for index, handle in enumerate(handles):
+            handle.pwrite(b"%d" % index, 0)
+        held.pwrite(b"h", 0)
+    assert [handle.pread(9, 0) for handle in handles] == [b"%d" % index for index in range(50)]
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 10
+    files.unlock()
+
+
+def test_memory_is_counted() -> None:
+    """Reserved and written bytes count once; removing gives them back; a refused write changes nothing."""
+    files = MemoryFileSystem(100_000)
+    file = files.create("log", 1 << 30)
+    file.allocate(0, 60_000)
+    file.pwrite(b"x" * 50_000, 0)
+    assert files.used_bytes == 60_000
+    with pytest.raises(StoreFullError, match="60000 of 100000"):
+        file.allocate(60_000, 60_000)
+    other = files.open("other")
+    other.pwrite(b"y" * 40_000, 0)
+    with pytest.raises(StoreFullError):
+        other.pwrite(b"y" * 10, 39_995)
+    assert other.size() == 40_000
+    other.pwrite(b"z" * 10, 39_990)
+    files.remove("log")
+    assert files.used_bytes == 40_000
+    other.truncate(10_000)
+    assert files.used_bytes == 10_000
+    for _round in range(20):
+        files.write("config/x", b"c" * 20_000)
+    assert files.used_bytes == 30_000
+
+
+def test_config_files(files: FileSystem) -> None:
+    """The value comes back; a lost or broken file is replaced by the one before; both broken is an error."""
+    config = ConfigFile(files, "topics.json")
+    assert config.load() is None
+    config.store({"n": 1, "table": {"1": [True, None, "ä"]}})
+    assert ConfigFile(files, "topics.json").load() == {"n": 1, "table": {"1": [True, None, "ä"]}}
+    config.store({"n": 2})
+    assert config.load() == {"n": 2}
+    files.write("config/topics.json", b'{"n": ')
+    assert config.load() == {"n": 1, "table": {"1": [True, None, "ä"]}}
+    config.store({"n": 3})
+    files.remove("config/topics.json")
+    assert config.load() == {"n": 1, "table": {"1": [True, None, "ä"]}}
+    files.write("config/topics.json", b'{0:1,1:{"a":2}}')
+    assert config.load() == {"0": 1, "1": {"a": 2}}
+    files.write("config/topics.json", b"nonsense")
+    files.write("config/topics.json.bak", b"nonsense")
+    with pytest.raises(StoreCorruptError, match=r"topics\.json"):
+        config.load()
+
+
+async def test_config_files_saved_in_order(files: FileSystem) -> None:
+    """Concurrent saves end with the last one, and the one before as its copy."""
+    config = ConfigFile(files, "x.json")
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(config.save, {"n": number})
+    final = config.load()
+    files.remove("config/x.json")
+    assert config.load() != final
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(LONG, st.integers(-5, 2**31 - 1), LONG), max_size=50), st.binary(max_size=19))
+def test_valid_units(units: list[tuple[int, int, int]], rest: bytes) -> None:
+    """The column test equals the plain loop."""
+    data = b"".join(UNIT.pack(*unit) for unit in units) + rest
+    expected = next((index for index, (position, size, _code) in enumerate(units) if position < 0 or size <= 0), len(units))
+    assert valid_units(data, 20) == expected
+    assert valid_units(PRE_BLANK * 3 + bytes(40), 20) == 3

@@ -1,0 +1,114 @@
+"""A start after a clean stop reads no log, unless something does not fit the note of that stop."""
+
+import json
+import logging
+
+import pytest
+
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from support.store import bodies, message, open_store, small_config
+
+RECORDS_READ = "records read from"
+
+
+async def fill(files: MemoryFileSystem, count: int = 40) -> None:
+    """Messages in two queues over several log files, and a clean stop."""
+    async with open_store(files) as store:
+        for number in range(count):
+            assert store.put(message(queue_id=number % 2, body=b"%d" % number, properties={"KEYS": f"k{number}"})).ok
+
+
+async def reopened(files: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> tuple[int, list[bytes]]:
+    """How many records the start read, and the bodies there are."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "rocketmq_sdk"):
+        async with open_store(files) as store:
+            (text,) = [record.getMessage() for record in caplog.records if RECORDS_READ in record.getMessage()]
+            found = bodies(store, queue_id=0) + bodies(store, queue_id=1)
+            assert store.put(message("Other")).ok
+    return int(text.split(": ")[1].split()[0]), sorted(found, key=int)
+
+
+ALL = [b"%d" % number for number in range(40)]
+
+
+async def test_nothing_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """The note is enough, again and again."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    assert await reopened(files, caplog) == (0, ALL)
+    assert await reopened(files, caplog) == (0, ALL)
+
+
+@pytest.mark.parametrize("doubt", ["no note", "broken note", "earlier end", "later end", "queue gone", "other queue", "no queues"])
+async def test_doubts(doubt: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever does not fit makes the start read, and everything is there."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    note = json.loads(files.read("cleanStop.json") or b"")
+    if doubt == "no note":
+        files.remove("cleanStop.json")
+    elif doubt == "broken note":
+        files.write("cleanStop.json", b'{"logEnd":')
+    elif doubt == "earlier end":
+        files.write("cleanStop.json", json.dumps({**note, "logEnd": note["logEnd"] - 200}).encode())
+    elif doubt == "later end":
+        files.write("cleanStop.json", json.dumps({**note, "logEnd": note["logEnd"] + 100_000}).encode())
+    elif doubt == "queue gone":
+        files.remove_tree("consumequeue/TopicA/1")
+    elif doubt == "other queue":
+        files.create("consumequeue/TopicB/0/00000000000000000000", 200)
+    else:
+        files.remove_tree("consumequeue")
+    count, found = await reopened(files, caplog)
+    assert count > 0
+    assert found == ALL
+    assert (await reopened(files, caplog))[0] == 0
+
+
+async def test_a_record_behind_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Another broker went on, and no queue tells: the record is found."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    note = files.read("cleanStop.json")
+    async with open_store(files) as store:
+        store.put(message(queue_id=1, body=b"40"))
+    assert note is not None
+    files.write("cleanStop.json", note)
+    queue = files.open("consumequeue/TopicA/1/00000000000000000400")
+    queue.pwrite(bytes(20), 0)
+    count, found = await reopened(files, caplog)
+    assert count > 0
+    assert found == [*ALL, b"40"]
+
+
+async def test_a_damaged_last_record(caplog: pytest.LogCaptureFixture) -> None:
+    """The last record is checked; when it is broken, the log is cut there as after any recovery."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    name, _size = files.file_sizes("commitlog")[-1]
+    log = files.open(f"commitlog/{name}")
+    data = log.pread(4096, 0)
+    log.pwrite(b"?", data.rindex(b"39\x06TopicA"))
+    count, found = await reopened(files, caplog)
+    assert count > 0
+    assert found == ALL[:-1]
+
+
+async def test_a_kill_is_no_clean_stop(caplog: pytest.LogCaptureFixture) -> None:
+    """An old note is not believed."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    files.write("abort", b"1")
+    assert (await reopened(files, caplog))[0] > 0
+
+
+async def test_messages_in_no_queue_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """The end noted may lie behind the last record that a queue knows."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    async with open_store(files, small_config()) as store:
+        assert store.put(message(sys_flag=4)).ok
+        end = store.max_physical_offset
+    assert (await reopened(files, caplog))[0] == 0
+    assert int(json.loads(files.read("cleanStop.json") or b"")["logEnd"]) > end

@@ -1,0 +1,205 @@
+"""The crash suite: a store that is cut off at seeded points. `python tests/crash_points.py --points 10000` runs more of them."""
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutStatus
+from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem, PowerCutError
+from support.crash import run_seed
+from support.store import bodies, message, open_store, small_config
+
+POINTS = 1000
+SLICE = 100
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1356, id="the first log files lost their names and the queues did not"),
+        pytest.param(6504, id="a file whose first write failed had no durable name"),
+        pytest.param(21_520, id="an index file that a start had dropped came back beside another log"),
+    ],
+)
+async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
+    assert await run_seed(seed) >= 1
+
+
+@pytest.mark.parametrize("first", range(0, POINTS, SLICE))
+async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) -> None:
+    """Append, roll, flush, configuration, deletion, recovery, second crash: nothing acknowledged is lost, nothing else appears."""
+    crashes = 0
+    for seed in range(first, first + SLICE):
+        try:
+            crashes += await run_seed(seed)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert crashes > SLICE
+
+
+def test_only_what_was_synced_is_certain() -> None:
+    """Pages, sizes and names come back or not, by the seed; what a sync covered always does."""
+    files = FaultyFileSystem(page_size=512)
+    file = files.create("a/one", 4096)
+    file.pwrite(b"x" * 1024, 0)
+    file.sync()
+    files.sync_directory("a")
+    assert {files.power_cut(seed).exists("a/one") for seed in range(50)} == {True, False}, "the directory a itself was not synced"
+    files.sync_directory(".")
+    file.pwrite(b"y" * 1024, 512)
+    files.create("a/two", 4096)
+    found = {(after.read("a/one") or b"", after.exists("a/two")) for after in map(files.power_cut, range(200))}
+    assert all(len(content) == 4096 and content[:512] == b"x" * 512 for content, _two in found)
+    assert {content[512:1024][:1] + content[1024:1536][:1] for content, _two in found} == {b"x\0", b"y\0", b"xy", b"yy"}
+    assert {two for _content, two in found} == {True, False}
+
+
+def test_a_rename_is_whole_and_its_order_is_not_certain() -> None:
+    """Either the old name or the new one, until the directory is synced."""
+    files = FaultyFileSystem()
+    files.write("old", b"content")
+    files.sync_directory(".")
+    files.rename("old", "new")
+    assert {(after.read("old"), after.read("new")) for after in map(files.power_cut, range(50))} == {(b"content", None), (None, b"content")}
+    files.sync_directory(".")
+    assert {files.power_cut(seed).read("new") for seed in range(20)} == {b"content"}
+
+
+def test_a_failed_sync_forgets() -> None:
+    """What it did not bring to the device stays readable, and a later sync does not bring it there either."""
+    files = FaultyFileSystem(page_size=512)
+    files.fail_syncs = {2}
+    file = files.create("one", 8192)
+    file.sync()
+    files.sync_directory(".")
+    file.pwrite(b"x" * 8192, 0)
+    with pytest.raises(StoreError):
+        file.sync()
+    file.sync()
+    assert file.pread(8192, 0) == b"x" * 8192
+    after = files.power_cut(1).read("one")
+    assert after is not None
+    assert 0 < after.count(b"x") < 8192
+
+
+def test_the_cut_tears_a_write_and_ends_everything() -> None:
+    """A part of the write in flight, then nothing; a kill keeps all that was written."""
+    files = FaultyFileSystem(3, page_size=512)
+    file = files.open("one")
+    file.pwrite(b"a" * 600, 0)
+    files.cut_at = files.operations + 1
+    with pytest.raises(PowerCutError):
+        file.pwrite(b"b" * 600, 600)
+    with pytest.raises(PowerCutError):
+        file.sync()
+    assert files.dead
+    after = files.kill()
+    content = after.read("one")
+    assert content is not None
+    assert content[:600] == b"a" * 600
+    assert content[600:] == b"b" * (len(content) - 600)
+    assert 600 <= len(content) <= 1200
+    after.open("one").pwrite(b"c", 0)
+
+
+def test_space_ends_in_the_middle_of_a_write() -> None:
+    """Whole pages are written, the rest is refused; space comes back with what is removed. Times can be set."""
+    now = [5]
+    files = FaultyFileSystem(page_size=512, limit_bytes=2048, now_ms=lambda: now[0])
+    files.open("one").pwrite(b"x" * 1024, 0)
+    with pytest.raises(StoreFullError):
+        files.open("two").pwrite(b"y" * 2000, 0)
+    assert files.read("two") == b"y" * 1024
+    with pytest.raises(StoreFullError):
+        files.create("three", 4096).allocate(0, 4096)
+    files.remove("one")
+    files.open("four").pwrite(b"z" * 1024, 0)
+    assert files.modified_ms("four") == 5
+    files.set_modified_ms("four", 77)
+    assert (files.modified_ms("four"), files.modified_ms("one")) == (77, 0)
+
+
+async def test_a_sync_does_not_cover_what_is_written_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a thread that took its files before."""
+    files = FaultyFileSystem(1, page_size=512)
+    file = files.create("one", 1024)
+    file.pwrite(b"before", 0)
+    files.sync_directory(".")
+
+    async def meanwhile() -> None:
+        file.pwrite(b"after!", 0)
+        file.pwrite(b"after!", 512)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trio.lowlevel.checkpoint", meanwhile)
+        await files.run(file.sync)
+    contents = [files.power_cut(seed).read("one") or b"" for seed in range(50)]
+    assert {content[:6] for content in contents} == {b"before", b"after!"}
+    assert {content[512:518] for content in contents} == {bytes(6), b"after!"}
+
+
+def test_one_opener() -> None:
+    """Until it is given up, or its process is dead."""
+    files = FaultyFileSystem()
+    files.lock()
+    with pytest.raises(StoreLockedError):
+        files.lock()
+    files.kill().lock()
+    files.unlock()
+    files.power_cut(1).lock()
+
+
+async def test_bytes_that_a_failed_sync_forgot_are_written_again(autojump_clock: trio.testing.MockClock) -> None:
+    """The process is started again without the machine: what it shows then, and what is acknowledged behind it, survives a power cut."""
+    files = FaultyFileSystem(5, page_size=512)
+    files.makes_ahead = False  # its syncs would be counted with those that fail
+    config = small_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    async with open_store(files, config) as store:
+        durable = store.put(message(body=b"0" * 500))
+        assert await store.wait_durable(durable) is PutStatus.PUT_OK
+        files.fail_syncs = {files.syncs + 1}
+        results = [store.put(message(body=b"%d" % index * 500)) for index in range(1, 5)]
+        assert await store.wait_durable(results[-1]) is PutStatus.SERVICE_NOT_AVAILABLE
+    assert files.read("unsynced") == b"%d" % durable.size
+    async with open_store(files.kill(), config) as store:
+        found = bodies(store)
+        assert found == [b"%d" % index * 500 for index in range(5)]
+        assert await store.wait_durable(store.put(message(body=b"new"))) is PutStatus.PUT_OK
+        assert not files.exists("unsynced")
+        for seed in range(20):
+            async with open_store(files.power_cut(seed), config) as after:
+                assert bodies(after) == [*found, b"new"]
+
+
+async def test_an_empty_file_in_the_middle_is_mended_after_a_crash_only(autojump_clock: trio.testing.MockClock) -> None:
+    """A power cut may keep the name of a new file and lose its size; after a clean stop a wrong size is no accident."""
+    files = FaultyFileSystem()
+    async with open_store(files) as store:
+        store.put(message())
+    files.create("commitlog/00000000000000004096", 0)
+    files.create("commitlog/00000000000000008192", 4096)
+    with pytest.raises(StoreCorruptError, match="00000000000000004096 has 0 bytes"):
+        await open_store(files).__aenter__()
+    files.write("abort", b"1")
+    async with open_store(files) as store:
+        assert bodies(store) == [b"hello"]
+        assert store.put(message()).ok
+
+
+async def test_a_topic_made_anew_in_a_log_that_lost_its_end(autojump_clock: trio.testing.MockClock) -> None:
+    """The note of a deletion must not swallow messages that come to stand where the log ended then."""
+    files = FaultyFileSystem(1)
+    async with open_store(files) as store:
+        await store.flush()
+        for _ in range(5):
+            store.put(message())
+        store.delete_topic("TopicA")
+        lost = files.power_cut(16)
+        files.halt()
+    async with open_store(lost) as store:
+        assert store.max_physical_offset < 5 * 100, "the seed kept the log"
+        store.put(message(body=b"new"))
+        lost.halt()
+    async with open_store(lost.kill()) as store:
+        assert bodies(store) == [b"new"]
