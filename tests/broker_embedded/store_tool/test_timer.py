@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from broker_embedded.store.timer.test_apache_timers import NAMES, records_of, with_timer_files
+from broker_embedded.timers.test_apache_timers import NAMES, records_of, with_timer_files
 
 from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
 from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, Report, chain_of
