@@ -1,7 +1,11 @@
-"""Makes `format("rocketmq")` known to Spark without registering: Spark looks into every top-level module whose name begins with `pyspark_`.
+"""Makes `format("rocketmq")` known to Spark without registering: Spark looks into every
+top-level module whose name begins with `pyspark_`.
 
-It imports nothing but Spark's own interface: a module of this kind that fails to import would hide all others.
+It imports nothing but Spark's own interface: a module of this kind that fails to import
+would hide all others.
 """
+
+from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource
 
@@ -18,7 +22,8 @@ class DefaultSource(DataSource):
             from rocketmq_sdk.spark.source import RocketMQDataSource
         except ImportError as error:
             raise ImportError(
-                f"the format rocketmq can not be loaded ({error}): install rocketmq-trio[spark] in the Python of the driver and of every worker"
+                f"the format rocketmq cannot be loaded ({error}): install rocketmq-trio[spark] in "
+                "the Python of the driver and of every worker"
             ) from error
         return RocketMQDataSource(self.options)
 

@@ -1,5 +1,7 @@
 """`python -m benchmarks`."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import os
@@ -10,13 +12,32 @@ from benchmarks.harness import Report
 from rocketmq_sdk.protocol import json_backend
 
 NAMES = (
-    "append", "store", "in_process", "loopback", "consume", "simple", "latency", "stages", "startup", "filters", "idle_consumers", "timers",
-    "transactions", "rebalance", "pop", "sync_flush", "spark_read", "spark_write", "spark_stream",
-)  # fmt: skip
+    "append",
+    "store",
+    "in_process",
+    "loopback",
+    "consume",
+    "simple",
+    "latency",
+    "stages",
+    "startup",
+    "filters",
+    "idle_consumers",
+    "timers",
+    "transactions",
+    "rebalance",
+    "pop",
+    "sync_flush",
+    "spark_read",
+    "spark_write",
+    "spark_stream",
+)
 
 
 def _run_without_orjson(name: str, report: Report, scale: float) -> None:
-    """The same once more with the standard library's JSON, in this process and in those that it starts."""
+    """The same once more with the standard library's JSON, in this process and in those
+    that it starts.
+    """
     os.environ["ROCKETMQ_SDK_JSON"] = "stdlib"
     report.suffix = " (stdlib JSON)"
     try:
@@ -29,11 +50,30 @@ def _run_without_orjson(name: str, report: Report, scale: float) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], metavar="NAME", help=f"some of: {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each benchmark; the median counts (default: 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the numbers of messages (default: 1)")
-    parser.add_argument("--apache", action="store_true", help="also run Apache's Java client on Apache's broker (needs Java and Maven)")
-    parser.add_argument("--stdlib", action="store_true", help="measure each benchmark a second time without orjson")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        choices=[*NAMES, []],
+        metavar="NAME",
+        help=f"some of: {', '.join(NAMES)} (default: all)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="rounds of each benchmark; the median counts (default: 3)",
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiplies the numbers of messages (default: 1)"
+    )
+    parser.add_argument(
+        "--apache",
+        action="store_true",
+        help="also run Apache's Java client on Apache's broker (needs Java and Maven)",
+    )
+    parser.add_argument(
+        "--stdlib", action="store_true", help="measure each benchmark a second time without orjson"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
     report = Report()

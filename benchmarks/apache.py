@@ -1,21 +1,22 @@
 """The same work by Apache's Java client on Apache's broker, in the same run.
 
-One cluster and one client process serve all rounds, so that the second and third round meet warm code on both sides.
+One cluster and one client process serve all rounds, so that the second and third round
+meet warm code on both sides.
 """
+
+from __future__ import annotations
 
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from benchmarks import filters, sync_flush, timers
-from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -23,9 +24,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from benchmarks import java_groups, java_pops
 from support import java
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.harness import Report
+
 java.QUICK_START.clear()
 _stack = ExitStack()
-_SIZES: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
+_SIZES: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+}
 _running: list[tuple[java.ApacheCluster, java.Driver]] = []
 
 
@@ -33,8 +42,16 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
     if not _running:
         if reason := java.why_not():
             raise SystemExit(f"--apache needs Java: {reason}")
-        home = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)))
-        cluster = _stack.enter_context(java.apache_cluster(home, "1g", **_SIZES, maxHashSlotNum=5_000_000, maxIndexNum=20_000_000))
+        home = Path(
+            _stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)
+            )
+        )
+        cluster = _stack.enter_context(
+            java.apache_cluster(
+                home, "1g", **_SIZES, maxHashSlotNum=5_000_000, maxIndexNum=20_000_000
+            )
+        )
         driver = java.Driver(memory="512m")
         _stack.callback(driver.close)
         driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
@@ -45,7 +62,17 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
 
 
 def _send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = driver.perform({"do": "send_many", "id": "p", "topic": topic, "mode": mode, "count": count, "size": 100, **more})
+    answer: dict[str, Any] = driver.perform(
+        {
+            "do": "send_many",
+            "id": "p",
+            "topic": topic,
+            "mode": mode,
+            "count": count,
+            "size": 100,
+            **more,
+        }
+    )
     return answer
 
 
@@ -55,8 +82,16 @@ def _loopback(report: Report, scale: float) -> None:
     report.add("java, one at a time, p50", "us", one["p50_us"])
     report.add("java, one at a time, p99", "us", one["p99_us"])
     for depth in (16, 256):
-        report.add(f"java, {depth} in flight", "/s", _send(driver, "java_loopback", "async", int(100_000 * scale), in_flight=depth)["rate"])
-    report.add("java, batches of 100", "/s", _send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"])
+        report.add(
+            f"java, {depth} in flight",
+            "/s",
+            _send(driver, "java_loopback", "async", int(100_000 * scale), in_flight=depth)["rate"],
+        )
+    report.add(
+        "java, batches of 100",
+        "/s",
+        _send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"],
+    )
 
 
 def _wait_count(driver: java.Driver, consumer: str, count: int) -> int:
@@ -67,9 +102,18 @@ def _wait_count(driver: java.Driver, consumer: str, count: int) -> int:
 
 
 def _backlog_rate(
-    cluster: java.ApacheCluster, driver: java.Driver, topic: str, count: int, batch: int, *, do: str = "consumer", **more: str
+    cluster: java.ApacheCluster,
+    driver: java.Driver,
+    topic: str,
+    count: int,
+    batch: int,
+    *,
+    do: str = "consumer",
+    **more: str,
 ) -> float:
-    """Messages per second of a new group in Java that takes everything in a topic, from the first it sees; `do` is the kind of its consumer."""
+    """Messages per second of a new group in Java that takes everything in a topic, from
+    the first it sees; `do` is the kind of its consumer.
+    """
     consumer = f"{topic}_{time.time_ns()}"
     names = {"id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv}
     driver.perform({"do": do, **names, **more, "batch": batch, "count_only": True})
@@ -87,11 +131,17 @@ def _consume(report: Report, scale: float) -> None:
     topic = f"java_backlog_{len(report.figures)}_{time.time_ns()}"
     _send(driver, topic, "batch", count, batch=100)
     for batch, name in ((1, "one message at a time"), (32, "batch listener of 32")):
-        report.add(f"java, consume a backlog, {name}", "/s", _backlog_rate(cluster, driver, topic, count, batch))
+        report.add(
+            f"java, consume a backlog, {name}",
+            "/s",
+            _backlog_rate(cluster, driver, topic, count, batch),
+        )
 
 
 def _spark_read(report: Report, scale: float) -> None:
-    """A Java consumer and Spark's source read the same backlog from Apache's broker as it is configured by default."""
+    """A Java consumer and Spark's source read the same backlog from Apache's broker as
+    it is configured by default.
+    """
     from benchmarks import spark_read
 
     cluster, driver = _peers()
@@ -101,7 +151,12 @@ def _spark_read(report: Report, scale: float) -> None:
     name = "java, consume the backlog that spark reads"
     _backlog_rate(cluster, driver, topic, count, 32)  # warm first
     report.add(name, "/s", _backlog_rate(cluster, driver, topic, count, 32))
-    report.add("spark read from apache's broker", "rows/s", spark_read.of_apache(cluster.namesrv, topic, count), name)
+    report.add(
+        "spark read from apache's broker",
+        "rows/s",
+        spark_read.of_apache(cluster.namesrv, topic, count),
+        name,
+    )
 
 
 def _latency(report: Report, scale: float) -> None:
@@ -109,9 +164,27 @@ def _latency(report: Report, scale: float) -> None:
     count = int(5_000 * scale)
     topic = f"java_latency_{time.time_ns()}"
     _send(driver, topic, "sync", 10)
-    driver.perform({"do": "consumer", "id": topic, "group": topic, "topic": topic, "namesrv": cluster.namesrv, "count_only": True})
+    driver.perform(
+        {
+            "do": "consumer",
+            "id": topic,
+            "group": topic,
+            "topic": topic,
+            "namesrv": cluster.namesrv,
+            "count_only": True,
+        }
+    )
     _wait_count(driver, topic, 10)
-    answer = driver.perform({"do": "stamped", "id": "p", "consumer": topic, "topic": topic, "count": count, "rate": 1_000})
+    answer = driver.perform(
+        {
+            "do": "stamped",
+            "id": "p",
+            "consumer": topic,
+            "topic": topic,
+            "count": count,
+            "rate": 1_000,
+        }
+    )
     report.add("java, end to end at 1,000/s, p50", "us", answer["p50_us"])
     report.add("java, end to end at 1,000/s, p99", "us", answer["p99_us"])
     driver.perform({"do": "stop", "id": topic})
@@ -125,27 +198,47 @@ def _filters(report: Report, scale: float) -> None:
         for name, text in filters.EXPRESSIONS.items():
             wanted = sum(map(compile_expression(text).matches, given))
             for rounds in (2_000, max(1, int(filters.ROUNDS * scale * 10))):  # warm first
-                answer = evaluator.perform({"do": "evaluate", "expression": text, "properties": given, "rounds": rounds})
+                answer = evaluator.perform(
+                    {"do": "evaluate", "expression": text, "properties": given, "rounds": rounds}
+                )
                 if answer["matched"] != wanted:
-                    raise SystemExit(f"{text!r} matches {wanted} messages here and {answer['matched']} in Java")
+                    raise SystemExit(
+                        f"{text!r} matches {wanted} messages here and {answer['matched']} in Java"
+                    )
             report.add(f"java, filter: {name}", "us", answer["micros"])
     finally:
         evaluator.close()
 
 
 def _simple(report: Report, scale: float) -> None:
-    """Apache's client that pops: its push consumer in POP mode, which acknowledges each message, and what lies below it; its lite pull consumer."""
+    """Apache's client that pops: its push consumer in POP mode, which acknowledges each
+    message, and what lies below it; its lite pull consumer.
+    """
     cluster, driver = _peers()
     count = int(25_000 * scale) // 100 * 100
     consumers = java.Driver(memory="512m", program="Consumers")
     try:
-        for do, name, factor in (("pop", "java, pop consumer, single acks, not merged", 1), ("lite", "java, lite pull consumer, backlog", 4)):
+        for do, name, factor in (
+            ("pop", "java, pop consumer, single acks, not merged", 1),
+            ("lite", "java, lite pull consumer, backlog", 4),
+        ):
             topic = f"java_{do}_{time.time_ns()}"
             _send(driver, topic, "batch", factor * count, batch=100)
-            report.add(name, "/s", _backlog_rate(cluster, consumers, topic, factor * count, 32, do=do, broker=cluster.broker))
+            report.add(
+                name,
+                "/s",
+                _backlog_rate(
+                    cluster, consumers, topic, factor * count, 32, do=do, broker=cluster.broker
+                ),
+            )
     finally:
         consumers.close()
-    java_pops.run(cluster, lambda topic, number: _send(driver, topic, "batch", number, batch=100), report, scale)
+    java_pops.run(
+        cluster,
+        lambda topic, number: _send(driver, topic, "batch", number, batch=100),
+        report,
+        scale,
+    )
     java_pops.run_merged(report, scale, _SIZES)
 
 
@@ -161,35 +254,67 @@ def _timers(report: Report, scale: float) -> None:
 
 
 def _transactions(report: Report, scale: float) -> None:
-    """Transactions that commit at once, whose client does not wait for the answer to its word; and its accumulator."""
+    """Transactions that commit at once, whose client does not wait for the answer to
+    its word; and its accumulator.
+    """
     cluster, _ = _peers()
     driver = java.Driver(memory="512m", program="Transactions")
     try:
-        driver.perform({"do": "producer", "id": "t", "group": "bench-tx", "namesrv": cluster.namesrv, "answer": "UNKNOW"})
+        driver.perform(
+            {
+                "do": "producer",
+                "id": "t",
+                "group": "bench-tx",
+                "namesrv": cluster.namesrv,
+                "answer": "UNKNOW",
+            }
+        )
         sent = {"do": "many", "id": "t", "topic": "java_transactions", "size": 100}
         driver.perform({**sent, "count": 2_000, "threads": 64})
         for threads in (1, 64):
             rate = driver.perform({**sent, "count": int(20_000 * scale), "threads": threads})
             report.add(f"java, transactions, {threads} at a time", "/s", rate)
-        joined = {"do": "accumulated", "group": "bench-auto", "namesrv": cluster.namesrv, "topic": "java_accumulated", "size": 100}
+        joined = {
+            "do": "accumulated",
+            "group": "bench-auto",
+            "namesrv": cluster.namesrv,
+            "topic": "java_accumulated",
+            "size": 100,
+        }
         driver.perform({**joined, "count": 50_000})
-        report.add("java, accumulated sends", "/s", driver.perform({**joined, "count": int(500_000 * scale)}))
+        report.add(
+            "java, accumulated sends",
+            "/s",
+            driver.perform({**joined, "count": int(500_000 * scale)}),
+        )
     finally:
         driver.close()
 
 
 def _sync_flush(report: Report, scale: float) -> None:
-    """A broker of its own with SYNC_FLUSH, on the same disk; sent to by our client, as our broker is, and by Apache's."""
+    """A broker of its own with SYNC_FLUSH, on the same disk; sent to by our client, as
+    our broker is, and by Apache's.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home,
         java.apache_cluster(Path(home), "1g", **_SIZES, flushDiskType="SYNC_FLUSH") as cluster,
     ):
-        trio.run(sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time")
+        trio.run(
+            sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time"
+        )
         driver = java.Driver(memory="512m")
         try:
-            driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
+            driver.perform(
+                {"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv}
+            )
             for _ in range(2):  # warm first
-                sent = _send(driver, "java_synced", "async", max(400, int(sync_flush.COUNT * scale)), in_flight=sync_flush.TASKS)
+                sent = _send(
+                    driver,
+                    "java_synced",
+                    "async",
+                    max(400, int(sync_flush.COUNT * scale)),
+                    in_flight=sync_flush.TASKS,
+                )
             report.add("java, sync flush, 8 in flight", "/s", sent["rate"])
         finally:
             driver.close()
@@ -210,7 +335,9 @@ _WORK = {
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:
-    """One round of what has a Java side. Between rounds Apache's processes are stopped: idle ones still take a good part of a core."""
+    """One round of what has a Java side. Between rounds Apache's processes are stopped:
+    idle ones still take a good part of a core.
+    """
     _signal(signal.SIGCONT)
     for name in names:
         if work := _WORK.get(name):

@@ -1,22 +1,29 @@
-"""Records: encoding them and putting them into the store, beside a bare loop; and the cost of a put as the store grows."""
+"""Records: encoding them and putting them into the store, beside a bare loop; and the
+cost of a put as the store grows.
+"""
+
+from __future__ import annotations
 
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from benchmarks.baselines import bare_append
-from benchmarks.harness import Report
 from benchmarks.sending import BODY
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import SystemClock, TrioClock
 from rocketmq_sdk.protocol.message_codec import encode_record
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 PROPERTIES = "UNIQ_KEY\x017F000001000000000000000000000001\x02WAIT\x01true\x02"
@@ -25,7 +32,9 @@ GROWN = 2_000_000
 
 def message(queue_id: int = 0) -> MessageToStore:
     """A message of 100 bytes as a send handler makes it."""
-    return MessageToStore("append", queue_id, BODY, PROPERTIES, born_timestamp=1_700_000_000_000, born_host=HOST)
+    return MessageToStore(
+        "append", queue_id, BODY, PROPERTIES, born_timestamp=1_700_000_000_000, born_host=HOST
+    )
 
 
 def encode_rate(count: int) -> float:
@@ -70,13 +79,20 @@ async def _measure(files: FileSystem, name: str, report: Report, scale: float) -
         for _ in range(30_000, stored, 100_000):
             put_rate(store, 100_000)
             await trio.lowlevel.checkpoint()
-        report.add(f"put, {name}, {stored:,} stored", "/s", put_rate(store, 20_000), f"put, {name}, 10,000 stored")
+        report.add(
+            f"put, {name}, {stored:,} stored",
+            "/s",
+            put_rate(store, 20_000),
+            f"put, {name}, 10,000 stored",
+        )
 
 
 def run(report: Report, scale: float) -> None:
     """One round."""
     report.add("bare pack, crc and copy", "/s", bare_append(int(300_000 * scale)))
-    report.add("encode a record", "/s", encode_rate(int(300_000 * scale)), "bare pack, crc and copy")
+    report.add(
+        "encode a record", "/s", encode_rate(int(300_000 * scale)), "bare pack, crc and copy"
+    )
     clock = SystemClock()
     begin = time.perf_counter()
     for _ in range(100_000):

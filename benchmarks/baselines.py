@@ -1,12 +1,17 @@
 """What bare Python can do: the ceilings that the SDK is compared with."""
 
+from __future__ import annotations
+
 import multiprocessing
 import struct
 import time
 import zlib
-from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 import trio
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 RECORD = struct.Struct(">iiiiiqqiqQqQiqi")
 BODY = b"x" * 100
@@ -15,7 +20,9 @@ FRAME_BYTES = 420
 
 
 def bare_append(count: int) -> float:
-    """Messages per second of a loop that packs, sums and copies the same bytes as a record into a buffer."""
+    """Messages per second of a loop that packs, sums and copies the same bytes as a
+    record into a buffer.
+    """
     buffer = bytearray(64 * 1024 * 1024)
     pack, crc32 = RECORD.pack, zlib.crc32
     topic, properties = b"\x09benchmark", b"\x00\x40" + b"p" * 64
@@ -24,7 +31,23 @@ def bare_append(count: int) -> float:
     for number in range(count):
         record = b"".join(
             (
-                pack(271, -626843481, crc32(BODY), 0, 0, number, position, 0, 1, 2, 3, 4, 0, 0, len(BODY)),
+                pack(
+                    271,
+                    -626843481,
+                    crc32(BODY),
+                    0,
+                    0,
+                    number,
+                    position,
+                    0,
+                    1,
+                    2,
+                    3,
+                    4,
+                    0,
+                    0,
+                    len(BODY),
+                ),
                 BODY,
                 topic,
                 properties,
@@ -71,9 +94,13 @@ def _echo_server(pipe: Connection) -> None:
 
 
 def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
-    """Frames per second, and median microseconds of one at a time, of a trio echo between two processes."""
+    """Frames per second, and median microseconds of one at a time, of a trio echo
+    between two processes.
+    """
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_echo_server, args=(theirs,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_echo_server, args=(theirs,), daemon=True
+    )
     process.start()
     port = ours.recv()
     try:

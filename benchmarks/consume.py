@@ -1,13 +1,20 @@
-"""How fast a push consumer takes a backlog over TCP, with a listener that only counts."""
+"""How fast a push consumer takes a backlog over TCP, with a listener that only
+counts.
+"""
+
+from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.sending import batches
 from benchmarks.workers import broker_process
 from rocketmq_sdk import ConsumeFrom, Producer, PushConsumer, ReceivedMessage
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
 
 
 async def _consume(namesrv: str, group: str, count: int, batch: int) -> float:
@@ -49,8 +56,12 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
         await producer.create_topic("backlog", queues=4)
         await batches(producer, "backlog", count, 100)
-    report.add("consume a backlog, one message at a time", "/s", await _consume(namesrv, "one", count, 1))
-    report.add("consume a backlog, batch listener of 32", "/s", await _consume(namesrv, "many", count, 32))
+    report.add(
+        "consume a backlog, one message at a time", "/s", await _consume(namesrv, "one", count, 1)
+    )
+    report.add(
+        "consume a backlog, batch listener of 32", "/s", await _consume(namesrv, "many", count, 32)
+    )
 
 
 def run(report: Report, scale: float) -> None:

@@ -1,18 +1,25 @@
 """How long a SQL92 expression takes for one message, five typical ones."""
 
+from __future__ import annotations
+
 import random
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
 
 EXPRESSIONS: Final = {
     "number": "price > 3",
     "text": "region = 'eu'",
     "range and text": "price BETWEEN 3 AND 7 AND region = 'eu'",
     "lists and float": "region IN ('eu', 'us') OR rate > 10.5",
-    "long": "kind IS NOT NULL AND (name STARTSWITH 'ba' OR NOT (price < 5)) AND region <> 'asia' AND TAGS = 'paid'",
+    "long": (
+        "kind IS NOT NULL AND (name STARTSWITH 'ba' OR NOT (price < 5)) AND region <> 'asia' AND "
+        "TAGS = 'paid'"
+    ),
 }
 ROUNDS: Final = 200
 
@@ -45,4 +52,6 @@ def run(report: Report, scale: float) -> None:
         for _ in range(rounds):
             for properties in given:
                 matches(properties)
-        report.add(f"filter: {name}", "us", (time.perf_counter() - begin) * 1e6 / rounds / len(given))
+        report.add(
+            f"filter: {name}", "us", (time.perf_counter() - begin) * 1e6 / rounds / len(given)
+        )

@@ -1,5 +1,7 @@
 """Rounds, medians, ratios, tables."""
 
+from __future__ import annotations
+
 import json
 import statistics
 import sys
@@ -25,7 +27,9 @@ class Figure:
 
 @attrs.frozen
 class Aim:
-    """What a figure should reach in the same run: so many times its baseline, at least or at most."""
+    """What a figure should reach in the same run: so many times its baseline, at least
+    or at most.
+    """
 
     figure: str
     baseline: str
@@ -37,12 +41,24 @@ AIMS = (
     Aim("tcp send, 256 in flight", "java, 256 in flight", 1.4),
     Aim("tcp send, one at a time, p50", "java, one at a time, p50", 1.0, at_most=True),
     Aim("tcp send, batches of 100", "java, batches of 100", 0.7),
-    Aim("consume a backlog, one message at a time", "java, consume a backlog, one message at a time", 0.5),
-    Aim("consume a backlog, batch listener of 32", "java, consume a backlog, batch listener of 32", 1.0),
+    Aim(
+        "consume a backlog, one message at a time",
+        "java, consume a backlog, one message at a time",
+        0.5,
+    ),
+    Aim(
+        "consume a backlog, batch listener of 32",
+        "java, consume a backlog, batch listener of 32",
+        1.0,
+    ),
     Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 0.7, at_most=True),
     Aim("end to end at 1,000/s, p99", "java, end to end at 1,000/s, p99", 0.5, at_most=True),
     Aim("in-process send, 64 in flight", "bare in-process call", 0.5),
-    Aim("simple consumer, single acks, not merged", "java, pop consumer, single acks, not merged", 0.5),
+    Aim(
+        "simple consumer, single acks, not merged",
+        "java, pop consumer, single acks, not merged",
+        0.5,
+    ),
     Aim("simple consumer, single acks, not merged", "java, pop(32), single acks, not merged", 0.5),
     Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
     Aim("sync flush, 8 at a time", "java, sync flush, 8 in flight", 1.5),
@@ -52,7 +68,9 @@ AIMS = (
 
 
 class Report:
-    """Collects figures; prints them with their ratios, and what became of the aims. `suffix` is appended to each name."""
+    """Collects figures; prints them with their ratios, and what became of the aims.
+    `suffix` is appended to each name.
+    """
 
     def __init__(self) -> None:
         self.figures: dict[str, Figure] = {}
@@ -74,16 +92,23 @@ class Report:
         return figure.median / base.median if base is not None and base.median else None
 
     def table(self) -> str:
-        lines = [f"{'figure':<52} {'median':>12} {'min':>12} {'max':>12} {'unit':<8} ratio to baseline"]
+        lines = [
+            f"{'figure':<52} {'median':>12} {'min':>12} {'max':>12} {'unit':<8} ratio to baseline"
+        ]
         for figure in self.figures.values():
             ratio = self.ratio(figure)
             versus = "" if ratio is None else f"{ratio:.2f} x {figure.baseline}"
-            numbers = " ".join(f"{_number(value):>12}" for value in (figure.median, min(figure.rounds), max(figure.rounds)))
+            numbers = " ".join(
+                f"{_number(value):>12}"
+                for value in (figure.median, min(figure.rounds), max(figure.rounds))
+            )
             lines.append(f"{figure.name:<52} {numbers} {figure.unit:<8} {versus}")
         return "\n".join(lines)
 
     def aims(self) -> str:
-        """Each aim whose figures were both measured: the ratio, what it should be, and whether it is."""
+        """Each aim whose figures were both measured: the ratio, what it should be, and
+        whether it is.
+        """
         lines = []
         for aim in AIMS:
             figure, base = self.figures.get(aim.figure), self.figures.get(aim.baseline)
@@ -91,7 +116,10 @@ class Report:
                 ratio = figure.median / base.median
                 met = ratio <= aim.factor if aim.at_most else ratio >= aim.factor
                 sign = "<=" if aim.at_most else ">="
-                lines.append(f"{'met   ' if met else 'MISSED'} {ratio:6.2f} x {aim.baseline} (aim {sign} {aim.factor}): {aim.figure}")
+                lines.append(
+                    f"{'met   ' if met else 'MISSED'} {ratio:6.2f} x {aim.baseline} (aim {sign} "
+                    f"{aim.factor}): {aim.figure}"
+                )
         return "\n".join(lines)
 
     def as_json(self) -> str:

@@ -1,8 +1,13 @@
-"""What consumers cost that have nothing to do: each a member of a group of its own, with a client and connections of its own, on one broker; and
-once more all with one client, as consumers of one process share connections in Apache's Java client unless they are told otherwise.
+"""What consumers cost that have nothing to do: each a member of a group of its own,
+with a client and connections of its own, on one broker; and once more all with one
+client, as consumers of one process share connections in Apache's Java client unless
+they are told otherwise.
 
-Counted are the processor time of both processes and the growth of their resident memory, divided by the number of consumers.
+Counted are the processor time of both processes and the growth of their resident
+memory, divided by the number of consumers.
 """
+
+from __future__ import annotations
 
 import os
 import resource
@@ -15,7 +20,14 @@ import trio
 
 from benchmarks.harness import Report
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Client, LitePullConsumer, Producer, PushConsumer, ReceivedMessage, SimpleConsumer
+from rocketmq_sdk import (
+    Client,
+    LitePullConsumer,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+)
 
 CONSUMERS = 1_000
 OPENING = 20
@@ -39,35 +51,56 @@ async def _ignore(_message: ReceivedMessage) -> None:
     """Nothing comes."""
 
 
-async def _rest(kind: str, place: dict[str, Any], number: int, opened: trio.MemorySendChannel[None]) -> None:
+async def _rest(
+    kind: str, place: dict[str, Any], number: int, opened: trio.MemorySendChannel[None]
+) -> None:
     group, subscriptions = f"idle_{kind}_{number}", {"idle": "*"}
     if kind == "push":
-        async with PushConsumer(group, **place, subscriptions=subscriptions, listener=_ignore, concurrency=1):
+        async with PushConsumer(
+            group, **place, subscriptions=subscriptions, listener=_ignore, concurrency=1
+        ):
             await opened.send(None)
             await trio.sleep_forever()
     elif kind == "lite pull":
-        async with LitePullConsumer(group.replace(" ", "_"), **place, subscriptions=subscriptions) as lite:
+        async with LitePullConsumer(
+            group.replace(" ", "_"), **place, subscriptions=subscriptions
+        ) as lite:
             await opened.send(None)
             while True:
                 await lite.poll(15)
     else:
-        async with SimpleConsumer(group, **place, subscriptions=subscriptions, await_duration=15) as simple:
+        async with SimpleConsumer(
+            group, **place, subscriptions=subscriptions, await_duration=15
+        ) as simple:
             await opened.send(None)
             while True:
                 await simple.receive()
 
 
-async def _measure(kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool) -> None:
+async def _measure(
+    kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool
+) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
         await producer.create_topic("idle", queues=1)
     if shared:
         async with Client(namesrv) as client:
-            await _rests(kind, {"client": client}, broker, report, count, name=f"idle {kind} consumer of a shared client")
+            await _rests(
+                kind,
+                {"client": client},
+                broker,
+                report,
+                count,
+                name=f"idle {kind} consumer of a shared client",
+            )
     else:
-        await _rests(kind, {"namesrv": namesrv}, broker, report, count, name=f"idle {kind} consumer")
+        await _rests(
+            kind, {"namesrv": namesrv}, broker, report, count, name=f"idle {kind} consumer"
+        )
 
 
-async def _rests(kind: str, place: dict[str, Any], broker: int, report: Report, count: int, *, name: str) -> None:
+async def _rests(
+    kind: str, place: dict[str, Any], broker: int, report: Report, count: int, *, name: str
+) -> None:
     memory = _resident(os.getpid()), _resident(broker)
     send, receive = trio.open_memory_channel[None](OPENING)
     async with trio.open_nursery() as nursery:
@@ -83,16 +116,25 @@ async def _rests(kind: str, place: dict[str, Any], broker: int, report: Report, 
         begin = time.perf_counter()
         await trio.sleep(REST)
         seconds = time.perf_counter() - begin
-        client, server = _processor_seconds(os.getpid()) - spent[0], _processor_seconds(broker) - spent[1]
+        client, server = (
+            _processor_seconds(os.getpid()) - spent[0],
+            _processor_seconds(broker) - spent[1],
+        )
         report.add(f"{name}, processor, client", "% core", 100 * client / seconds / count)
         report.add(f"{name}, processor, broker", "% core", 100 * server / seconds / count)
-        report.add(f"{name}, memory, client", "KiB", (_resident(os.getpid()) - memory[0]) / count / 1024)
+        report.add(
+            f"{name}, memory, client", "KiB", (_resident(os.getpid()) - memory[0]) / count / 1024
+        )
         report.add(f"{name}, memory, broker", "KiB", (_resident(broker) - memory[1]) / count / 1024)
         nursery.cancel_scope.cancel()
 
 
-def _in_a_process(kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool) -> None:
-    """Measure in a child, so that the memory of one kind is not there already for the next."""
+def _in_a_process(
+    kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool
+) -> None:
+    """Measure in a child, so that the memory of one kind is not there already for the
+    next.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -100,7 +142,10 @@ def _in_a_process(kind: str, namesrv: str, broker: int, report: Report, count: i
         own = Report()
         trio.run(partial(_measure, kind, namesrv, broker, own, count, shared=shared))
         with os.fdopen(writer, "w") as out:
-            out.writelines(f"{name}\t{figure.unit}\t{figure.rounds[0]}\n" for name, figure in own.figures.items())
+            out.writelines(
+                f"{name}\t{figure.unit}\t{figure.rounds[0]}\n"
+                for name, figure in own.figures.items()
+            )
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as lines:

@@ -1,18 +1,23 @@
-"""The rebalance figures of Apache's push consumers, and of groups with members of both kinds, on Apache's broker."""
+"""The rebalance figures of Apache's push consumers, and of groups with members of both
+kinds, on Apache's broker.
+"""
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.rebalance import LEAVER, STAYING, Leaver, OurLeaver, OurMembers, Rows, measure, ways
 from support import java
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Sequence
+    from contextlib import AsyncExitStack
+
+    from benchmarks.harness import Report
 
 _PROGRAM = str(Path(__file__).parent / "java" / "Members.java")
 
@@ -25,7 +30,7 @@ class _Java:
         self._driver = java.Driver(program=_PROGRAM)
 
     @property
-    def process(self) -> "subprocess.Popen[str]":
+    def process(self) -> subprocess.Popen[str]:
         return self._driver.process
 
     async def _join(self, namesrv: str, group: str, topic: str) -> None:
@@ -43,7 +48,7 @@ class JavaLeaver(_Java):
         super().__init__([LEAVER])
 
     @property
-    def process(self) -> "subprocess.Popen[str]":
+    def process(self) -> subprocess.Popen[str]:
         return self._driver.process
 
     async def join(self, namesrv: str, group: str, topic: str) -> None:
@@ -74,7 +79,9 @@ async def _java(namesrv: str, way: str) -> float:
 
 async def _mixed(namesrv: str, leaver: Leaver) -> float:
     """Every second member that stays is Apache's."""
-    return await measure(namesrv, "leaves", [OurMembers(STAYING[::2]), JavaMembers(STAYING[1::2])], leaver)
+    return await measure(
+        namesrv, "leaves", [OurMembers(STAYING[::2]), JavaMembers(STAYING[1::2])], leaver
+    )
 
 
 def run(namesrv: str, report: Report, scale: float) -> None:
@@ -82,4 +89,6 @@ def run(namesrv: str, report: Report, scale: float) -> None:
     for way in ways(scale):
         report.add(f"java, rebalance, one of 10 {way}", "s", trio.run(_java, namesrv, way))
     report.add("mixed group, rebalance, ours leaves", "s", trio.run(_mixed, namesrv, OurLeaver()))
-    report.add("mixed group, rebalance, Java's leaves", "s", trio.run(_mixed, namesrv, JavaLeaver()))
+    report.add(
+        "mixed group, rebalance, Java's leaves", "s", trio.run(_mixed, namesrv, JavaLeaver())
+    )

@@ -1,4 +1,8 @@
-"""From the call of send to the listener's first line, at 1,000 messages per second over TCP."""
+"""From the call of send to the listener's first line, at 1,000 messages per second over
+TCP.
+"""
+
+from __future__ import annotations
 
 import time
 
@@ -23,8 +27,13 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
 
     async with Producer("bench", namesrv=namesrv) as producer:
         await producer.create_topic("latency", queues=4)
-        async with PushConsumer("bench", namesrv=namesrv, subscriptions={"latency": "*"}, listener=listener) as consumer:
-            while len([queue for queue in consumer.statistics().queues if queue.topic == "latency"]) < 4:
+        async with PushConsumer(
+            "bench", namesrv=namesrv, subscriptions={"latency": "*"}, listener=listener
+        ) as consumer:
+            while (
+                len([queue for queue in consumer.statistics().queues if queue.topic == "latency"])
+                < 4
+            ):
                 await trio.sleep(0.05)
             begin = trio.current_time()
             for number in range(count):

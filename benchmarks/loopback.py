@@ -1,5 +1,7 @@
 """Sends over TCP loopback, client and broker in two processes."""
 
+from __future__ import annotations
+
 import trio
 
 from benchmarks.baselines import bare_echo
@@ -14,13 +16,26 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
         await producer.create_topic("loopback", queues=4)
         await in_flight(producer, "loopback", int(20_000 * scale), 256)
         times = await one_at_a_time(producer, "loopback", int(3_000 * scale))
-        report.add("tcp send, one at a time, p50", "us", percentile(times, 0.5) * 1e6, "bare trio echo, one at a time, p50")
+        report.add(
+            "tcp send, one at a time, p50",
+            "us",
+            percentile(times, 0.5) * 1e6,
+            "bare trio echo, one at a time, p50",
+        )
         report.add("tcp send, one at a time, p99", "us", percentile(times, 0.99) * 1e6)
         for depth, count in ((16, 60_000), (256, 150_000)):
             rate = await in_flight(producer, "loopback", int(count * scale), depth)
             report.add(f"tcp send, {depth} in flight", "/s", rate, "bare trio echo, 256 in flight")
-        report.add("tcp send, 64 tasks", "/s", await many_tasks(producer, "loopback", int(50_000 * scale), 64))
-        report.add("tcp send, batches of 100", "/s", await batches(producer, "loopback", int(300_000 * scale), 100))
+        report.add(
+            "tcp send, 64 tasks",
+            "/s",
+            await many_tasks(producer, "loopback", int(50_000 * scale), 64),
+        )
+        report.add(
+            "tcp send, batches of 100",
+            "/s",
+            await batches(producer, "loopback", int(300_000 * scale), 100),
+        )
 
 
 async def _measure_without_index(namesrv: str, report: Report, scale: float) -> None:

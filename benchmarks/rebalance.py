@@ -1,23 +1,32 @@
-"""From the moment when one of ten members goes to the first message of the last queue that moves: it leaves, is killed, or stops without a FIN.
+"""From the moment when one of ten members goes to the first message of the last queue
+that moves: it leaves, is killed, or stops without a FIN.
 
-Nine members live in this process, the tenth in one of its own; every queue gets a message every 20 ms. A queue has moved when its messages come to
-another member than before, be it one of the leaver's or one that was given on from member to member. Without a FIN the broker notices after its
-own 120 s, so that figure is only taken at scale 1 and above. `java_groups` does the same with Apache's members, and with both kinds in one group.
+Nine members live in this process, the tenth in one of its own; every queue gets a
+message every 20 ms. A queue has moved when its messages come to another member than
+before, be it one of the leaver's or one that was given on from member to member.
+Without a FIN the broker notices after its own 120 s, so that figure is only taken at
+scale 1 and above. `java_groups` does the same with Apache's members, and with both
+kinds in one group.
 """
+
+from __future__ import annotations
 
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Message, Producer, PushConsumer, ReceivedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from benchmarks.harness import Report
 
 QUEUES = 20
 NAMES = [f"m{number}" for number in range(10)]
@@ -25,7 +34,9 @@ LEAVER = "m5"
 STAYING = [name for name in NAMES if name != LEAVER]
 INTERVAL = 0.02
 _ADDRESS = "127.0.0.1"
-"""The same in the client ids of all, so that members of both kinds are sorted by their names alone."""
+"""The same in the client ids of all, so that members of both kinds are sorted by their
+names alone.
+"""
 _MEMBER = """
 import sys, trio
 from rocketmq_sdk import PushConsumer
@@ -35,7 +46,12 @@ async def main():
     async def listener(message):
         await trio.sleep(0.002)
     async with PushConsumer(
-        group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, instance_name=name, client_ip=address
+        group,
+        namesrv=namesrv,
+        subscriptions={topic: "*"},
+        listener=listener,
+        instance_name=name,
+        client_ip=address,
     ):
         print("ready", flush=True)
         await trio.to_thread.run_sync(sys.stdin.readline)
@@ -44,19 +60,26 @@ trio.run(main)
 """
 
 
-def _start(*arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-c", _MEMBER, *arguments, LEAVER, _ADDRESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _MEMBER, *arguments, LEAVER, _ADDRESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 Rows = list[tuple[str, int, float, float]]
-"""Member, queue, when its first message since the mark came there (0: none) and its last; in seconds of the monotonic clock."""
+"""Member, queue, when its first message since the mark came there (0: none) and its
+last; in seconds of the monotonic clock.
+"""
 
 
 class Leaver(Protocol):
     """The member that goes; it has a process of its own."""
 
     @property
-    def process(self) -> "subprocess.Popen[str]": ...
+    def process(self) -> subprocess.Popen[str]: ...
 
     async def join(self, namesrv: str, group: str, topic: str) -> None: ...
 
@@ -78,7 +101,7 @@ class Members(Protocol):
 class OurLeaver:
     """A push consumer of ours in a process of its own."""
 
-    process: "subprocess.Popen[str]"
+    process: subprocess.Popen[str]
 
     async def join(self, namesrv: str, group: str, topic: str) -> None:
         self.process = _start(namesrv, group, topic)
@@ -95,7 +118,9 @@ class OurLeaver:
 
 
 class OurMembers:
-    """Push consumers of ours in this process, until the stack that they join with is closed."""
+    """Push consumers of ours in this process, until the stack that they join with is
+    closed.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -114,7 +139,12 @@ class OurMembers:
     async def join(self, stack: AsyncExitStack, namesrv: str, group: str, topic: str) -> None:
         for name in self._names:
             consumer = PushConsumer(
-                group, namesrv=namesrv, subscriptions={topic: "*"}, listener=self._listener(name), instance_name=name, client_ip=_ADDRESS
+                group,
+                namesrv=namesrv,
+                subscriptions={topic: "*"},
+                listener=self._listener(name),
+                instance_name=name,
+                client_ip=_ADDRESS,
             )
             await stack.enter_async_context(consumer)
 
@@ -150,7 +180,9 @@ async def _send(producer: Producer, topic: str, scope: trio.CancelScope) -> None
 
 
 async def _settled(members: Sequence[Members], missing: int) -> tuple[dict[int, str], Rows]:
-    """Wait until for two seconds each queue, but `missing` ones, has come to one member only; gives each queue's member and what was seen."""
+    """Wait until for two seconds each queue, but `missing` ones, has come to one member
+    only; gives each queue's member and what was seen.
+    """
     since = time.perf_counter()
     while True:
         await trio.sleep(0.1)
@@ -164,7 +196,9 @@ async def _settled(members: Sequence[Members], missing: int) -> tuple[dict[int, 
 
 
 async def measure(namesrv: str, way: str, members: Sequence[Members], leaver: Leaver) -> float:
-    """Seconds from the leaver's going to the first message of the last queue that moved."""
+    """Seconds from the leaver's going to the first message of the last queue that
+    moved.
+    """
     group = topic = f"movers_{time.time_ns()}"
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(Producer("bench", namesrv=namesrv))
@@ -184,7 +218,12 @@ async def measure(namesrv: str, way: str, members: Sequence[Members], leaver: Le
             nursery.start_soon(WAYS[way], leaver)
             after, rows = await _settled(members, 0)
         sending.cancel()
-    return max(first for member, queue, first, _ in rows if after[queue] == member != before.get(queue)) - gone
+    return (
+        max(
+            first for member, queue, first, _ in rows if after[queue] == member != before.get(queue)
+        )
+        - gone
+    )
 
 
 async def _ours(namesrv: str, way: str) -> float:
@@ -200,4 +239,9 @@ def run(report: Report, scale: float) -> None:
     """One round."""
     for way in ways(scale):
         with broker_process() as namesrv:
-            report.add(f"rebalance, one of 10 {way}", "s", trio.run(_ours, namesrv, way), f"java, rebalance, one of 10 {way}")
+            report.add(
+                f"rebalance, one of 10 {way}",
+                "s",
+                trio.run(_ours, namesrv, way),
+                f"java, rebalance, one of 10 {way}",
+            )

@@ -1,5 +1,7 @@
 """Ways to send many messages that several benchmarks share."""
 
+from __future__ import annotations
+
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -33,7 +35,8 @@ async def in_flight(producer: Producer, topic: str, count: int, depth: int) -> f
         handles.append(producer.submit(Message(topic, BODY)))
         if len(handles) >= depth:
             await handles.popleft()
-            # the answers of one chunk arrive together: those that are there need no waiting
+            # the answers of one chunk arrive together: those that are there need no
+            # waiting
             while handles and handles[0].done:
                 handles.popleft()
     for handle in handles:

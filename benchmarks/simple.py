@@ -1,33 +1,47 @@
 """How fast simple consumers take a backlog over TCP, and lite pull consumers another.
 
-"merged" is a broker that keeps pops and acknowledgements in memory as long as it may (`enablePopBufferMerge`), which is its way of being quick; "not
-merged" writes each of them, as Apache's does by default.
+"merged" is a broker that keeps pops and acknowledgements in memory as long as it may
+(`enablePopBufferMerge`), which is its way of being quick; "not merged" writes each of
+them, as Apache's does by default.
 """
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.sending import batches
 from benchmarks.workers import broker_process
 from rocketmq_sdk import ConsumeFrom, LitePullConsumer, PoppedMessage, Producer, SimpleConsumer
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
 
 TASKS = 4
 """Receives under way at a time."""
 ACKS = 32
 """Single acknowledgements under way for each of them."""
 WARM = 20_000
-"""Messages that a group takes before one is measured, on the same broker; as many as Java's group takes before its own is."""
+"""Messages that a group takes before one is measured, on the same broker; as many as
+Java's group takes before its own is.
+"""
 
 
 async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> float:
-    """Messages per second from the first answer to the last acknowledgement; a receive that still waits then has nothing to do with it."""
+    """Messages per second from the first answer to the last acknowledgement; a receive
+    that still waits then has nothing to do with it.
+    """
     taken = 0
     first = last = 0.0
 
     async with SimpleConsumer(
-        group, namesrv=namesrv, subscriptions={"backlog": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, await_duration=1
+        group,
+        namesrv=namesrv,
+        subscriptions={"backlog": "*"},
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        await_duration=1,
     ) as consumer:
 
         async def acknowledge(messages: list[PoppedMessage]) -> None:
@@ -58,7 +72,11 @@ async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> floa
 async def _lite_pull(namesrv: str, count: int) -> float:
     taken = 0
     async with LitePullConsumer(
-        "lite", namesrv=namesrv, subscriptions={"backlog": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, pull_batch_size=32
+        "lite",
+        namesrv=namesrv,
+        subscriptions={"backlog": "*"},
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        pull_batch_size=32,
     ) as consumer:
         with trio.fail_after(300):
             taken = already = len(await consumer.poll(60))
@@ -81,10 +99,20 @@ def run(report: Report, scale: float) -> None:
         trio.run(_fill, namesrv, count)
         trio.run(lambda: _simple(namesrv, "warm", min(WARM, count), single=False))
         rate = trio.run(lambda: _simple(namesrv, "batch", count, single=False))
-        report.add("simple consumer, receive(32), batch ack, merged", "/s", rate, "java, pop(32), batch ack, merged")
+        report.add(
+            "simple consumer, receive(32), batch ack, merged",
+            "/s",
+            rate,
+            "java, pop(32), batch ack, merged",
+        )
         report.add("lite pull consumer, backlog", "/s", trio.run(_lite_pull, namesrv, count))
     with broker_process("--set", "enablePopBufferMerge=false") as namesrv:
         trio.run(_fill, namesrv, count // 4)
         trio.run(lambda: _simple(namesrv, "warm", min(WARM, count // 4), single=True))
         rate = trio.run(lambda: _simple(namesrv, "single", count // 4, single=True))
-        report.add("simple consumer, single acks, not merged", "/s", rate, "java, pop(32), single acks, not merged")
+        report.add(
+            "simple consumer, single acks, not merged",
+            "/s",
+            rate,
+            "java, pop(32), single acks, not merged",
+        )

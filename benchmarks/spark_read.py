@@ -1,7 +1,11 @@
-"""Reads of Spark's source beside a reader that hands over batches made before: driver, JVM, workers and broker on the machine that runs this.
+"""Reads of Spark's source beside a reader that hands over batches made before: driver,
+JVM, workers and broker on the machine that runs this.
 
-Rows have 100-byte bodies, a tag, one key and three properties. As many messages lie in 1, 16 and 256 queues. Limits of a pull are raised.
+Rows have 100-byte bodies, a tag, one key and three properties. As many messages lie in
+1, 16 and 256 queues. Limits of a pull are raised.
 """
+
+from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +13,6 @@ from typing import TYPE_CHECKING
 import trio
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Message, Producer
 from rocketmq_sdk.spark import local_session
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from benchmarks.harness import Report
 
 ROWS = 600_000
 TASKS = 2
@@ -33,7 +38,9 @@ RAISED = {
 
 
 class PrebuiltReader(DataSourceReader):
-    """Hands over one batch again and again: what any source in Python costs at least."""
+    """Hands over one batch again and again: what any source in Python costs at
+    least.
+    """
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -42,21 +49,36 @@ class PrebuiltReader(DataSourceReader):
         """Two tasks."""
         return [InputPartition(self._rows // TASKS) for _ in range(TASKS)]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batch of 4,096 rows, as often as it takes."""
         from rocketmq_sdk.protocol.message_codec import encode_record
         from rocketmq_sdk.spark.arrow_rows import RowDecoder
         from rocketmq_sdk.spark.schema import COLUMNS
 
         host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
-        properties = b"UNIQ_KEY\x017F0000015C7231AC793D725F665D00C9\x02TAGS\x01A\x02KEYS\x01k1\x02a\x01one\x02b\x01two\x02c\x013\x02"
+        properties = (
+            b"UNIQ_KEY\x017F0000015C7231AC793D725F665D00C9\x02TAGS\x01A\x02KEYS\x01k1\x02"
+            b"a\x01one\x02b\x01two\x02c\x013\x02"
+        )
         records = [
             encode_record(
-                b"bench", b"x" * 100, properties, queue_id=0, flag=0, queue_offset=number, physical_offset=number, sys_flag=0, born_timestamp=1,
-                born_host=host, store_timestamp=1, store_host=host, reconsume_times=0, prepared_offset=0,
+                b"bench",
+                b"x" * 100,
+                properties,
+                queue_id=0,
+                flag=0,
+                queue_offset=number,
+                physical_offset=number,
+                sys_flag=0,
+                born_timestamp=1,
+                born_host=host,
+                store_timestamp=1,
+                store_host=host,
+                reconsume_times=0,
+                prepared_offset=0,
             )
             for number in range(4096)
-        ]  # fmt: skip
+        ]
         batch = RowDecoder(COLUMNS).decode(b"".join(records), "broker-a", begin=0, end=4096)
         assert batch is not None
         for _ in range(partition.value // 4096):
@@ -77,7 +99,7 @@ class Prebuilt(DataSource):
 
         return ddl(COLUMNS)
 
-    def reader(self, schema: "StructType") -> PrebuiltReader:  # noqa: ARG002 - Spark's signature
+    def reader(self, schema: StructType) -> PrebuiltReader:  # noqa: ARG002 - Spark's signature
         """The reader."""
         return PrebuiltReader(int(self.options["rows"]))
 
@@ -91,13 +113,24 @@ async def _fill(namesrv: str, topic: str, queues: int, rows: int) -> None:
             async with limiter:
                 numbers = range(begin, begin + 200)
                 own = {"a": "one", "b": "two"}
-                await producer.send_batch([Message(topic, b"x" * 100, tags="A", keys=[f"k{n}"], properties={**own, "c": str(n)}) for n in numbers])
+                await producer.send_batch(
+                    [
+                        Message(
+                            topic,
+                            b"x" * 100,
+                            tags="A",
+                            keys=[f"k{n}"],
+                            properties={**own, "c": str(n)},
+                        )
+                        for n in numbers
+                    ]
+                )
 
         for begin in range(0, rows, 200):
             nursery.start_soon(send, begin)
 
 
-def rate(frame: "DataFrame", rows: int) -> float:
+def rate(frame: DataFrame, rows: int) -> float:
     """Rows of a read per second; the second time counts."""
     frame.write.format("noop").mode("overwrite").save()
     begin = time.perf_counter()
@@ -106,11 +139,18 @@ def rate(frame: "DataFrame", rows: int) -> float:
 
 
 def of_apache(namesrv: str, topic: str, rows: int) -> float:
-    """Rows per second of all columns out of a topic of any broker, with the options' defaults."""
+    """Rows per second of all columns out of a topic of any broker, with the options'
+    defaults.
+    """
     spark = local_session(TASKS)
     try:
         spark.sparkContext.setLogLevel("ERROR")
-        frame = spark.read.format("rocketmq").option("namesrvAddr", namesrv).option("subscribe", topic).load()
+        frame = (
+            spark.read.format("rocketmq")
+            .option("namesrvAddr", namesrv)
+            .option("subscribe", topic)
+            .load()
+        )
         if frame.count() != rows:
             raise RuntimeError(f"{frame.count()} rows were read, not {rows}")
         return rate(frame, rows)
@@ -122,7 +162,9 @@ def run(report: Report, scale: float) -> None:
     """One round."""
     rows = max(20_000, int(ROWS * scale)) // 4096 * 4096
     rows -= rows % 200
-    with broker_process(*(part for name, value in RAISED.items() for part in ("--set", f"{name}={value}"))) as namesrv:
+    with broker_process(
+        *(part for name, value in RAISED.items() for part in ("--set", f"{name}={value}"))
+    ) as namesrv:
         for queues in QUEUES:
             trio.run(_fill, namesrv, f"bench-{queues}", queues, rows)
         spark = local_session(TASKS)
@@ -130,12 +172,27 @@ def run(report: Report, scale: float) -> None:
             spark.sparkContext.setLogLevel("ERROR")
             spark.dataSource.register(Prebuilt)
             ceiling = "spark read, batches made before"
-            report.add(ceiling, "rows/s", rate(spark.read.format("prebuilt").option("rows", rows).load(), rows))
-            reader = spark.read.format("rocketmq").option("namesrvAddr", namesrv).option("pullBatchSize", 4096)
+            report.add(
+                ceiling,
+                "rows/s",
+                rate(spark.read.format("prebuilt").option("rows", rows).load(), rows),
+            )
+            reader = (
+                spark.read.format("rocketmq")
+                .option("namesrvAddr", namesrv)
+                .option("pullBatchSize", 4096)
+            )
             for queues in QUEUES:
                 frame = reader.option("subscribe", f"bench-{queues}").load()
-                report.add(f"spark read, all columns, {queues} queues", "rows/s", rate(frame, rows), ceiling)
+                report.add(
+                    f"spark read, all columns, {queues} queues",
+                    "rows/s",
+                    rate(frame, rows),
+                    ceiling,
+                )
             bare = reader.option("subscribe", "bench-16").option("includeProperties", "false")
-            report.add("spark read, no properties, 16 queues", "rows/s", rate(bare.load(), rows), ceiling)
+            report.add(
+                "spark read, no properties, 16 queues", "rows/s", rate(bare.load(), rows), ceiling
+            )
         finally:
             spark.stop()

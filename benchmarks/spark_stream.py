@@ -1,8 +1,12 @@
-"""What a trigger of the streaming source takes beside Spark's own `rate-micro-batch`, and with 1, 16 and 256 queues in the topic.
+"""What a trigger of the streaming source takes beside Spark's own `rate-micro-batch`,
+and with 1, 16 and 256 queues in the topic.
 
-Messages drip into the topic while a query runs as fast as it can; the median over triggers that had rows counts. Driver, JVM, workers and broker
-are on the machine that runs this.
+Messages drip into the topic while a query runs as fast as it can; the median over
+triggers that had rows counts. Driver, JVM, workers and broker are on the machine that
+runs this.
 """
+
+from __future__ import annotations
 
 import statistics
 import tempfile
@@ -13,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Message, Producer
 from rocketmq_sdk.spark import local_session
@@ -21,13 +24,17 @@ from rocketmq_sdk.spark import local_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from benchmarks.harness import Report
+
 TRIGGERS = 24
 WARM = 6
 QUEUES = (1, 16, 256)
 BASE = "spark trigger, rate-micro-batch"
 
 
-async def _drip(namesrv: str, topic: str, queues: int, over: threading.Event, ready: threading.Event) -> None:
+async def _drip(
+    namesrv: str, topic: str, queues: int, over: threading.Event, ready: threading.Event
+) -> None:
     """One message for each queue again and again, a few milliseconds apart."""
     async with Producer("drip", namesrv=namesrv) as producer:
         await producer.create_topic(topic, queues=queues)
@@ -36,23 +43,34 @@ async def _drip(namesrv: str, topic: str, queues: int, over: threading.Event, re
         while not over.is_set():
             async with trio.open_nursery() as nursery:
                 for place in places[: queues if queues < 64 else 64]:
-                    nursery.start_soon(partial(producer.send, Message(topic, b"x" * 100), queue=place))
+                    nursery.start_soon(
+                        partial(producer.send, Message(topic, b"x" * 100), queue=place)
+                    )
             number += 1
             ready.set()
             await trio.sleep(0.02)
 
 
-def _triggers(frame: "DataFrame", count: int) -> float:
+def _triggers(frame: DataFrame, count: int) -> float:
     """Median milliseconds of a trigger with rows, after some to get warm."""
     with tempfile.TemporaryDirectory() as checkpoint:
-        query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
+        query = (
+            frame.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
         try:
             deadline = time.monotonic() + 60
             found: list[int] = []
             while len(found) < count + WARM and time.monotonic() < deadline:
                 if query.exception() is not None:
                     raise RuntimeError(str(query.exception()))
-                found = [item["durationMs"]["triggerExecution"] for item in query.recentProgress if item["numInputRows"]]
+                found = [
+                    item["durationMs"]["triggerExecution"]
+                    for item in query.recentProgress
+                    if item["numInputRows"]
+                ]
                 time.sleep(0.1)
         finally:
             query.stop()
@@ -61,7 +79,7 @@ def _triggers(frame: "DataFrame", count: int) -> float:
     return statistics.median(found[WARM:])
 
 
-def _queues(spark: "SparkSession", namesrv: str, queues: int, count: int) -> float:
+def _queues(spark: SparkSession, namesrv: str, queues: int, count: int) -> float:
     over, ready = threading.Event(), threading.Event()
     topic = f"drip-{queues}"
     dripping = threading.Thread(target=trio.run, args=(_drip, namesrv, topic, queues, over, ready))
@@ -69,7 +87,12 @@ def _queues(spark: "SparkSession", namesrv: str, queues: int, count: int) -> flo
     try:
         if not ready.wait(30):
             raise RuntimeError("no message could be sent")
-        return _triggers(spark.readStream.format("rocketmq").options(namesrvAddr=namesrv, subscribe=topic).load(), count)
+        return _triggers(
+            spark.readStream.format("rocketmq")
+            .options(namesrvAddr=namesrv, subscribe=topic)
+            .load(),
+            count,
+        )
     finally:
         over.set()
         dripping.join()

@@ -1,7 +1,11 @@
-"""Writes of Spark's sink beside a sink that throws the same rows away: driver, JVM, workers and broker on the machine that runs this.
+"""Writes of Spark's sink beside a sink that throws the same rows away: driver, JVM,
+workers and broker on the machine that runs this.
 
-Rows have 100-byte bodies, a tag, one key and three properties; each gets its dedup id. They are made before the clock starts.
+Rows have 100-byte bodies, a tag, one key and three properties; each gets its dedup id.
+They are made before the clock starts.
 """
+
+from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
@@ -9,7 +13,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk.spark import local_session
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from benchmarks.harness import Report
+
 ROWS = 400_000
 TASKS = 2
 
@@ -27,7 +32,7 @@ TASKS = 2
 class NullWriter(DataSourceArrowWriter):
     """Takes record batches and forgets them: what any sink in Python costs at least."""
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count rows."""
         for batch in iterator:
             assert batch.num_rows
@@ -42,24 +47,26 @@ class NullSink(DataSource):
         """Name of the format."""
         return "null"
 
-    def writer(self, schema: "StructType", overwrite: bool) -> NullWriter:  # noqa: ARG002 - Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> NullWriter:  # noqa: ARG002 - Spark's signature
         """The writer."""
         return NullWriter()
 
 
-def rows(spark: "SparkSession", count: int) -> "DataFrame":
+def rows(spark: SparkSession, count: int) -> DataFrame:
     """The rows, computed and kept by the JVM."""
     number = f.col("id").cast("string")
     frame = spark.range(0, count, 1, TASKS).select(
         f.lpad(number, 100, "x").cast("binary").alias("body"),
         f.lit("A").alias("tags"),
         f.array(f.concat(f.lit("k"), number)).alias("keys"),
-        f.create_map(f.lit("a"), f.lit("one"), f.lit("b"), f.lit("two"), f.lit("c"), number).alias("properties"),
+        f.create_map(f.lit("a"), f.lit("one"), f.lit("b"), f.lit("two"), f.lit("c"), number).alias(
+            "properties"
+        ),
     )
     return frame.localCheckpoint()
 
 
-def timed(frame: "DataFrame", name: str, **options: str) -> float:
+def timed(frame: DataFrame, name: str, **options: str) -> float:
     """Rows of a write per second."""
     begin = time.perf_counter()
     frame.write.format(name).options(**options).mode("append").save()
@@ -75,12 +82,22 @@ def run(report: Report, scale: float) -> None:
             spark.sparkContext.setLogLevel("ERROR")
             spark.dataSource.register(NullSink)
             frame = rows(spark, count)
-            for name, options in (("null", {}), ("rocketmq", {"namesrvAddr": namesrv, "topic": "bench"})):
+            for name, options in (
+                ("null", {}),
+                ("rocketmq", {"namesrvAddr": namesrv, "topic": "bench"}),
+            ):
                 timed(frame, name, **options)
-                figure = "spark write, a sink that forgets rows" if name == "null" else "spark write"
+                figure = (
+                    "spark write, a sink that forgets rows" if name == "null" else "spark write"
+                )
                 baseline = None if name == "null" else "spark write, a sink that forgets rows"
                 report.add(figure, "rows/s", count * timed(frame, name, **options), baseline)
-            stored = spark.read.format("rocketmq").options(namesrvAddr=namesrv, subscribe="bench", includeProperties="false").load().count()
+            stored = (
+                spark.read.format("rocketmq")
+                .options(namesrvAddr=namesrv, subscribe="bench", includeProperties="false")
+                .load()
+                .count()
+            )
             if stored != 2 * count:
                 raise RuntimeError(f"{stored} messages are in the topic, not {2 * count}")
         finally:

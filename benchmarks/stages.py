@@ -1,12 +1,15 @@
-"""Where the microseconds of one send go, stage by stage, each measured alone on the same message."""
+"""Where the microseconds of one send go, stage by stage, each measured alone on the
+same message.
+"""
+
+from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from benchmarks.append import message
-from benchmarks.harness import Report
 from benchmarks.sending import BODY
 from rocketmq_sdk import EmbeddedBroker, Message
 from rocketmq_sdk.clock import TrioClock
@@ -19,11 +22,18 @@ from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.harness import Report
+
 FRAMES = 200
 PROPERTIES = "UNIQ_KEY\x017F000001000000000000000000000001\x02WAIT\x01true\x02"
 
 
-def _micros(report: Report, name: str, action: Callable[[], object], count: int, items: int = 1) -> None:
+def _micros(
+    report: Report, name: str, action: Callable[[], object], count: int, items: int = 1
+) -> None:
     action()
     begin = time.perf_counter()
     for _ in range(count):
@@ -53,7 +63,12 @@ def _request(encoding: HeaderEncoding) -> Command:
 
 
 def _response() -> Command:
-    header = SendMessageResponseHeader(msg_id="7F00000100002A9F0000000000000000", queue_id=0, queue_offset=7, transaction_id="7F" * 16)
+    header = SendMessageResponseHeader(
+        msg_id="7F00000100002A9F0000000000000000",
+        queue_id=0,
+        queue_offset=7,
+        transaction_id="7F" * 16,
+    )
     return Command.response(0, header)
 
 
@@ -66,13 +81,35 @@ async def _measure(report: Report, scale: float) -> None:
         request, response = _request(encoding), _response()
         response.encoding = encoding
         name = encoding.name
-        _micros(report, f"client: encode the request ({name})", lambda: encode_frame(request), count)  # noqa: B023 - called at once
+        _micros(
+            report,
+            f"client: encode the request ({name})",
+            lambda: encode_frame(request),  # noqa: B023 - called at once
+            count,
+        )
         chunk = encode_frame(request) * FRAMES
         connection = Connection()
-        _micros(report, f"broker: decode the request ({name})", lambda: connection.receive_commands(chunk), count // FRAMES, FRAMES)  # noqa: B023
-        _micros(report, f"broker: encode the answer ({name})", lambda: encode_frame(response), count)  # noqa: B023
+        _micros(
+            report,
+            f"broker: decode the request ({name})",
+            lambda: connection.receive_commands(chunk),  # noqa: B023
+            count // FRAMES,
+            FRAMES,
+        )
+        _micros(
+            report,
+            f"broker: encode the answer ({name})",
+            lambda: encode_frame(response),  # noqa: B023
+            count,
+        )
         answers = encode_frame(response) * FRAMES
-        _micros(report, f"client: decode the answer ({name})", lambda: connection.receive_commands(answers), count // FRAMES, FRAMES)  # noqa: B023
+        _micros(
+            report,
+            f"client: decode the answer ({name})",
+            lambda: connection.receive_commands(answers),  # noqa: B023
+            count // FRAMES,
+            FRAMES,
+        )
     async with EmbeddedBroker(memory_limit=2 * 1024**3) as broker, trio.open_nursery() as nursery:
         channel = await broker.open_channel("127.0.0.1:10911", Dispatcher(), nursery)
         channel.submit(_request(HeaderEncoding.JSON), 3)
@@ -85,8 +122,20 @@ async def _measure(report: Report, scale: float) -> None:
         _micros(report, "broker: whole handler, over the local channel", submit, count)
         _micros(report, "broker: put into the store", lambda: broker.store.put(message()), count)
         found = broker.store.get("append", 0, 0, 32)
-        _micros(report, "broker: read 32 messages", lambda: broker.store.get("append", 0, 0, 32), count // 32, 32)
-        _micros(report, "client: decode 32 messages", lambda: decode_messages(found.body), count // 32, 32)
+        _micros(
+            report,
+            "broker: read 32 messages",
+            lambda: broker.store.get("append", 0, 0, 32),
+            count // 32,
+            32,
+        )
+        _micros(
+            report,
+            "client: decode 32 messages",
+            lambda: decode_messages(found.body),
+            count // 32,
+            32,
+        )
         nursery.cancel_scope.cancel()
 
 

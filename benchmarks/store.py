@@ -1,4 +1,8 @@
-"""The store beside bare loops: appends of two sizes, acknowledgements per sync, recovery, stalls of the event loop, idle queues, a clean start."""
+"""The store beside bare loops: appends of two sizes, acknowledgements per sync,
+recovery, stalls of the event loop, idle queues, a clean start.
+"""
+
+from __future__ import annotations
 
 import os
 import struct
@@ -6,13 +10,11 @@ import tempfile
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
@@ -21,6 +23,11 @@ from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore, PutStatus
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.protocol.message_codec import encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.harness import Report
 
 Result = TypeVar("Result")
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
@@ -33,7 +40,9 @@ MEBIBYTE = 1024 * 1024
 
 def message(body: bytes, queue_id: int = 0, topic: str = "bench") -> MessageToStore:
     """A message as a send handler makes it."""
-    return MessageToStore(topic, queue_id, body, PROPERTIES, born_timestamp=1_700_000_000_000, born_host=HOST)
+    return MessageToStore(
+        topic, queue_id, body, PROPERTIES, born_timestamp=1_700_000_000_000, born_host=HOST
+    )
 
 
 def bare_loop(body: bytes, count: int) -> float:
@@ -43,7 +52,29 @@ def bare_loop(body: bytes, count: int) -> float:
     position = 0
     begin = time.perf_counter()
     for number in range(count):
-        record = b"".join((pack(0, -626843481, crc32(body) & 0x7FFFFFFF, 0, 0, number, position, 0, 1, 2, 3, 4, 0, 0, len(body)), body, rest))
+        record = b"".join(
+            (
+                pack(
+                    0,
+                    -626843481,
+                    crc32(body) & 0x7FFFFFFF,
+                    0,
+                    0,
+                    number,
+                    position,
+                    0,
+                    1,
+                    2,
+                    3,
+                    4,
+                    0,
+                    0,
+                    len(body),
+                ),
+                body,
+                rest,
+            )
+        )
         end = position + len(record)
         if end > len(buffer):
             position, end = 0, len(record)
@@ -53,7 +84,9 @@ def bare_loop(body: bytes, count: int) -> float:
 
 
 def log_rate(root: Path, body: bytes, count: int) -> float:
-    """Records per second into the log alone, encoded there, handed to the operating system 16 at a time as requests that came together are."""
+    """Records per second into the log alone, encoded there, handed to the operating
+    system 16 at a time as requests that came together are.
+    """
     files = OsFileSystem(root)
     files.lock()
     log = CommitLog(files, StoreConfig())
@@ -64,9 +97,21 @@ def log_rate(root: Path, body: bytes, count: int) -> float:
     for number in range(count):
         position = log.position
         record = encode_record(
-            b"bench", body, properties, queue_id=0, flag=0, queue_offset=number, physical_offset=position, sys_flag=0, born_timestamp=store_time,
-            born_host=HOST, store_timestamp=store_time, store_host=HOST, reconsume_times=0, prepared_offset=0,
-        )  # fmt: skip
+            b"bench",
+            body,
+            properties,
+            queue_id=0,
+            flag=0,
+            queue_offset=number,
+            physical_offset=position,
+            sys_flag=0,
+            born_timestamp=store_time,
+            born_host=HOST,
+            store_timestamp=store_time,
+            store_host=HOST,
+            reconsume_times=0,
+            prepared_offset=0,
+        )
         if position + len(record) + 8 > log.limit:
             log.make_room(len(record))
         log.append(record, position + len(record))
@@ -111,7 +156,9 @@ class SlowDisk(MemoryFileSystem):
 async def acknowledged_per_sync(in_flight: int, seconds: float) -> float:
     """Messages acknowledged for each sync of the log, divided by those in flight."""
     files = SlowDisk()
-    config = StoreConfig(flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_interval_consume_queue=3_600_000)
+    config = StoreConfig(
+        flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_interval_consume_queue=3_600_000
+    )
     acknowledged = 0
     async with MessageStore(config, files, TrioClock(), HOST) as store:
         files.waits = 0
@@ -155,11 +202,16 @@ async def recovery_rate(root: Path, megabytes: int, *, rebuild: bool) -> float:
 
 
 async def stalls(root: Path, flush: FlushDiskType, seconds: float) -> list[float]:
-    """How late a task that wakes each millisecond comes, in milliseconds, while 100 MB are appended per second and synced."""
+    """How late a task that wakes each millisecond comes, in milliseconds, while 100 MB
+    are appended per second and synced.
+    """
     late: list[float] = []
     body = os.urandom(16_384)
     config = StoreConfig(flush_disk_type=flush, mapped_file_size_commit_log=256 * MEBIBYTE)
-    async with MessageStore(config, OsFileSystem(root), TrioClock(), HOST) as store, trio.open_nursery() as nursery:
+    async with (
+        MessageStore(config, OsFileSystem(root), TrioClock(), HOST) as store,
+        trio.open_nursery() as nursery,
+    ):
 
         async def beat() -> None:
             while True:
@@ -222,19 +274,43 @@ def run(report: Report, scale: float) -> None:
         body = os.urandom(size)
         count = max(200, int(200_000 * scale * 1024 / size))
         report.add(f"bare loop, {name}", "/s", bare_loop(body, count))
-        report.add(f"append to the log, {name}", "/s", _fresh(log_rate, body, count), f"bare loop, {name}")
-        puts = _fresh(lambda home, payload, number: trio.run(put_rate, home, payload, number), body, count)
+        report.add(
+            f"append to the log, {name}", "/s", _fresh(log_rate, body, count), f"bare loop, {name}"
+        )
+        puts = _fresh(
+            lambda home, payload, number: trio.run(put_rate, home, payload, number), body, count
+        )
         report.add(f"put with queues and index, {name}", "/s", puts, f"bare loop, {name}")
-    report.add("acknowledged per sync and sender, 64 in flight", "", trio.run(acknowledged_per_sync, 64, max(0.5, 3 * scale)))
+    report.add(
+        "acknowledged per sync and sender, 64 in flight",
+        "",
+        trio.run(acknowledged_per_sync, 64, max(0.5, 3 * scale)),
+    )
     megabytes = max(16, int(256 * scale))
     scan = _fresh(lambda home: trio.run(lambda: recovery_rate(home, megabytes, rebuild=False)))
     report.add("recovery, scanning", "MB/s", scan)
-    report.add("recovery, queues and index built again", "MB/s", _fresh(lambda home: trio.run(lambda: recovery_rate(home, megabytes, rebuild=True))))
+    report.add(
+        "recovery, queues and index built again",
+        "MB/s",
+        _fresh(lambda home: trio.run(lambda: recovery_rate(home, megabytes, rebuild=True))),
+    )
     for flush in FlushDiskType:
         late = _fresh(lambda home, kind: trio.run(stalls, home, kind, max(1.0, 5 * scale)), flush)
-        report.add(f"stall of the loop at 100 MB/s, p99.9, {flush.value}", "ms", late[int(len(late) * 0.999)])
+        report.add(
+            f"stall of the loop at 100 MB/s, p99.9, {flush.value}",
+            "ms",
+            late[int(len(late) * 0.999)],
+        )
         report.add(f"stall of the loop at 100 MB/s, longest, {flush.value}", "ms", late[-1])
     queues = max(500, int(10_000 * scale))
-    report.add("memory of an idle queue", "bytes", _fresh(lambda home: trio.run(bytes_per_queue, home, queues)))
+    report.add(
+        "memory of an idle queue",
+        "bytes",
+        _fresh(lambda home: trio.run(bytes_per_queue, home, queues)),
+    )
     full = max(16, int(1000 * scale))
-    report.add(f"clean start, {full} MiB in the last file", "ms", 1e3 * _fresh(lambda home: trio.run(clean_start, home, full)))
+    report.add(
+        f"clean start, {full} MiB in the last file",
+        "ms",
+        1e3 * _fresh(lambda home: trio.run(clean_start, home, full)),
+    )

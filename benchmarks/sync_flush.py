@@ -1,22 +1,34 @@
-"""Sends that are acknowledged when they are on the disk, client and broker in two processes: eight at a time, as Apache's in `apache.py`."""
+"""Sends that are acknowledged when they are on the disk, client and broker in two
+processes: eight at a time, as Apache's in `apache.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.sending import many_tasks
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Producer
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
 
 TASKS = 8
 COUNT = 6_000
 
 
 async def measure(namesrv: str, report: Report, scale: float, name: str) -> None:
-    """Warm the broker at `namesrv`, which has SYNC_FLUSH, and measure it under the given name."""
+    """Warm the broker at `namesrv`, which has SYNC_FLUSH, and measure it under the
+    given name.
+    """
     async with Producer("bench", namesrv=namesrv) as producer:
         await producer.create_topic("synced", queues=4)
         await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS)
-        report.add(name, "/s", await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS))
+        report.add(
+            name, "/s", await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS)
+        )
 
 
 def run(report: Report, scale: float) -> None:

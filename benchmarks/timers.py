@@ -1,15 +1,23 @@
-"""Timers over TCP: how late 100,000 are that are due within a minute while others send, and how long 100,000 of one second take."""
+"""Timers over TCP: how late 100,000 are that are due within a minute while others send,
+and how long 100,000 of one second take.
+"""
+
+from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.sending import BODY
 from benchmarks.workers import broker_process
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.harness import Report
 
 SIDE_RATE = 2000
 IN_FLIGHT = 256
@@ -17,7 +25,9 @@ LEAD_MS = 4000
 
 
 class Arrivals:
-    """Lateness of what came, by the broker's clock: when it was stored in its real topic, against its moment."""
+    """Lateness of what came, by the broker's clock: when it was stored in its real
+    topic, against its moment.
+    """
 
     def __init__(self, count: int) -> None:
         self.late: list[int] = []
@@ -36,10 +46,15 @@ class Arrivals:
         return sorted(self.late)[min(len(self.late) - 1, int(len(self.late) * share))] / 1000
 
 
-async def _submit(producer: Producer, topic: str, count: int, moment: Callable[[int], int]) -> float:
+async def _submit(
+    producer: Producer, topic: str, count: int, moment: Callable[[int], int]
+) -> float:
     """Send timers, `IN_FLIGHT` at a time; gives the rate."""
     begin = time.perf_counter()
-    handles = deque(producer.submit(Message(topic, BODY, deliver_at=moment(number))) for number in range(min(count, IN_FLIGHT)))
+    handles = deque(
+        producer.submit(Message(topic, BODY, deliver_at=moment(number)))
+        for number in range(min(count, IN_FLIGHT))
+    )
     for number in range(len(handles), count):
         await handles.popleft()
         handles.append(producer.submit(Message(topic, BODY, deliver_at=moment(number))))
@@ -63,17 +78,26 @@ async def _beside(producer: Producer, times: list[float]) -> None:
             nursery.start_soon(one)
 
 
-async def _round(namesrv: str, report: Report, prefix: str, name: str, count: int, span_ms: int) -> None:
-    """`count` timers due evenly within a span (0: all in one second), other sends beside."""
+async def _round(
+    namesrv: str, report: Report, prefix: str, name: str, count: int, span_ms: int
+) -> None:
+    """`count` timers due evenly within a span (0: all in one second), other sends
+    beside.
+    """
     topic = f"timers-{time.time_ns()}"
     arrivals, times = Arrivals(count), list[float]()
-    async with Producer("bench", namesrv=namesrv) as producer, Producer("beside", namesrv=namesrv) as other:
+    async with (
+        Producer("bench", namesrv=namesrv) as producer,
+        Producer("beside", namesrv=namesrv) as other,
+    ):
         await producer.create_topic(topic, queues=4)
         await other.create_topic("beside", queues=4)
         # Room for the sends themselves: the first moment lies behind the last send.
         first = producer.client.clock.now_ms() + LEAD_MS + count // 8
         first -= first % 1000 - 500
-        rate = await _submit(producer, topic, count, lambda number: first + number * span_ms // count)
+        rate = await _submit(
+            producer, topic, count, lambda number: first + number * span_ms // count
+        )
         report.add(f"{prefix}timers sent, {IN_FLIGHT} in flight", "/s", rate)
         async with (
             PushConsumer(
@@ -93,7 +117,9 @@ async def _round(namesrv: str, report: Report, prefix: str, name: str, count: in
     times.sort()
     report.add(f"{prefix}timers {name}, earliest (below 0: early)", "s", min(arrivals.late) / 1000)
     report.add(f"{prefix}timers {name}, late p99", "s", arrivals.percentile(0.99))
-    report.add(f"{prefix}timers {name}, other sends p99", "ms", times[int(len(times) * 0.99)] * 1000)
+    report.add(
+        f"{prefix}timers {name}, other sends p99", "ms", times[int(len(times) * 0.99)] * 1000
+    )
     if not span_ms:
         seconds = max(1, max(arrivals.stored) - min(arrivals.stored)) / 1000
         report.add(f"{prefix}timers {name}, all delivered within", "s", seconds)
@@ -103,7 +129,9 @@ async def _round(namesrv: str, report: Report, prefix: str, name: str, count: in
 async def measure(namesrv: str, report: Report, scale: float, prefix: str = "") -> None:
     """Both measurements at a broker; `prefix` names it in the figures."""
     count = max(1000, int(100_000 * scale))
-    await _round(namesrv, report, prefix, "over a minute", count, max(2000, int(60_000 * min(1.0, scale))))
+    await _round(
+        namesrv, report, prefix, "over a minute", count, max(2000, int(60_000 * min(1.0, scale)))
+    )
     await _round(namesrv, report, prefix, "of one second", count, 0)
 
 

@@ -1,4 +1,8 @@
-"""Transactional sends, and messages joined into batches by the producer, over TCP loopback in two processes."""
+"""Transactional sends, and messages joined into batches by the producer, over TCP
+loopback in two processes.
+"""
+
+from __future__ import annotations
 
 import time
 from collections import deque
@@ -6,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Message, Producer, TransactionProducer, TransactionState
 
 if TYPE_CHECKING:
+    from benchmarks.harness import Report
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle
@@ -19,7 +23,7 @@ BODY = bytes(100)
 UNDER_WAY = 20_000
 
 
-async def _unknown(_message: "ReceivedMessage") -> TransactionState:
+async def _unknown(_message: ReceivedMessage) -> TransactionState:
     return TransactionState.UNKNOWN
 
 
@@ -39,7 +43,9 @@ async def transactions(producer: TransactionProducer, topic: str, count: int, ta
 
 
 async def accumulated(producer: Producer, topic: str, count: int) -> float:
-    """Messages per second of a producer that joins them; each one's handle is awaited."""
+    """Messages per second of a producer that joins them; each one's handle is
+    awaited.
+    """
     begin = time.perf_counter()
     handles: deque[SendHandle | AccumulatedHandle] = deque()
     for _ in range(count):
@@ -59,11 +65,21 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
         await transactions(producer, "transactions", int(2_000 * scale), 64)
         for tasks in (1, 64):
             rate = await transactions(producer, "transactions", int(20_000 * scale), tasks)
-            report.add(f"transactions, {tasks} at a time", "/s", rate, f"java, transactions, {tasks} at a time")
+            report.add(
+                f"transactions, {tasks} at a time",
+                "/s",
+                rate,
+                f"java, transactions, {tasks} at a time",
+            )
     async with Producer("bench-auto", namesrv=namesrv, auto_batch=True) as joining:
         await joining.create_topic("accumulated", queues=4)
         await accumulated(joining, "accumulated", int(50_000 * scale))
-        report.add("accumulated sends", "/s", await accumulated(joining, "accumulated", int(500_000 * scale)), "java, accumulated sends")
+        report.add(
+            "accumulated sends",
+            "/s",
+            await accumulated(joining, "accumulated", int(500_000 * scale)),
+            "java, accumulated sends",
+        )
 
 
 def run(report: Report, scale: float) -> None:

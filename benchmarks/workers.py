@@ -1,12 +1,17 @@
 """The broker in a process of its own, for the benchmarks over TCP."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Broker(str):
@@ -19,8 +24,20 @@ class Broker(str):
 
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[Broker]:
-    """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one; gives the address of its name server, kills it at the end."""
-    command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", *arguments]
+    """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one;
+    gives the address of its name server, kills it at the end.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "rocketmq_sdk",
+        "broker",
+        "--namesrv-listen",
+        "127.0.0.1:0",
+        "--listen",
+        "127.0.0.1:0",
+        *arguments,
+    ]
     directory = tempfile.mkdtemp(prefix="rocketmq-bench-")
     process = subprocess.Popen([*command, "--store", directory], stdout=subprocess.PIPE, text=True)
     try:

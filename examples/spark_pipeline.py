@@ -1,11 +1,13 @@
-"""A pipeline on real data: flights -> topic -> streaming mean of delays -> topic -> plot.
+"""A pipeline on real data: flights -> topic -> streaming mean of delays -> topic ->
+plot.
 
     python examples/spark_pipeline.py                      # starts a broker of its own
     python examples/spark_pipeline.py --namesrv host:9876  # uses a cluster
 
-Needs `pip install 'rocketmq-trio[examples]'`. Every flight becomes a message (sink), a stream computes the mean arrival delay by carrier and hour in
-complete mode and writes all means after each batch to a result topic (sink), which is read back: the last row of each key counts. What comes out must
-equal what a plain loop over the file computes.
+Needs `pip install 'rocketmq-trio[examples]'`. Every flight becomes a message (sink), a
+stream computes the mean arrival delay by carrier and hour in complete mode and writes
+all means after each batch to a result topic (sink), which is read back: the last row of
+each key counts. What comes out must equal what a plain loop over the file computes.
 """
 
 import argparse
@@ -40,8 +42,21 @@ Means = dict[Key, tuple[int, float]]
 
 @contextmanager
 def broker() -> Iterator[str]:
-    """A name server and a broker in a process of their own, in memory; gives the name server's address."""
-    command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--store", ":memory:"]
+    """A name server and a broker in a process of their own, in memory; gives the name
+    server's address.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "rocketmq_sdk",
+        "broker",
+        "--namesrv-listen",
+        "127.0.0.1:0",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        ":memory:",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -82,16 +97,32 @@ def publish(spark: "SparkSession", path: Path, target: dict[str, str]) -> int:
     return flights.count()
 
 
-def compute(spark: "SparkSession", source: dict[str, str], target: dict[str, str], checkpoint: str) -> None:
-    """The stream from topic to topic; returns when everything that is there was read."""
-    stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", maxOffsetsPerTrigger="9000", **source).load()
-    flight = f.from_json(f.col("body").cast("string"), "carrier STRING, time_hour STRING, arr_delay STRING")
+def compute(
+    spark: "SparkSession", source: dict[str, str], target: dict[str, str], checkpoint: str
+) -> None:
+    """The stream from topic to topic; returns when everything that is there was
+    read.
+    """
+    stream = (
+        spark.readStream.format("rocketmq")
+        .options(startingOffsets="earliest", maxOffsetsPerTrigger="9000", **source)
+        .load()
+    )
+    flight = f.from_json(
+        f.col("body").cast("string"), "carrier STRING, time_hour STRING, arr_delay STRING"
+    )
     delay = f.when(f.col("arr_delay") != "NA", f.col("arr_delay").cast("int"))
     flights = stream.select(flight.alias("flight")).select("flight.*")
-    means = flights.groupBy("carrier", "time_hour").agg(f.count(delay).alias("flights"), f.avg(delay).alias("mean")).where("flights > 0")
+    means = (
+        flights.groupBy("carrier", "time_hour")
+        .agg(f.count(delay).alias("flights"), f.avg(delay).alias("mean"))
+        .where("flights > 0")
+    )
     rows = means.select(
         f.to_json(f.struct("carrier", "time_hour", "flights", "mean")).alias("body"),
-        f.col("carrier").alias("shardingKey"),  # one queue for a carrier, so that the last row of a key is the newest
+        f.col("carrier").alias(
+            "shardingKey"
+        ),  # one queue for a carrier, so that the last row of a key is the newest
     )
     writer = rows.writeStream.format("rocketmq").options(**target).outputMode("complete")
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -100,7 +131,10 @@ def compute(spark: "SparkSession", source: dict[str, str], target: dict[str, str
         progress = query.lastProgress
         if progress is not None and progress["batchId"] != told:
             told = progress["batchId"]
-            print(f"  batch {told}: {progress['numInputRows']} flights, {lag(progress).total} left", flush=True)
+            print(
+                f"  batch {told}: {progress['numInputRows']} flights, {lag(progress).total} left",
+                flush=True,
+            )
         time.sleep(0.2)
     query.awaitTermination()
 
@@ -108,10 +142,16 @@ def compute(spark: "SparkSession", source: dict[str, str], target: dict[str, str
 def read_back(spark: "SparkSession", source: dict[str, str]) -> "DataFrame":
     """The newest row of each key."""
     result = spark.read.format("rocketmq").options(**source).load()
-    row = f.from_json(f.col("body").cast("string"), "carrier STRING, time_hour STRING, flights INT, mean DOUBLE")
+    row = f.from_json(
+        f.col("body").cast("string"), "carrier STRING, time_hour STRING, flights INT, mean DOUBLE"
+    )
     rows = result.select(row.alias("row"), "queueOffset").select("row.*", "queueOffset")
     newest = Window.partitionBy("carrier", "time_hour").orderBy(f.col("queueOffset").desc())
-    return rows.withColumn("age", f.row_number().over(newest)).where("age = 1").drop("age", "queueOffset")
+    return (
+        rows.withColumn("age", f.row_number().over(newest))
+        .where("age = 1")
+        .drop("age", "queueOffset")
+    )
 
 
 def plot(means: Means, path: Path) -> None:
@@ -131,8 +171,12 @@ def plot(means: Means, path: Path) -> None:
         entry[1] += count * mean
     figure, axes = pyplot.subplots(figsize=(9, 5))
     for carrier in sorted(flights, key=lambda name: -flights[name])[:6]:
-        points = sorted((at, total / count) for (name, at), (count, total) in hours.items() if name == carrier)
-        axes.plot(*zip(*points, strict=True), marker="o", label=f"{carrier} ({flights[carrier]} flights)")
+        points = sorted(
+            (at, total / count) for (name, at), (count, total) in hours.items() if name == carrier
+        )
+        axes.plot(
+            *zip(*points, strict=True), marker="o", label=f"{carrier} ({flights[carrier]} flights)"
+        )
     axes.set(title="Mean arrival delay by hour of departure", xlabel="hour (UTC)", ylabel="minutes")
     axes.legend()
     figure.savefig(path, dpi=120)
@@ -140,25 +184,41 @@ def plot(means: Means, path: Path) -> None:
 
 
 def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
-    """The whole pipeline. Raises `SystemExit` when its result is not that of the plain loop."""
+    """The whole pipeline. Raises `SystemExit` when its result is not that of the plain
+    loop.
+    """
     flights, results = f"flights-{uuid.uuid4().hex[:8]}", f"delays-{uuid.uuid4().hex[:8]}"
     path = flights_file()
     print("publishing the flights", flush=True)
     count = publish(spark, path, {"namesrvAddr": namesrv, "topic": flights})
     print(f"  {count} flights are in {flights}\ncomputing means", flush=True)
     with tempfile.TemporaryDirectory() as checkpoint:
-        compute(spark, {"namesrvAddr": namesrv, "subscribe": flights}, {"namesrvAddr": namesrv, "topic": results}, checkpoint)
+        compute(
+            spark,
+            {"namesrvAddr": namesrv, "subscribe": flights},
+            {"namesrvAddr": namesrv, "topic": results},
+            checkpoint,
+        )
     expected = direct(path)
-    deadline = time.monotonic() + 60  # a broker of Apache shows readers what a stream wrote a moment after it has acknowledged it
+    deadline = (
+        time.monotonic() + 60
+    )  # a broker of Apache shows readers what a stream wrote a moment after it has acknowledged it
     while True:
         rows: list[Any] = read_back(spark, {"namesrvAddr": namesrv, "subscribe": results}).collect()
         means = {(row.carrier, row.time_hour): (row.flights, row.mean) for row in rows}
-        wrong = {key for key in expected.keys() | means.keys() if key not in means or key not in expected or not _equal(means[key], expected[key])}
+        wrong = {
+            key
+            for key in expected.keys() | means.keys()
+            if key not in means or key not in expected or not _equal(means[key], expected[key])
+        }
         if not wrong or time.monotonic() > deadline:
             break
         time.sleep(1)
     if wrong:
-        raise SystemExit(f"{len(wrong)} of {len(expected)} means differ from the direct computation, for example {min(wrong)}")
+        raise SystemExit(
+            f"{len(wrong)} of {len(expected)} means differ from the direct computation, for "
+            f"example {min(wrong)}"
+        )
     print(f"  {len(means)} means equal the direct computation\nplotting", flush=True)
     plot(means, picture)
     print(f"  {picture}", flush=True)
@@ -171,9 +231,20 @@ def _equal(one: tuple[int, float], other: tuple[int, float]) -> bool:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description="flights through topics and a stream of Spark, compared with a direct computation")
-    parser.add_argument("--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker")
-    parser.add_argument("--plot", metavar="FILE", type=Path, default=Path("delays.png"), help="where the plot goes (default: delays.png)")
+    parser = argparse.ArgumentParser(
+        description="flights through topics and a stream of Spark, compared with a direct "
+        "computation"
+    )
+    parser.add_argument(
+        "--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker"
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=Path,
+        default=Path("delays.png"),
+        help="where the plot goes (default: delays.png)",
+    )
     arguments = parser.parse_args()
     spark = local_session()
     spark.sparkContext.setLogLevel("ERROR")

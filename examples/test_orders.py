@@ -1,7 +1,9 @@
-"""Copy this into your own tests: produce, consume and retry against a broker of the test's own, in virtual time.
+"""Copy this into your own tests: produce, consume and retry against a broker of the
+test's own, in virtual time.
 
-Run it with `pytest examples/test_orders.py`. `rocketmq_broker` comes with the package, `autojump_clock` with pytest-trio: when all tasks sleep the
-clock jumps, so a retry that comes after ten seconds costs the test nothing.
+Run it with `pytest examples/test_orders.py`. `rocketmq_broker` comes with the package,
+`autojump_clock` with pytest-trio: when all tasks sleep the clock jumps, so a retry that
+comes after ten seconds costs the test nothing.
 """
 
 import trio
@@ -10,7 +12,9 @@ from trio.testing import MockClock
 from rocketmq_sdk import EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
 
 
-async def test_an_order_is_paid_once(rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock) -> None:
+async def test_an_order_is_paid_once(
+    rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock
+) -> None:
     paid: list[str] = []
     done = trio.Event()
 
@@ -19,7 +23,9 @@ async def test_an_order_is_paid_once(rocketmq_broker: EmbeddedBroker, autojump_c
         done.set()
 
     async with (
-        PushConsumer("billing", namesrv=rocketmq_broker, subscriptions={"orders": "new"}, listener=on_order),
+        PushConsumer(
+            "billing", namesrv=rocketmq_broker, subscriptions={"orders": "new"}, listener=on_order
+        ),
         Producer("shop", namesrv=rocketmq_broker) as producer,
     ):
         await producer.send(Message("orders", b"order 42", tags="new", keys=["42"]))
@@ -29,7 +35,9 @@ async def test_an_order_is_paid_once(rocketmq_broker: EmbeddedBroker, autojump_c
     assert paid == ["order 42"]
 
 
-async def test_a_failing_payment_is_retried_after_ten_seconds(rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock) -> None:
+async def test_a_failing_payment_is_retried_after_ten_seconds(
+    rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock
+) -> None:
     attempts: list[float] = []
     done = trio.Event()
 
@@ -40,7 +48,9 @@ async def test_a_failing_payment_is_retried_after_ten_seconds(rocketmq_broker: E
         done.set()
 
     async with (
-        PushConsumer("billing", namesrv=rocketmq_broker, subscriptions={"orders": "*"}, listener=on_order),
+        PushConsumer(
+            "billing", namesrv=rocketmq_broker, subscriptions={"orders": "*"}, listener=on_order
+        ),
         Producer("shop", namesrv=rocketmq_broker) as producer,
     ):
         await producer.send(Message("orders", b"order 42"))

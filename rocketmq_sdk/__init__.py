@@ -1,7 +1,11 @@
-"""A native RocketMQ client on trio, with a complete broker that runs inside the same process.
+"""A native RocketMQ client on trio, with a complete broker that runs inside the same
+process.
 
-Importing this package does nothing but make its names known; each is loaded when it is first used.
+Importing this package does nothing but make its names known; each is loaded when it is
+first used.
 """
+
+from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -26,7 +30,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.push import PushConsumer
     from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
     from rocketmq_sdk.consumer.simple import SimpleConsumer
-    from rocketmq_sdk.consumer.statistics import ConsumerStatistics, PopStatistics, QueueStatistics, SimpleStatistics
+    from rocketmq_sdk.consumer.statistics import (
+        ConsumerStatistics,
+        PopStatistics,
+        QueueStatistics,
+        SimpleStatistics,
+    )
     from rocketmq_sdk.errors import (
         BrokerError,
         BusyError,
@@ -59,7 +68,15 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
     )
-    from rocketmq_sdk.model.enums import BoundaryType, ConsumeFrom, ExpressionType, MessageModel, PullStatus, SendStatus, TransactionState
+    from rocketmq_sdk.model.enums import (
+        BoundaryType,
+        ConsumeFrom,
+        ExpressionType,
+        MessageModel,
+        PullStatus,
+        SendStatus,
+        TransactionState,
+    )
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
@@ -68,9 +85,18 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.producer import Producer
-    from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_hash, select_by_key, select_by_random
+    from rocketmq_sdk.producer.queue_selector import (
+        RoundRobin,
+        select_by_hash,
+        select_by_key,
+        select_by_random,
+    )
     from rocketmq_sdk.producer.request_reply import reply_message
-    from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer, TransactionResult
+    from rocketmq_sdk.producer.transaction import (
+        Transaction,
+        TransactionProducer,
+        TransactionResult,
+    )
     from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
@@ -93,7 +119,12 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.push": ("PushConsumer",),
     "consumer.receipt": ("PoppedMessage", "Receipt"),
     "consumer.simple": ("SimpleConsumer",),
-    "consumer.statistics": ("ConsumerStatistics", "PopStatistics", "QueueStatistics", "SimpleStatistics"),
+    "consumer.statistics": (
+        "ConsumerStatistics",
+        "PopStatistics",
+        "QueueStatistics",
+        "SimpleStatistics",
+    ),
     "errors": (
         "BrokerError",
         "BusyError",
@@ -126,7 +157,15 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
     ),
-    "model.enums": ("BoundaryType", "ConsumeFrom", "ExpressionType", "MessageModel", "PullStatus", "SendStatus", "TransactionState"),
+    "model.enums": (
+        "BoundaryType",
+        "ConsumeFrom",
+        "ExpressionType",
+        "MessageModel",
+        "PullStatus",
+        "SendStatus",
+        "TransactionState",
+    ),
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
@@ -135,7 +174,12 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "producer.config": ("AutoBatch", "ProducerConfig"),
     "producer.handle": ("SendHandle",),
     "producer.producer": ("Producer",),
-    "producer.queue_selector": ("RoundRobin", "select_by_hash", "select_by_key", "select_by_random"),
+    "producer.queue_selector": (
+        "RoundRobin",
+        "select_by_hash",
+        "select_by_key",
+        "select_by_random",
+    ),
     "producer.request_reply": ("reply_message",),
     "producer.transaction": ("Transaction", "TransactionProducer", "TransactionResult"),
     "protocol.flags": ("HeaderEncoding",),

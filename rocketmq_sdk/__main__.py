@@ -1,5 +1,7 @@
 """The command line's door: `python -m rocketmq_sdk`."""
 
+from __future__ import annotations
+
 import sys
 
 from rocketmq_sdk.cli import main

@@ -1,8 +1,12 @@
 """Time as something that is handed over.
 
-Nobody else in the package reads a clock. Wall time is an epoch fixed when the clock is made plus the monotonic time since then, so a step of the
-system's clock can not make stored time jump, and under a virtual trio clock a delay of two hours passes as fast as the test does.
+Nobody else in the package reads a clock. Wall time is an epoch fixed when the clock is
+made plus the monotonic time since then, so a step of the system's clock cannot make
+stored time jump, and under a virtual trio clock a delay of two hours passes as fast as
+the test does.
 """
+
+from __future__ import annotations
 
 import time
 from typing import Protocol
@@ -23,7 +27,9 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall and monotonic time of the operating system, for code that runs outside trio."""
+    """Wall and monotonic time of the operating system, for code that runs outside
+    trio.
+    """
 
     __slots__ = ("_epoch",)
 

@@ -1,8 +1,11 @@
 """Request codes, response codes and language codes of the remoting protocol.
 
-The numbers are those of Apache RocketMQ 5.4.0 (`RequestCode`, `ResponseCode`, `RemotingSysResponseCode`, `LanguageCode`). Codes above 32767 do
-not fit the 16 bits of a ROCKETMQ binary header and travel with a JSON header only.
+The numbers are those of Apache RocketMQ 5.4.0 (`RequestCode`, `ResponseCode`,
+`RemotingSysResponseCode`, `LanguageCode`). Codes above 32767 do not fit the 16 bits of
+a ROCKETMQ binary header and travel with a JSON header only.
 """
+
+from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
@@ -258,13 +261,19 @@ class LanguageCode(IntEnum):
 
 
 CLIENT_VERSION: Final = 493
-"""The version ordinal that this package reports: V5_4_0, the level of behaviour that is built."""
+"""The version ordinal that this package reports: V5_4_0, the level of behaviour that is
+built.
+"""
 
 VERSION_STANDARD_JSON: Final = 401
-"""V4_9_4: from here on peers read strict JSON in route answers (`ClientRequestProcessor`)."""
+"""V4_9_4: from here on peers read strict JSON in route answers
+(`ClientRequestProcessor`).
+"""
 
 VERSION_RETRY_TIMES_IN_HEADER: Final = 121
-"""V3_4_9: from here on the client's maximum of reconsume times overrides the group's."""
+"""V3_4_9: from here on the client's maximum of reconsume times overrides the
+group's.
+"""
 
 VERSION_COMPRESSED_REGISTRATION_MAPPING: Final = 413
 """V5_0_0: compressed registrations carry a topic queue mapping section."""

@@ -1,10 +1,14 @@
 """The error tree: one root, few branches, three answers on each error.
 
-Whoever catches an error of this package asks three things, and each error answers them as attributes instead of leaving them to be read out of a
-text: may the same call succeed later (`retryable`), is the cached route suspect (`route_stale`), and may the broker have stored the message all the
-same (`outcome_unknown`). The branches follow the places where things fail: the caller's arguments, a closed resource, the route, the connection, the
-clock, the broker's answer, the peer's bytes, the store.
+Whoever catches an error of this package asks three things, and each error answers them
+as attributes instead of leaving them to be read out of a text: may the same call
+succeed later (`retryable`), is the cached route suspect (`route_stale`), and may the
+broker have stored the message all the same (`outcome_unknown`). The branches follow the
+places where things fail: the caller's arguments, a closed resource, the route, the
+connection, the clock, the broker's answer, the peer's bytes, the store.
 """
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -23,19 +27,27 @@ class RocketMQError(Exception):
     outcome_unknown: bool = False
     """Whether the request may have taken effect although it failed."""
     last_queue: tuple[str, int] | None = None
-    """Of a send that failed: broker name and queue id of its last attempt, if it came as far as to choose a queue."""
+    """Of a send that failed: broker name and queue id of its last attempt, if it came
+    as far as to choose a queue.
+    """
 
 
 class ConfigurationError(RocketMQError, ValueError):
-    """A setting, an argument or a message is not acceptable; the text names it, its value and the limit."""
+    """A setting, an argument or a message is not acceptable; the text names it, its
+    value and the limit.
+    """
 
 
 class FilterSyntaxError(ConfigurationError):
-    """A SQL92 expression that can not be used; `position` counts its characters from 1, `reason` says what is wrong there."""
+    """A SQL92 expression that cannot be used; `position` counts its characters from 1,
+    `reason` says what is wrong there.
+    """
 
     def __init__(self, expression: str, position: int, reason: str) -> None:
         shown = expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
-        super().__init__(f"the SQL92 expression {shown!r} can not be used, at position {position}: {reason}")
+        super().__init__(
+            f"the SQL92 expression {shown!r} cannot be used, at position {position}: {reason}"
+        )
         self.expression = expression
         self.position = position
         self.reason = reason
@@ -55,13 +67,16 @@ class RouteError(RocketMQError):
 class ConnectError(RocketMQError):
     """A connection could not be opened, or ended while a request was under way.
 
-    `outcome_unknown` is true when the request had been handed to the connection before it ended.
+    `outcome_unknown` is true when the request had been handed to the connection before
+    it ended.
     """
 
     retryable = True
     route_stale = True
 
-    def __init__(self, message: str, *, address: str | None = None, outcome_unknown: bool = False) -> None:
+    def __init__(
+        self, message: str, *, address: str | None = None, outcome_unknown: bool = False
+    ) -> None:
         super().__init__(message)
         self.address = address
         self.outcome_unknown = outcome_unknown
@@ -72,14 +87,18 @@ class RequestTimeoutError(RocketMQError):
 
     retryable = True
 
-    def __init__(self, message: str, *, address: str | None = None, outcome_unknown: bool = True) -> None:
+    def __init__(
+        self, message: str, *, address: str | None = None, outcome_unknown: bool = True
+    ) -> None:
         super().__init__(message)
         self.address = address
         self.outcome_unknown = outcome_unknown
 
 
 class SendTimeout(RequestTimeoutError):  # noqa: N818 - the name is part of the public interface
-    """A send used up its time budget; with `outcome_unknown` the broker may have stored the message."""
+    """A send used up its time budget; with `outcome_unknown` the broker may have stored
+    the message.
+    """
 
 
 class TooManyRequestsError(RocketMQError):
@@ -101,8 +120,13 @@ class BrokerError(RocketMQError):
         group: str | None = None,
     ) -> None:
         where = f" by {address}" if address else ""
-        about = "".join(f" {name} {value!r}" for name, value in (("topic", topic), ("group", group)) if value)
-        super().__init__(f"answered {response_name(code)} ({code}){where}{' for' + about if about else ''}: {remark or 'no remark'}")
+        about = "".join(
+            f" {name} {value!r}" for name, value in (("topic", topic), ("group", group)) if value
+        )
+        super().__init__(
+            f"answered {response_name(code)} ({code}){where}{' for' + about if about else ''}: "
+            f"{remark or 'no remark'}"
+        )
         self.code = code
         self.remark = remark
         self.address = address
@@ -129,7 +153,7 @@ class MessageIllegalError(BrokerError):
 
 
 class ServiceNotAvailableError(BrokerError):
-    """The broker can not store now: disk full, closing, or a slave (14)."""
+    """The broker cannot store now: disk full, closing, or a slave (14)."""
 
 
 class NotSupportedError(BrokerError):
@@ -145,7 +169,7 @@ class GroupNotFoundError(BrokerError):
 
 
 class SubscriptionError(BrokerError):
-    """The subscription is missing, old or can not be parsed (23, 24, 25, 27, 28)."""
+    """The subscription is missing, old or cannot be parsed (23, 24, 25, 27, 28)."""
 
 
 class NotFoundError(BrokerError):
@@ -153,7 +177,9 @@ class NotFoundError(BrokerError):
 
 
 class ReceiptHandleError(RocketMQError):
-    """A receipt handle is expired, replaced or used, or of another group: the message is not this consumer's. Nothing was sent for it."""
+    """A receipt handle is expired, replaced or used, or of another group: the message
+    is not this consumer's. Nothing was sent for it.
+    """
 
 
 class ProtocolError(RocketMQError):
@@ -161,19 +187,27 @@ class ProtocolError(RocketMQError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side was asked to do something that the protocol forbids; nothing was sent."""
+    """This side was asked to do something that the protocol forbids; nothing was
+    sent.
+    """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that the protocol forbids; the connection can not be used any more."""
+    """The peer sent something that the protocol forbids; the connection cannot be used
+    any more.
+    """
 
 
 class FieldError(RemoteProtocolError):
-    """A frame is sound but a header field or a body member in it is not; the connection stays usable."""
+    """A frame is sound but a header field or a body member in it is not; the connection
+    stays usable.
+    """
 
 
 class CodecMissingError(RocketMQError):
-    """A body is compressed with a method whose library is not installed; the text names the extra to install."""
+    """A body is compressed with a method whose library is not installed; the text names
+    the extra to install.
+    """
 
 
 class StoreError(RocketMQError):
@@ -191,7 +225,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """A file of the store can not be what it claims to be."""
+    """A file of the store cannot be what it claims to be."""
 
 
 _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
@@ -215,7 +249,8 @@ _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
     ResponseCode.INVALID_PARAMETER: InvalidParameterError,
 }
 
-# `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5.4.0, and 215 (flow control), which a broker answers when it is busy.
+# `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5.4.0, and 215 (flow
+# control), which a broker answers when it is busy.
 RETRYABLE_CODES: Final = frozenset({17, 14, 1, 2, 16, 204, 205, 215, 1500})
 ROUTE_STALE_CODES: Final = frozenset({17, 16, 14, 1500})
 
@@ -228,5 +263,9 @@ def broker_error(
     topic: str | None = None,
     group: str | None = None,
 ) -> BrokerError:
-    """The error for an answer of the peer: the class registered for its code, else `BrokerError`."""
-    return _BROKER_ERRORS.get(code, BrokerError)(code, remark, address=address, topic=topic, group=group)
+    """The error for an answer of the peer: the class registered for its code, else
+    `BrokerError`.
+    """
+    return _BROKER_ERRORS.get(code, BrokerError)(
+        code, remark, address=address, topic=topic, group=group
+    )

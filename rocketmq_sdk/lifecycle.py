@@ -1,23 +1,31 @@
-"""Helpers for resources that own tasks: drain with a bound, and errors that reach the user as themselves.
+"""Helpers for resources that own tasks: drain with a bound, and errors that reach the
+user as themselves.
 
-A resource of this package is an async context manager that owns a nursery. Two things would otherwise leak out of such a nursery into the caller's
-`except`: exception groups with one member, and cleanup that waits for ever because cancellation is a level in trio and every await of a cleanup
-block needs both a shield and a bound.
+A resource of this package is an async context manager that owns a nursery. Two things
+would otherwise leak out of such a nursery into the caller's `except`: exception groups
+with one member, and cleanup that waits for ever because cancellation is a level in trio
+and every await of a cleanup block needs both a shield and a bound.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 import trio
 
 from rocketmq_sdk.errors import ClosedError
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
 
 class RunsOnce(ABC):
-    """An async context manager whose life is one generator, `_run`, and that is entered once: a second time raises `ClosedError`."""
+    """An async context manager whose life is one generator, `_run`, and that is entered
+    once: a second time raises `ClosedError`.
+    """
 
     _second_time: ClassVar[str]
     """What to tell somebody who enters it again."""
@@ -25,7 +33,9 @@ class RunsOnce(ABC):
 
     @abstractmethod
     def _run(self) -> AbstractAsyncContextManager[None]:
-        """The life of the resource: what stands before its `yield` happens on entering, what stands behind it on leaving."""
+        """The life of the resource: what stands before its `yield` happens on entering,
+        what stands behind it on leaving.
+        """
 
     async def __aenter__(self) -> Self:
         if self._life is not None:
@@ -34,13 +44,20 @@ class RunsOnce(ABC):
         await self._life.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool | None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
         assert self._life is not None
         return await self._life.__aexit__(kind, error, traceback)
 
 
 def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The only leaf of a group that has exactly one member at each level, else the group itself."""
+    """The only leaf of a group that has exactly one member at each level, else the
+    group itself.
+    """
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -48,7 +65,9 @@ def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the only member of a group as itself, keeping its cause, or the group when it has several."""
+    """Raise the only member of a group as itself, keeping its cause, or the group when
+    it has several.
+    """
     error = unwrap_single(group)
     if error is group:
         raise group
@@ -57,7 +76,9 @@ def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
 
 @asynccontextmanager
 async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose single failure is raised as itself instead of as a group of one."""
+    """A nursery whose single failure is raised as itself instead of as a group of
+    one.
+    """
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
@@ -67,6 +88,8 @@ async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
 
 @asynccontextmanager
 async def bounded_cleanup(seconds: float) -> AsyncIterator[trio.CancelScope]:
-    """Shield the block from outer cancellation, for at most `seconds`; the scope tells whether the time ran out."""
+    """Shield the block from outer cancellation, for at most `seconds`; the scope tells
+    whether the time ran out.
+    """
     with trio.move_on_after(seconds, shield=True) as scope:
         yield scope

@@ -1,7 +1,11 @@
-"""Names of topics and groups: what is legal, what is reserved, how the derived names look, and Java's string hash.
+"""Names of topics and groups: what is legal, what is reserved, how the derived names
+look, and Java's string hash.
 
-Both sides need these rules. They follow `TopicValidator`, `Validators`, `MixAll` and `KeyBuilder` of Apache RocketMQ 5.4.0.
+Both sides need these rules. They follow `TopicValidator`, `Validators`, `MixAll` and
+`KeyBuilder` of Apache RocketMQ 5.4.0.
 """
+
+from __future__ import annotations
 
 from operator import mul
 from typing import Final
@@ -42,13 +46,19 @@ NOT_SENDABLE_TOPICS: Final = frozenset(
         ROCKSDB_OP_TOPIC,
     }
 )
-SYSTEM_TOPICS: Final = NOT_SENDABLE_TOPICS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"}
+SYSTEM_TOPICS: Final = NOT_SENDABLE_TOPICS | {
+    DEFAULT_TOPIC,
+    BENCHMARK_TOPIC,
+    TRACE_TOPIC,
+    "CHECKPOINT_TOPIC",
+}
 
 MAX_TOPIC_LENGTH: Final = 127
 MAX_DERIVED_TOPIC_LENGTH: Final = 255
 MAX_GROUP_LENGTH: Final = 120
 _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|-_")
-# Row n holds the weights of the characters of a text of n characters, for `java_hash`; index keys make it a per-message path.
+# Row n holds the weights of the characters of a text of n characters, for `java_hash`;
+# index keys make it a per-message path.
 _POWERS_UP_TO: Final = 128
 _WEIGHTS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWERS_UP_TO))]
 _POWERS: Final = tuple(tuple(_WEIGHTS[_POWERS_UP_TO - length :]) for length in range(_POWERS_UP_TO))
@@ -56,7 +66,9 @@ _RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: 31-polynomial over UTF-16 units, wrapped to a signed 32-bit number."""
+    """Java's `String.hashCode`: 31-polynomial over UTF-16 units, wrapped to a signed
+    32-bit number.
+    """
     if len(text) < _POWERS_UP_TO and text.isascii():
         value: int = sum(map(mul, text.encode("ascii"), _POWERS[len(text)])) & 0xFFFFFFFF
     else:
@@ -68,7 +80,9 @@ def java_hash(text: str) -> int:
 
 
 def illegal_characters(name: str) -> str:
-    """The characters of a topic or group name that are not allowed, each once, in order."""
+    """The characters of a topic or group name that are not allowed, each once, in
+    order.
+    """
     return "".join(dict.fromkeys(character for character in name if character not in _LEGAL))
 
 
@@ -78,7 +92,11 @@ def topic_problem(topic: str) -> str | None:
         return "the topic is blank"
     if illegal := illegal_characters(topic):
         return f"the topic {topic!r} contains {illegal!r}; allowed are letters, digits and % | - _"
-    limit = MAX_DERIVED_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
+    limit = (
+        MAX_DERIVED_TOPIC_LENGTH
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+        else MAX_TOPIC_LENGTH
+    )
     if len(topic) > limit:
         return f"the topic has {len(topic)} characters, more than {limit}"
     return None
@@ -96,17 +114,21 @@ def group_problem(group: str) -> str | None:
 
 
 def check_send_topic(topic: str) -> None:
-    """Refuse a topic that a producer can not send to.
+    """Refuse a topic that a producer cannot send to.
 
-    Clients allow 127 characters for every topic; only brokers allow more, for the retry and dead letter topics that they make themselves. Raises
-    `ConfigurationError`.
+    Clients allow 127 characters for every topic; only brokers allow more, for the retry
+    and dead letter topics that they make themselves. Raises `ConfigurationError`.
     """
     if problem := topic_problem(topic):
         raise ConfigurationError(problem)
     if len(topic) > MAX_TOPIC_LENGTH:
-        raise ConfigurationError(f"the topic has {len(topic)} characters, more than {MAX_TOPIC_LENGTH}")
+        raise ConfigurationError(
+            f"the topic has {len(topic)} characters, more than {MAX_TOPIC_LENGTH}"
+        )
     if topic in NOT_SENDABLE_TOPICS:
-        raise ConfigurationError(f"the topic {topic!r} belongs to the broker; nobody may send to it")
+        raise ConfigurationError(
+            f"the topic {topic!r} belongs to the broker; nobody may send to it"
+        )
 
 
 def check_group(group: str) -> None:
@@ -117,7 +139,9 @@ def check_group(group: str) -> None:
     if problem := group_problem(group):
         raise ConfigurationError(problem)
     if group in _RESERVED_GROUPS:
-        raise ConfigurationError(f"the group {group!r} is a placeholder of Apache's clients; choose a name of your own")
+        raise ConfigurationError(
+            f"the group {group!r} is a placeholder of Apache's clients; choose a name of your own"
+        )
 
 
 def is_system_topic(topic: str) -> bool:
@@ -141,7 +165,9 @@ def dead_letter_topic(group: str) -> str:
 
 
 def pop_retry_topic_v1(topic: str, group: str) -> str:
-    """The topic that holds a group's popped messages until they are popped again, in the form that brokers write by default."""
+    """The topic that holds a group's popped messages until they are popped again, in
+    the form that brokers write by default.
+    """
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
@@ -151,7 +177,9 @@ def pop_retry_topic_v2(topic: str, group: str) -> str:
 
 
 def origin_of_pop_retry(topic: str, group: str) -> str:
-    """The topic whose failed messages a pop retry topic of a group holds, in either form; any other topic is its own."""
+    """The topic whose failed messages a pop retry topic of a group holds, in either
+    form; any other topic is its own.
+    """
     prefix = RETRY_PREFIX + group
     if len(topic) > len(prefix) + 1 and topic.startswith(prefix) and topic[len(prefix)] in "_+":
         return topic[len(prefix) + 1 :]

@@ -1,4 +1,8 @@
-"""Fixtures for tests of applications that use RocketMQ. The plugin imports nothing until a test asks for a fixture."""
+"""Fixtures for tests of applications that use RocketMQ. The plugin imports nothing
+until a test asks for a fixture.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +15,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def rocketmq_broker() -> "AsyncIterator[EmbeddedBroker]":
+async def rocketmq_broker() -> AsyncIterator[EmbeddedBroker]:
     """A new in-memory name server and broker for one test, isolated from all others.
 
-    An async fixture of pytest-trio: use it in `async def` tests and pass it as `namesrv=` to producers and consumers. With pytest-trio's
-    `autojump_clock` named by the test, delays and retries take no time.
+    An async fixture of pytest-trio: use it in `async def` tests and pass it as
+    `namesrv=` to producers and consumers. With pytest-trio's `autojump_clock` named by
+    the test, delays and retries take no time.
     """
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 

@@ -1,4 +1,8 @@
-"""One idea for flush, replicas and dispatch: wait until a position is reached, or a deadline passes."""
+"""One idea for flush, replicas and dispatch: wait until a position is reached, or a
+deadline passes.
+"""
+
+from __future__ import annotations
 
 import heapq
 from itertools import count
@@ -9,7 +13,8 @@ import trio
 class Watermark:
     """A number that only grows, and tasks that wait for it to reach theirs.
 
-    Advancing costs nothing while nobody waits, and wakes exactly the waiters whose position is reached.
+    Advancing costs nothing while nobody waits, and wakes exactly the waiters whose
+    position is reached.
     """
 
     __slots__ = ("_failure", "_order", "_value", "_waiters")
@@ -35,7 +40,9 @@ class Watermark:
             heapq.heappop(waiters)[2].set()
 
     def fail(self, error: BaseException) -> None:
-        """Wake every present and future waiter of a position not reached with `error`."""
+        """Wake every present and future waiter of a position not reached with
+        `error`.
+        """
         self._failure = error
         for _position, _order, event in self._waiters:
             event.set()

@@ -1,10 +1,14 @@
-"""The crash suite by command: `python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit code 0 when all passed."""
+"""The crash suite by command:
+`python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit
+code 0 when all passed.
+"""
+
+from __future__ import annotations
 
 import argparse
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -12,12 +16,19 @@ import trio.testing
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from typing import TYPE_CHECKING
+
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed
 from support.timer_crash import run_timer_seed
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
-async def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]) -> int:
+
+async def _run(
+    first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]
+) -> int:
     failed = crashes = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
@@ -29,18 +40,29 @@ async def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], A
             if failed >= stop_at:
                 break
         if (seed - first + 1) % 1000 == 0:
-            print(f"{seed - first + 1:,} points, {crashes:,} crashes, {failed} failed, {time.perf_counter() - began:.0f} s", flush=True)
-    print(f"{points:,} points, {crashes:,} crashes, {failed} failed, {time.perf_counter() - began:.1f} s")
+            print(
+                f"{seed - first + 1:,} points, {crashes:,} crashes, {failed} failed, "
+                f"{time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
+    print(
+        f"{points:,} points, {crashes:,} crashes, {failed} failed, "
+        f"{time.perf_counter() - began:.1f} s"
+    )
     return 1 if failed else 0
 
 
 def main() -> int:
     """Run the points one after the other in virtual time."""
-    parser = argparse.ArgumentParser(description="Crash a store at seeded points and check what is left.")
+    parser = argparse.ArgumentParser(
+        description="Crash a store at seeded points and check what is left."
+    )
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
-    parser.add_argument("--pairs", action="store_true", help="crash masters and slaves instead of single stores")
+    parser.add_argument(
+        "--pairs", action="store_true", help="crash masters and slaves instead of single stores"
+    )
     parser.add_argument("--timers", action="store_true", help="crash timers instead of messages")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)

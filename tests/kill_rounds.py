@@ -1,9 +1,14 @@
-"""A broker killed with SIGKILL under load, again and again: `python tests/kill_rounds.py --rounds 200 [--flush SYNC_FLUSH]`.
+"""A broker killed with SIGKILL under load, again and again:
+`python tests/kill_rounds.py --rounds 200 [--flush SYNC_FLUSH]`.
 
-Each round sends to a topic of its own until a random moment, kills the broker, starts it again on its directory, consumes the topic and compares with
-what was acknowledged. After some rounds (`--each`) the broker is stopped, the directory verified, and a new one begun: brokers that live for seconds
-only never write their checkpoint, so each start reads the whole log again. Exit code 0 when nothing acknowledged was lost.
+Each round sends to a topic of its own until a random moment, kills the broker, starts
+it again on its directory, consumes the topic and compares with what was acknowledged.
+After some rounds (`--each`) the broker is stopped, the directory verified, and a new
+one begun: brokers that live for seconds only never write their checkpoint, so each
+start reads the whole log again. Exit code 0 when nothing acknowledged was lost.
 """
+
+from __future__ import annotations
 
 import argparse
 import logging
@@ -25,10 +30,15 @@ from support.processes import BrokerProcess
 
 
 async def _round(broker: BrokerProcess, number: int, generator: random.Random) -> tuple[int, int]:
-    """One kill; gives how many messages were acknowledged and how many of them were lost or changed."""
+    """One kill; gives how many messages were acknowledged and how many of them were
+    lost or changed.
+    """
     load = _Load(f"round{number}")
     seconds = generator.uniform(0.05, 0.8)
-    async with Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer, trio.open_nursery() as nursery:
+    async with (
+        Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer,
+        trio.open_nursery() as nursery,
+    ):
         for seed in range(4):
             nursery.start_soon(load.run, producer, seed)
         with trio.fail_after(30):
@@ -37,11 +47,16 @@ async def _round(broker: BrokerProcess, number: int, generator: random.Random) -
         await trio.sleep(seconds)
         await trio.to_thread.run_sync(broker.kill)
     await trio.to_thread.run_sync(broker.start)
-    found = await _consume_all(broker.namesrv, load.topic, f"check-{load.topic}", set(load.acknowledged))
+    found = await _consume_all(
+        broker.namesrv, load.topic, f"check-{load.topic}", set(load.acknowledged)
+    )
     lost = 0
     for body, result in load.acknowledged.items():
         message = found.get(body)
-        if message is None or (message.queue_id, message.offset) != (result.queue.queue_id, result.queue_offset):
+        if message is None or (message.queue_id, message.offset) != (
+            result.queue.queue_id,
+            result.queue_offset,
+        ):
             lost += 1
             print(f"round {number}: lost or moved {result}", flush=True)
     return len(load.acknowledged), lost
@@ -51,17 +66,22 @@ class Totals:
     """What all rounds together came to."""
 
     def __init__(self) -> None:
-        self.rounds = self.acknowledged = self.lost = self.findings = self.records = self.bad_exits = 0
+        self.rounds = self.acknowledged = self.lost = self.findings = self.records = (
+            self.bad_exits
+        ) = 0
         self.began = time.perf_counter()
 
     def __str__(self) -> str:
         return (
-            f"{self.rounds} rounds, {self.acknowledged:,} acknowledged, {self.lost} lost, {self.bad_exits} bad exits, {self.findings} findings in "
+            f"{self.rounds} rounds, {self.acknowledged:,} acknowledged, {self.lost} lost, "
+            f"{self.bad_exits} bad exits, {self.findings} findings in "
             f"{self.records:,} records, {time.perf_counter() - self.began:.0f} s"
         )
 
 
-async def run_store(root: Path, rounds: int, flush: str, generator: random.Random, totals: Totals) -> None:
+async def run_store(
+    root: Path, rounds: int, flush: str, generator: random.Random, totals: Totals
+) -> None:
     """Some rounds on one directory."""
     settings: dict[str, object] = {
         "flushDiskType": flush,
@@ -95,7 +115,13 @@ async def run_rounds(root: Path, options: argparse.Namespace) -> int:
     generator, totals = random.Random(options.seed), Totals()
     while totals.rounds < options.rounds:
         store = root / str(totals.rounds)
-        await run_store(store, min(options.each, options.rounds - totals.rounds), options.flush, generator, totals)
+        await run_store(
+            store,
+            min(options.each, options.rounds - totals.rounds),
+            options.flush,
+            generator,
+            totals,
+        )
         shutil.rmtree(store)
     return 1 if totals.lost or totals.bad_exits or totals.findings else 0
 

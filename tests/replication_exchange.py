@@ -1,4 +1,9 @@
-"""Replication with Apache's broker by command: `python tests/replication_exchange.py --messages 100000`. Exit code 0 when all bytes are equal."""
+"""Replication with Apache's broker by command:
+`python tests/replication_exchange.py --messages 100000`. Exit code 0 when all bytes are
+equal.
+"""
+
+from __future__ import annotations
 
 import argparse
 import sys
@@ -17,7 +22,9 @@ from support.replication_exchange import apache_behind_ours, ours_behind_apache
 
 def main() -> int:
     """Both directions, one after the other."""
-    parser = argparse.ArgumentParser(description="Copy logs between our broker and Apache's, and compare every byte.")
+    parser = argparse.ArgumentParser(
+        description="Copy logs between our broker and Apache's, and compare every byte."
+    )
     parser.add_argument("--messages", type=int, default=100_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -25,13 +32,22 @@ def main() -> int:
         began = time.perf_counter()
         (directory / "master").mkdir()
         with java.apache_cluster(directory / "master") as cluster:
-            size = trio.run(partial(ours_behind_apache, cluster, directory / "slave", options.messages))
+            size = trio.run(
+                partial(ours_behind_apache, cluster, directory / "slave", options.messages)
+            )
         told = f"{options.messages:,} messages"
-        print(f"our slave behind Apache's master: {told}, {size:,} bytes equal, {time.perf_counter() - began:.0f} s", flush=True)
+        print(
+            f"our slave behind Apache's master: {told}, {size:,} bytes equal, "
+            f"{time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
         began = time.perf_counter()
         (directory / "other").mkdir()
         size = trio.run(partial(apache_behind_ours, directory / "other", options.messages))
-        print(f"Apache's slave behind our master: {told}, {size:,} bytes equal, {time.perf_counter() - began:.0f} s")
+        print(
+            f"Apache's slave behind our master: {told}, {size:,} bytes equal, "
+            f"{time.perf_counter() - began:.0f} s"
+        )
     return 0
 
 

@@ -1,4 +1,8 @@
-"""Streams killed with -9, by one command: `python tests/spark_kills.py --rows 2000000 --kills 10`."""
+"""Streams killed with -9, by one command:
+`python tests/spark_kills.py --rows 2000000 --kills 10`.
+"""
+
+from __future__ import annotations
 
 import argparse
 import sys
@@ -11,7 +15,9 @@ from support.spark_kills import rounds
 
 
 def main() -> None:
-    """Kill, count, and fail when a row is missing or, where that is promised, there twice."""
+    """Kill, count, and fail when a row is missing or, where that is promised, there
+    twice.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=10)
@@ -25,7 +31,10 @@ def main() -> None:
     good = found.file_rows == found.file_distinct == rows == found.topic_deduplicated["plain"]
     good = good and all(count == rows for count in found.topic_distinct.values())
     if found.kills < arguments.kills:
-        raise SystemExit(f"only {found.kills} of {arguments.kills} lives were killed before everything was written; take more rows")
+        raise SystemExit(
+            f"only {found.kills} of {arguments.kills} lives were killed before everything was "
+            "written; take more rows"
+        )
     raise SystemExit(0 if good else "rows are missing or there twice")
 
 

@@ -1,12 +1,19 @@
-"""Clocks: wall time near the system's, moved by trio's virtual clock, never going back."""
+"""Clocks: wall time near the system's, moved by trio's virtual clock, never going
+back.
+"""
+
+from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.clock import Clock, SystemClock, TrioClock
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 @pytest.mark.real_time

@@ -1,5 +1,7 @@
 """What the README and the pages show runs as it stands there."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -12,7 +14,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+    for number, block in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    )
     if "trio.run(" in block
 ]
 
@@ -20,7 +24,13 @@ PROGRAMS = [
 @pytest.mark.real_time
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_in_the_pages_run(program: str) -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -28,7 +38,9 @@ def test_programs_in_the_pages_run(program: str) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8")):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} points to {target}, which is not there"
+            assert (page.parent / target).exists(), (
+                f"{page.name} points to {target}, which is not there"
+            )
 
 
 def test_every_setting_is_on_its_page() -> None:
@@ -36,8 +48,12 @@ def test_every_setting_is_on_its_page() -> None:
     from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, PUSH_OPTIONS, SIMPLE_OPTIONS
     from rocketmq_sdk.producer.config import PRODUCER_OPTIONS
 
-    producer, consumer = ((ROOT / "docs" / name).read_text("utf-8") for name in ("producer.md", "consumer.md"))
-    assert {name for name in PRODUCER_OPTIONS | CLIENT_OPTIONS if f"`{name}`" not in producer} == set()
+    producer, consumer = (
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("producer.md", "consumer.md")
+    )
+    assert {
+        name for name in PRODUCER_OPTIONS | CLIENT_OPTIONS if f"`{name}`" not in producer
+    } == set()
     assert {name for name in PUSH_OPTIONS if f"`{name}`" not in consumer} == set()
     lite_pull = (ROOT / "docs" / "lite_pull_consumer.md").read_text("utf-8")
     assert {name for name in LITE_PULL_OPTIONS if f"`{name}`" not in lite_pull} == set()

@@ -1,4 +1,8 @@
-"""The error tree: every answer finds its class, every error answers the three questions."""
+"""The error tree: every answer finds its class, every error answers the three
+questions.
+"""
+
+from __future__ import annotations
 
 import inspect
 
@@ -8,12 +12,18 @@ from rocketmq_sdk import errors
 from rocketmq_sdk.codes import RequestCode, ResponseCode, request_name, response_name
 from rocketmq_sdk.errors import BrokerError, RocketMQError, broker_error
 
-CLASSES = [member for _name, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, RocketMQError)]
+CLASSES = [
+    member
+    for _name, member in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(member, RocketMQError)
+]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_all_errors_answer_the_three_questions(kind: type[RocketMQError]) -> None:
-    arguments: dict[type[RocketMQError], tuple[object, ...]] = {errors.FilterSyntaxError: ("a >", 3, "nothing follows")}
+    arguments: dict[type[RocketMQError], tuple[object, ...]] = {
+        errors.FilterSyntaxError: ("a >", 3, "nothing follows")
+    }
     error = kind(*arguments.get(kind, (17,) if issubclass(kind, BrokerError) else ("text",)))
     assert isinstance(error.retryable, bool)
     assert isinstance(error.route_stale, bool)
@@ -46,14 +56,23 @@ def test_all_errors_answer_the_three_questions(kind: type[RocketMQError]) -> Non
 def test_codes_find_their_class(code: int, kind: type[BrokerError]) -> None:
     error = broker_error(code, "remark", address="127.0.0.1:10911", topic="T", group="g")
     assert type(error) is kind
-    assert (error.code, error.remark, error.address, error.topic, error.group) == (code, "remark", "127.0.0.1:10911", "T", "g")
+    assert (error.code, error.remark, error.address, error.topic, error.group) == (
+        code,
+        "remark",
+        "127.0.0.1:10911",
+        "T",
+        "g",
+    )
     assert error.retryable == (code in errors.RETRYABLE_CODES)
     assert error.route_stale == (code in errors.ROUTE_STALE_CODES)
 
 
 def test_text_of_a_broker_error() -> None:
     error = broker_error(17, "No topic route info", address="127.0.0.1:10911", topic="T", group="g")
-    assert str(error) == "answered TOPIC_NOT_EXIST (17) by 127.0.0.1:10911 for topic 'T' group 'g': No topic route info"
+    assert str(error) == (
+        "answered TOPIC_NOT_EXIST (17) by 127.0.0.1:10911 for topic 'T' group 'g': No topic "
+        "route info"
+    )
     assert str(broker_error(4711)) == "answered 4711 (4711): no remark"
 
 

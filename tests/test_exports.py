@@ -1,5 +1,7 @@
 """The public names, and what importing the package does not do."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 import typing
@@ -11,9 +13,25 @@ import pytest
 import rocketmq_sdk
 
 EXPECTED = {
-    "Client", "Producer", "PushConsumer", "EmbeddedBroker", "Message", "ReceivedMessage", "MessageQueue", "SendResult", "SendStatus", "SendHandle",
-    "ConsumeFrom", "MessageModel", "BrokerConfig", "StoreConfig", "RocketMQError", "BrokerError", "RouteError", "SendTimeout",
-}  # fmt: skip
+    "Client",
+    "Producer",
+    "PushConsumer",
+    "EmbeddedBroker",
+    "Message",
+    "ReceivedMessage",
+    "MessageQueue",
+    "SendResult",
+    "SendStatus",
+    "SendHandle",
+    "ConsumeFrom",
+    "MessageModel",
+    "BrokerConfig",
+    "StoreConfig",
+    "RocketMQError",
+    "BrokerError",
+    "RouteError",
+    "SendTimeout",
+}
 
 
 def test_what_users_need_is_there() -> None:
@@ -33,7 +51,11 @@ def test_each_name_loads_and_knows_its_home(name: str) -> None:
 def test_every_error_of_the_tree_is_public() -> None:
     from rocketmq_sdk import errors
 
-    tree = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.RocketMQError)}
+    tree = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.RocketMQError)
+    }
     assert tree <= set(rocketmq_sdk.__all__)
 
 
@@ -44,10 +66,15 @@ def test_the_lazy_names_and_those_for_type_checkers_agree() -> None:
     tree = ast.parse(Path(rocketmq_sdk.__file__).read_text())
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
     imported = {
-        alias.name: node.module for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.name: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     assert set(imported) == set(rocketmq_sdk.__all__)
-    assert {name: f"rocketmq_sdk.{home}" for name, home in rocketmq_sdk._HOME_OF.items()} == imported
+    assert {
+        name: f"rocketmq_sdk.{home}" for name, home in rocketmq_sdk._HOME_OF.items()
+    } == imported
     assert typing.TYPE_CHECKING is False
 
 
@@ -59,7 +86,8 @@ def test_unknown_names() -> None:
 def test_importing_loads_nothing_else() -> None:
     code = (
         "import sys, threading; import rocketmq_sdk; "
-        "loaded = [name for name in sys.modules if name.startswith('rocketmq_sdk.') or name in ('trio', 'socket', 'ssl', 'attrs')]; "
+        "loaded = [name for name in sys.modules if name.startswith('rocketmq_sdk.') or name in "
+        "('trio', 'socket', 'ssl', 'attrs')]; "
         "print(loaded, threading.active_count())"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

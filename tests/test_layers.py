@@ -1,4 +1,8 @@
-"""Who may import whom: the table of layers, and the one way inside packages (`docs/architecture.md`, "Layers")."""
+"""Who may import whom: the table of layers, and the one way inside packages
+(`docs/architecture.md`, "Layers").
+"""
+
+from __future__ import annotations
 
 import ast
 from pathlib import Path
@@ -10,14 +14,29 @@ ROOT = Path(__file__).parents[1] / "rocketmq_sdk"
 
 # Prefixes of module names, the longest one that fits counts.
 LAYER_OF = {
-    "errors": "0a", "codes": "0a", "names": "0a", "backoff": "0a",
-    "clock": "0b", "watermark": "0b", "lifecycle": "0b",
-    "model": "1", "protocol": "2", "transport": "3", "remoting": "4",
-    "client": "5a", "broker_embedded": "5b",
-    "producer": "6p", "consumer": "6c", "admin": "6a",
-    "cli": "7", "dashboard": "7", "spark": "7", "__main__": "7",
-    "testing": "8", "pytest_plugin": "9",
-}  # fmt: skip
+    "errors": "0a",
+    "codes": "0a",
+    "names": "0a",
+    "backoff": "0a",
+    "clock": "0b",
+    "watermark": "0b",
+    "lifecycle": "0b",
+    "model": "1",
+    "protocol": "2",
+    "transport": "3",
+    "remoting": "4",
+    "client": "5a",
+    "broker_embedded": "5b",
+    "producer": "6p",
+    "consumer": "6c",
+    "admin": "6a",
+    "cli": "7",
+    "dashboard": "7",
+    "spark": "7",
+    "__main__": "7",
+    "testing": "8",
+    "pytest_plugin": "9",
+}
 MAY_IMPORT = {
     "0a": {"0a"},
     "0b": {"0a", "0b"},
@@ -34,28 +53,65 @@ MAY_IMPORT = {
     "8": {"0a", "0b", "1", "2", "3", "4", "5a", "5b", "6p", "6c", "6a", "8"},
     "9": {"0a", "0b", "1", "2", "3", "4", "5a", "5b", "6p", "6c", "6a", "8", "9"},
 }
-# Layer 3 takes how addresses are written from the model, the only part of it that is about addresses.
+# Layer 3 takes how addresses are written from the model, the only part of it that is
+# about addresses.
 MODEL_FOR_TRANSPORT = {"rocketmq_sdk.model.route"}
 
-# Inside packages, left is imported by right. Modules that are not named are free within their package.
+# Inside packages, left is imported by right. Modules that are not named are free within
+# their package.
 ORDERS = {
     "client": [
-        ["config", "callbacks", "retry", "identity", "namespace", "hooks"], ["api"], ["routes", "brokers", "name_servers"], ["heartbeat"],
+        ["config", "callbacks", "retry", "identity", "namespace", "hooks"],
+        ["api"],
+        ["routes", "brokers", "name_servers"],
+        ["heartbeat"],
         ["runtime"],
     ],
     "producer": [
-        ["queue_selector"], ["fault_strategy"], ["config"], ["targets", "outgoing", "detector"], ["handle"], ["request_reply", "accumulator"],
-        ["waiting_room"], ["send"], ["producer"], ["transaction"],
+        ["queue_selector"],
+        ["fault_strategy"],
+        ["config"],
+        ["targets", "outgoing", "detector"],
+        ["handle"],
+        ["request_reply", "accumulator"],
+        ["waiting_room"],
+        ["send"],
+        ["producer"],
+        ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "flow_control", "outcome", "statistics", "retry_machine", "queue_locks", "health", "hooks", "retry_policy"],
-        ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"], ["workers", "receive"], ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"], ["rebalance", "direct"], ["chosen_queues", "all_queues", "report", "pop"], ["membership"],
-        ["renewal"], ["member", "lite_pull_member", "simple_member"], ["push", "lite_pull", "pull_consumer", "simple"],
+        [
+            "assign",
+            "offsets",
+            "flow_control",
+            "outcome",
+            "statistics",
+            "retry_machine",
+            "queue_locks",
+            "health",
+            "hooks",
+            "retry_policy",
+        ],
+        ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"],
+        ["workers", "receive"],
+        ["retry", "pull"],
+        ["concurrent", "orderly", "polled_queue", "poll"],
+        ["rebalance", "direct"],
+        ["chosen_queues", "all_queues", "report", "pop"],
+        ["membership"],
+        ["renewal"],
+        ["member", "lite_pull_member", "simple_member"],
+        ["push", "lite_pull", "pull_consumer", "simple"],
     ],
     "admin": [["story", "track"], ["messages"], ["client"]],
-    "broker_embedded": [["store", "filter", "acl", "namesrv"], ["managers"], ["outer", "services"], ["processors"], ["broker"]],
-}  # fmt: skip
+    "broker_embedded": [
+        ["store", "filter", "acl", "namesrv"],
+        ["managers"],
+        ["outer", "services"],
+        ["processors"],
+        ["broker"],
+    ],
+}
 WITHOUT_TRIO = {"0a", "1", "2"}
 
 
@@ -84,7 +140,10 @@ def imports_of(name: str) -> list[Import]:
     tree = ast.parse(MODULES[name].read_text())
     guarded: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in (
+            "TYPE_CHECKING",
+            "typing.TYPE_CHECKING",
+        ):
             guarded.update(inner for statement in node.body for inner in ast.walk(statement))
     found: list[Import] = []
     for node in ast.walk(tree):
@@ -95,7 +154,9 @@ def imports_of(name: str) -> list[Import]:
             module = node.module or ""
             for alias in node.names:
                 deeper = f"{module}.{alias.name}"
-                found.append(Import(deeper if deeper in MODULES else module, node.lineno, node in guarded))
+                found.append(
+                    Import(deeper if deeper in MODULES else module, node.lineno, node in guarded)
+                )
     return found
 
 
@@ -119,15 +180,25 @@ def test_layers(name: str) -> None:
         if found.module.split(".")[0] == "rocketmq_sdk":
             assert found.module != "rocketmq_sdk", f"{name}:{found.line} imports the package root"
             other = layer_of(found.module)
-            assert other in MAY_IMPORT[layer], f"{name}:{found.line} (layer {layer}) imports {found.module} (layer {other})"
+            assert other in MAY_IMPORT[layer], (
+                f"{name}:{found.line} (layer {layer}) imports {found.module} (layer {other})"
+            )
             if layer == "3" and other == "1":
-                assert found.module in MODEL_FOR_TRANSPORT, f"{name}:{found.line} imports {found.module}"
+                assert found.module in MODEL_FOR_TRANSPORT, (
+                    f"{name}:{found.line} imports {found.module}"
+                )
 
 
 @pytest.mark.parametrize("name", [name for name in BELOW if layer_of(name) in WITHOUT_TRIO])
 def test_layers_without_input_and_output(name: str) -> None:
     for found in imports_of(name):
-        assert found.module.split(".")[0] not in {"trio", "socket", "ssl", "threading", "subprocess"}, f"{name}:{found.line} imports {found.module}"
+        assert found.module.split(".")[0] not in {
+            "trio",
+            "socket",
+            "ssl",
+            "threading",
+            "subprocess",
+        }, f"{name}:{found.line} imports {found.module}"
 
 
 def rank(package: str, name: str) -> int | None:
@@ -149,11 +220,20 @@ def test_one_way_inside_packages(name: str) -> None:
         if found.typing_only or not found.module.startswith(f"rocketmq_sdk.{package}."):
             continue
         other = rank(package, found.module)
-        assert other is None or other <= own, f"{name}:{found.line} imports {found.module}, which stands behind it"
+        assert other is None or other <= own, (
+            f"{name}:{found.line} imports {found.module}, which stands behind it"
+        )
 
 
 def test_no_import_cycles() -> None:
-    graph = {name: {found.module for found in imports_of(name) if found.module in MODULES and not found.typing_only} for name in BELOW}
+    graph = {
+        name: {
+            found.module
+            for found in imports_of(name)
+            if found.module in MODULES and not found.typing_only
+        }
+        for name in BELOW
+    }
     done: set[str] = set()
 
     def visit(name: str, trail: list[str]) -> None:
@@ -173,12 +253,19 @@ def test_every_module_has_a_layer() -> None:
     assert set(LAYER_OF.values()) == set(MAY_IMPORT)
 
 
-# Who measures how long a command of a person took, and who puts the first moment into clocks.
+# Who measures how long a command of a person took, and who puts the first moment into
+# clocks.
 READS_CLOCKS = {"rocketmq_sdk.clock", "rocketmq_sdk.cli.demo"}
 
 
 @pytest.mark.parametrize("name", [name for name in BELOW if name not in READS_CLOCKS])
 def test_no_clock_is_read_outside_of_clock(name: str) -> None:
     source = MODULES[name].read_text()
-    for forbidden in ("time.time()", "datetime.now(", "time.monotonic()", "time.time_ns()", "time.perf_counter()"):
+    for forbidden in (
+        "time.time()",
+        "datetime.now(",
+        "time.monotonic()",
+        "time.time_ns()",
+        "time.perf_counter()",
+    ):
         assert forbidden not in source, f"{name} reads a clock: {forbidden}"

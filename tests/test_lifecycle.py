@@ -1,11 +1,22 @@
 """Errors come out of a nursery as themselves; cleanup is shielded and bounded."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import ClosedError, ConnectError
-from rocketmq_sdk.lifecycle import bounded_cleanup, open_quiet_nursery, raise_unwrapped, unwrap_single
+from rocketmq_sdk.lifecycle import (
+    bounded_cleanup,
+    open_quiet_nursery,
+    raise_unwrapped,
+    unwrap_single,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def _raise(error: BaseException) -> None:

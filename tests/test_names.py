@@ -1,5 +1,7 @@
 """Names and Java's string hash against Apache's tables."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ def test_there_are_vectors() -> None:
     assert (len(VALIDATE), len(HASHES)) == (27, 82)
 
 
-@pytest.mark.parametrize("entry", VALIDATE, ids=lambda entry: f"{entry['name'][:24]!a} {len(entry['name'])}")
+@pytest.mark.parametrize(
+    "entry", VALIDATE, ids=lambda entry: f"{entry['name'][:24]!a} {len(entry['name'])}"
+)
 def test_rules_are_apaches(entry: dict[str, Any]) -> None:
     name = entry["name"]
     assert (names.topic_problem(name) is None) == entry["topic_result"]["valid"]
@@ -43,7 +47,10 @@ def test_rules_are_apaches(entry: dict[str, Any]) -> None:
 
 
 def test_problems_name_what_is_wrong() -> None:
-    assert names.topic_problem("a b.c b") == "the topic 'a b.c b' contains ' .'; allowed are letters, digits and % | - _"
+    assert (
+        names.topic_problem("a b.c b")
+        == "the topic 'a b.c b' contains ' .'; allowed are letters, digits and % | - _"
+    )
     assert names.group_problem("g" * 121) == "the group has 121 characters, more than 120"
     assert names.group_problem("\t") == "the group is blank"
 
@@ -67,14 +74,23 @@ def test_a_pop_retry_topic_tells_where_its_messages_come_from() -> None:
     for topic in ("orders", "a_b", "%DLQ%other"):
         for form in (names.pop_retry_topic_v1, names.pop_retry_topic_v2):
             assert names.origin_of_pop_retry(form(topic, "billing"), "billing") == topic
-    for topic in ("orders", "%RETRY%billing", "%RETRY%billing_", "%RETRY%other_orders", "%RETRY%billings"):
+    for topic in (
+        "orders",
+        "%RETRY%billing",
+        "%RETRY%billing_",
+        "%RETRY%other_orders",
+        "%RETRY%billings",
+    ):
         assert names.origin_of_pop_retry(topic, "billing") == topic
 
 
 @pytest.mark.parametrize("entry", HASHES, ids=lambda entry: ascii(entry["tag"]))
 def test_java_hash(entry: dict[str, Any]) -> None:
     assert names.java_hash(entry["tag"]) == entry["hashCode"]
-    assert abs(names.java_hash(entry["index_key"])) == entry["indexKeyHash"] or entry["indexKeyHash"] == 0
+    assert (
+        abs(names.java_hash(entry["index_key"])) == entry["indexKeyHash"]
+        or entry["indexKeyHash"] == 0
+    )
 
 
 def _slow_hash(text: str) -> int:
@@ -87,7 +103,13 @@ def _slow_hash(text: str) -> int:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.one_of(st.text(), st.text(st.characters(max_codepoint=127), max_size=300), st.text(st.characters(categories=["Cs"]))))
+@given(
+    st.one_of(
+        st.text(),
+        st.text(st.characters(max_codepoint=127), max_size=300),
+        st.text(st.characters(categories=["Cs"])),
+    )
+)
 def test_java_hash_of_any_text(text: str) -> None:
     assert names.java_hash(text) == _slow_hash(text)
 

@@ -1,5 +1,7 @@
 """A watermark wakes whom it must, when it must, and nobody else."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -42,7 +44,9 @@ async def test_wakes_exactly_those_who_are_reached(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize("timeout", [3.0, 0.0, -1.0])
-async def test_a_deadline_gives_false_and_leaves_nothing_behind(autojump_clock: MockClock, timeout: float) -> None:
+async def test_a_deadline_gives_false_and_leaves_nothing_behind(
+    autojump_clock: MockClock, timeout: float
+) -> None:
     mark = Watermark()
     with trio.fail_after(10):
         started = trio.current_time()

@@ -1,1 +1,3 @@
-"""Administration: the same questions and orders as Apache's `mqadmin`, as typed coroutines of one resource, `Admin`."""
+"""Administration: the same questions and orders as Apache's `mqadmin`, as typed
+coroutines of one resource, `Admin`.
+"""

@@ -1,6 +1,9 @@
-"""`Admin`, the resource through which a cluster is looked at and changed (`DefaultMQAdminExt` of Apache RocketMQ 5.4.0)."""
+"""`Admin`, the resource through which a cluster is looked at and changed
+(`DefaultMQAdminExt` of Apache RocketMQ 5.4.0).
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,22 +17,30 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from rocketmq_sdk.client.config import ClientOptions, NamesrvSource
 
 
 class Admin(RunsOnce):
-    """Looks at a cluster and changes it; use it as `async with Admin(namesrv=...) as admin`.
+    """Looks at a cluster and changes it; use it as
+    `async with Admin(namesrv=...) as admin`.
 
-    `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete, `messages` finds stored messages and tells their stories.
-    `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
-    `client=` shares a running `Client`. The options are those of `ClientConfig`. Raises `ConfigurationError` for settings that are unknown or not
-    acceptable.
+    `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
+    `messages` finds stored messages and tells their stories. `namesrv` is a list of
+    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
+    running `Client`. The options are those of `ClientConfig`. Raises
+    `ConfigurationError` for settings that are unknown or not acceptable.
     """
 
     _second_time = "an admin object is entered once; make a new one"
 
     def __init__(
-        self, *, namesrv: "NamesrvSource | None" = None, client: Client | None = None, **options: "Unpack[ClientOptions]"
+        self,
+        *,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
         refuse_unknown(options, CLIENT_OPTIONS, "Admin")
         if client is not None and (namesrv is not None or options):

@@ -1,6 +1,7 @@
 """Brokers of a cluster: where they are, what they tell, what they are set to."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +12,8 @@ from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.route import MASTER_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rocketmq_sdk.client.runtime import Client
 
 
@@ -32,11 +35,15 @@ class Broker:
 class Cluster:
     """Brokers. `timeout` is seconds; None means the client's `api_timeout`."""
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def brokers(self, *, cluster: str | None = None, timeout: float | None = None) -> list[Broker]:
-        """All brokers of all clusters or of one, by cluster, name and id. Raises `ConnectError` when no name server answers."""
+    async def brokers(
+        self, *, cluster: str | None = None, timeout: float | None = None
+    ) -> list[Broker]:
+        """All brokers of all clusters or of one, by cluster, name and id. Raises
+        `ConnectError` when no name server answers.
+        """
         info = await cluster_info(self._client, timeout)
         return sorted(
             (
@@ -49,26 +56,46 @@ class Cluster:
             key=lambda broker: (broker.cluster, broker.name, broker.broker_id),
         )
 
-    async def masters(self, *, cluster: str | None = None, timeout: float | None = None) -> list[Broker]:
+    async def masters(
+        self, *, cluster: str | None = None, timeout: float | None = None
+    ) -> list[Broker]:
         """The brokers that take changes. Raises `RouteError` when there is none."""
-        found = [broker for broker in await self.brokers(cluster=cluster, timeout=timeout) if broker.is_master]
+        found = [
+            broker
+            for broker in await self.brokers(cluster=cluster, timeout=timeout)
+            if broker.is_master
+        ]
         if not found:
-            raise RouteError(f"the name server knows no master{'' if cluster is None else f' in the cluster {cluster}'}")
+            raise RouteError(
+                "the name server knows no "
+                f"master{'' if cluster is None else f' in the cluster {cluster}'}"
+            )
         return found
 
     async def runtime_info(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
-        """Counters, rates and times of the broker at an address, under Apache's names."""
+        """Counters, rates and times of the broker at an address, under Apache's
+        names.
+        """
         return await broker_runtime_info(self._client, address, timeout)
 
     async def settings(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
         """The settings of the broker at an address."""
         lines = (await broker_config(self._client, address, timeout)).splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+        return dict(
+            line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")
+        )
 
-    async def change_settings(self, address: str, settings: Mapping[str, str], *, timeout: float | None = None) -> None:
-        """Change settings of a running broker, all or none. Raises the broker's error when it refuses a name or a value."""
+    async def change_settings(
+        self, address: str, settings: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        """Change settings of a running broker, all or none. Raises the broker's error
+        when it refuses a name or a value.
+        """
         for name, value in settings.items():
             if "\n" in f"{name}{value}" or "=" in name or not name:
-                raise ConfigurationError(f"{name!r} is no name of a setting, or its value {value!r} has more than one line")
+                raise ConfigurationError(
+                    f"{name!r} is no name of a setting, or its value {value!r} has more than one "
+                    "line"
+                )
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         await update_broker_config(self._client, address, text.replace("\\", "\\\\"), timeout)

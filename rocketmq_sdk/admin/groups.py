@@ -1,12 +1,20 @@
 """Consumer groups: made, deleted, how far they are, and where they are to go on."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import attrs
 
 from rocketmq_sdk.client.api.groups import delete_group, group_config, update_group
-from rocketmq_sdk.client.api.progress import TO_THE_END, clone_offsets, consume_stats, consumer_connections, reset_offset
+from rocketmq_sdk.client.api.progress import (
+    TO_THE_END,
+    clone_offsets,
+    consume_stats,
+    consumer_connections,
+    reset_offset,
+)
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError
@@ -23,7 +31,9 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Progress:
-    """How far a group is. `queues` tells the broker's end, the committed and the fetched offset, and the time of the last consumed message."""
+    """How far a group is. `queues` tells the broker's end, the committed and the
+    fetched offset, and the time of the last consumed message.
+    """
 
     queues: "dict[MessageQueue, OffsetWrapper]"
     rate: float
@@ -32,24 +42,36 @@ class Progress:
     @property
     def lag(self) -> int:
         """Messages that were not committed yet."""
-        return sum(max(0, queue.broker_offset - queue.consumer_offset) for queue in self.queues.values())
+        return sum(
+            max(0, queue.broker_offset - queue.consumer_offset) for queue in self.queues.values()
+        )
 
 
 class Groups:
-    """Consumer groups of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`.
+    """Consumer groups of a cluster. `timeout` is seconds for each request; None means
+    the client's `api_timeout`.
 
-    With `namespace` set, names of groups and topics are those within it, in arguments and in results.
+    With `namespace` set, names of groups and topics are those within it, in arguments
+    and in results.
     """
 
-    def __init__(self, client: "Client", cluster: "Cluster") -> None:
+    def __init__(self, client: Client, cluster: Cluster) -> None:
         self._client = client
         self._namespace = client.namespace
         self._cluster = cluster
 
-    async def create(self, config: SubscriptionGroupConfig | str, *, cluster: str | None = None, timeout: float | None = None) -> None:
-        """Create a group at every master, or change it there; a name alone means Apache's defaults.
+    async def create(
+        self,
+        config: SubscriptionGroupConfig | str,
+        *,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Create a group at every master, or change it there; a name alone means
+        Apache's defaults.
 
-        Raises `ConfigurationError` for a name that is not allowed, the broker's error when it refuses.
+        Raises `ConfigurationError` for a name that is not allowed, the broker's error
+        when it refuses.
         """
         wanted = SubscriptionGroupConfig(config) if isinstance(config, str) else config
         wanted = attrs.evolve(wanted, group_name=self._namespace.wrap(wanted.group_name))
@@ -59,30 +81,58 @@ class Groups:
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
             await update_group(self._client, broker.address, wanted, timeout)
 
-    async def delete(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None, timeout: float | None = None) -> None:
-        """Delete a group at every master, by default with its offsets. Its retry and dead-letter topics stay."""
+    async def delete(
+        self,
+        group: str,
+        *,
+        clean_offsets: bool = True,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Delete a group at every master, by default with its offsets. Its retry and
+        dead-letter topics stay.
+        """
         group = self._namespace.wrap(group)
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
-            await delete_group(self._client, broker.address, group, clean_offset=clean_offsets, timeout=timeout)
+            await delete_group(
+                self._client, broker.address, group, clean_offset=clean_offsets, timeout=timeout
+            )
 
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
-        """The settings of a group at the first master; asking makes the group where groups are made at first use."""
+        """The settings of a group at the first master; asking makes the group where
+        groups are made at first use.
+        """
         broker, *_others = await self._cluster.masters(timeout=timeout)
-        config = await group_config(self._client, broker.address, self._namespace.wrap(group), timeout)
+        config = await group_config(
+            self._client, broker.address, self._namespace.wrap(group), timeout
+        )
         return attrs.evolve(config, group_name=self._namespace.unwrap(config.group_name))
 
-    async def progress(self, group: str, topic: str | None = None, *, timeout: float | None = None) -> Progress:
-        """How far a group is, in one topic or in all of its topics, over all masters; empty for a group that never consumed."""
-        group, topic = self._namespace.wrap(group), None if topic is None else self._namespace.wrap(topic)
+    async def progress(
+        self, group: str, topic: str | None = None, *, timeout: float | None = None
+    ) -> Progress:
+        """How far a group is, in one topic or in all of its topics, over all masters;
+        empty for a group that never consumed.
+        """
+        group, topic = (
+            self._namespace.wrap(group),
+            None if topic is None else self._namespace.wrap(topic),
+        )
         queues: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
         for broker in await self._cluster.masters(timeout=timeout):
             stats = await consume_stats(self._client, broker.address, group, topic, timeout)
             queues |= stats.offset_table
             rate += stats.consume_tps
-        return Progress({self._namespace.unwrap_queue(queue): offsets for queue, offsets in sorted(queues.items())}, rate)
+        return Progress(
+            {
+                self._namespace.unwrap_queue(queue): offsets
+                for queue, offsets in sorted(queues.items())
+            },
+            rate,
+        )
 
-    async def members(self, group: str, *, timeout: float | None = None) -> "list[Connection]":
+    async def members(self, group: str, *, timeout: float | None = None) -> list[Connection]:
         """The connected clients of a group, each once; empty when nobody is there."""
         group = self._namespace.wrap(group)
         found: dict[str, Connection] = {}
@@ -102,24 +152,36 @@ class Groups:
         topic: str,
         *,
         to: datetime | int | None = None,
-        queue: "MessageQueue | None" = None,
+        queue: MessageQueue | None = None,
         offset: int | None = None,
         timeout: float | None = None,
-    ) -> "dict[MessageQueue, int]":
+    ) -> dict[MessageQueue, int]:
         """Let a group go on elsewhere; the new offsets by queue.
 
-        `to` is a time (aware `datetime` or epoch milliseconds), None the end of the queues, which skips what is waiting. Or `queue` and `offset` name
-        one place. Members that run follow at their next pull, and a group without members finds it when it comes. Raises `TopicNotFoundError`, and
-        the broker's error for a group that does not exist or an offset out of range.
+        `to` is a time (aware `datetime` or epoch milliseconds), None the end of the
+        queues, which skips what is waiting. Or `queue` and `offset` name one place.
+        Members that run follow at their next pull, and a group without members finds it
+        when it comes. Raises `TopicNotFoundError`, and the broker's error for a group
+        that does not exist or an offset out of range.
         """
         if (queue is None) != (offset is None):
             raise ConfigurationError("give queue= and offset= together")
         if isinstance(to, datetime) and to.tzinfo is None:
-            raise ConfigurationError(f"the time {to} has no zone; give an aware datetime or epoch milliseconds")
-        timestamp = TO_THE_END if to is None else round(to.timestamp() * 1000) if isinstance(to, datetime) else to
+            raise ConfigurationError(
+                f"the time {to} has no zone; give an aware datetime or epoch milliseconds"
+            )
+        timestamp = (
+            TO_THE_END
+            if to is None
+            else round(to.timestamp() * 1000)
+            if isinstance(to, datetime)
+            else to
+        )
         group, topic = self._namespace.wrap(group), self._namespace.wrap(topic)
         table: dict[MessageQueue, int] = {}
-        for address in await self._masters_of(topic, None if queue is None else queue.broker_name, timeout):
+        for address in await self._masters_of(
+            topic, None if queue is None else queue.broker_name, timeout
+        ):
             table |= await reset_offset(
                 self._client,
                 address,
@@ -130,21 +192,40 @@ class Groups:
                 offset=offset,
                 timeout=timeout,
             )
-        return {self._namespace.unwrap_queue(queue): offset for queue, offset in sorted(table.items())}
+        return {
+            self._namespace.unwrap_queue(queue): offset for queue, offset in sorted(table.items())
+        }
 
-    async def clone_offsets(self, source: str, target: str, topic: str, *, offline: bool = False, timeout: float | None = None) -> None:
-        """Give a group the offsets of another one in a topic. Raises `TopicNotFoundError`.
+    async def clone_offsets(
+        self,
+        source: str,
+        target: str,
+        topic: str,
+        *,
+        offline: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Give a group the offsets of another one in a topic. Raises
+        `TopicNotFoundError`.
 
-        Without `offline` nothing is copied while members of the source are there and do not subscribe to the topic.
+        Without `offline` nothing is copied while members of the source are there and do
+        not subscribe to the topic.
         """
         source, target, topic = map(self._namespace.wrap, (source, target, topic))
         for address in await self._masters_of(topic, None, timeout):
-            await clone_offsets(self._client, address, source, target, topic, offline=offline, timeout=timeout)
+            await clone_offsets(
+                self._client, address, source, target, topic, offline=offline, timeout=timeout
+            )
 
-    async def _masters_of(self, topic: str, broker_name: str | None, timeout: float | None) -> list[str]:
+    async def _masters_of(
+        self, topic: str, broker_name: str | None, timeout: float | None
+    ) -> list[str]:
         route = await topic_route(self._client, topic, timeout)
         wanted = [data for data in route.broker_datas if broker_name in (None, data.broker_name)]
         addresses = [data.master_address for data in wanted if data.master_address is not None]
         if not addresses:
-            raise RouteError(f"the topic {topic} has no master{'' if broker_name is None else f' called {broker_name}'}")
+            raise RouteError(
+                f"the topic {topic} has no "
+                f"master{'' if broker_name is None else f' called {broker_name}'}"
+            )
         return addresses

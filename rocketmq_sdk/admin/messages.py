@@ -1,4 +1,8 @@
-"""Stored messages: found by everything that `MessageQueries` offers, their trails through the cluster, and their stories."""
+"""Stored messages: found by everything that `MessageQueries` offers, their trails
+through the cluster, and their stories.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -30,23 +34,48 @@ if TYPE_CHECKING:
 class Messages(MessageQueries):
     """Messages of a cluster."""
 
-    async def trail(self, topic: str, unique_id: str, *, timeout: float | None = None) -> list[MessageTrail]:
-        """Every stored copy of a message in the order in which brokers stored them: delays, timers, halves, itself, retries, dead letters.
+    async def trail(
+        self, topic: str, unique_id: str, *, timeout: float | None = None
+    ) -> list[MessageTrail]:
+        """Every stored copy of a message in the order in which brokers stored them:
+        delays, timers, halves, itself, retries, dead letters.
 
-        Retries are looked for in the groups that consume the topic now or have offsets in it. Empty when nothing is stored under the id.
+        Retries are looked for in the groups that consume the topic now or have offsets
+        in it. Empty when nothing is stored under the id.
         """
         topic = self._namespace.wrap(topic)
         found: list[tuple[ReceivedMessage, str]] = []
-        for place in (topic, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC, *await self._places_of_groups(topic, timeout)):
-            found += [(message, place) for message in await self.copies(topic, unique_id, place, timeout=timeout)]
-        found.sort(key=lambda pair: (pair[0].store_timestamp, pair[0].broker_name, pair[0].commit_log_offset))
+        for place in (
+            topic,
+            SCHEDULE_TOPIC,
+            TIMER_TOPIC,
+            TRANSACTION_HALF_TOPIC,
+            *await self._places_of_groups(topic, timeout),
+        ):
+            found += [
+                (message, place)
+                for message in await self.copies(topic, unique_id, place, timeout=timeout)
+            ]
+        found.sort(
+            key=lambda pair: (
+                pair[0].store_timestamp,
+                pair[0].broker_name,
+                pair[0].commit_log_offset,
+            )
+        )
         return [self._named_trail(MessageTrail.of(message, place)) for message, place in found]
 
     def _named_trail(self, trail: MessageTrail) -> MessageTrail:
         """A trail with the names of topic and group as users write them."""
         unwrap = self._namespace.unwrap
-        group, target = (None if name is None else unwrap(name) for name in (trail.group, trail.target))
-        return attrs.evolve(trail, topic=unwrap(trail.topic), target=target, group=group) if self._namespace else trail
+        group, target = (
+            None if name is None else unwrap(name) for name in (trail.group, trail.target)
+        )
+        return (
+            attrs.evolve(trail, topic=unwrap(trail.topic), target=target, group=group)
+            if self._namespace
+            else trail
+        )
 
     async def story(
         self,
@@ -58,29 +87,47 @@ class Messages(MessageQueries):
         end: Moment = None,
         timeout: float | None = None,
     ) -> MessageStory:
-        """Everything that is known of one message: its traces, and the copies that brokers keep of it.
+        """Everything that is known of one message: its traces, and the copies that
+        brokers keep of it.
 
-        `topic` is needed only for a message whose producer did not trace. `trace_topic` is that of the client's settings unless given; `begin` and
-        `end` are store times of trace messages. Raises `NotFoundError` when there is no trace and no copy.
+        `topic` is needed only for a message whose producer did not trace. `trace_topic`
+        is that of the client's settings unless given; `begin` and `end` are store times
+        of trace messages. Raises `NotFoundError` when there is no trace and no copy.
         """
         told = tell(message_id, await self._traces(message_id, trace_topic, begin, end, timeout))
         known = topic or told.topic
         trail = () if known is None else tuple(await self.trail(known, message_id, timeout=timeout))
         if told == MessageStory(message_id=message_id) and not trail:
-            raise NotFoundError(ResponseCode.QUERY_NOT_FOUND, f"nobody tells anything of the message {message_id}", topic=topic)
+            raise NotFoundError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"nobody tells anything of the message {message_id}",
+                topic=topic,
+            )
         return attrs.evolve(told, topic=known, trail=trail)
 
-    async def track(self, message: "ReceivedMessage", *, timeout: float | None = None) -> dict[str, Track]:
-        """Whether each group that consumes the message's topic has had it, as far as the broker that stores it knows."""
+    async def track(
+        self, message: ReceivedMessage, *, timeout: float | None = None
+    ) -> dict[str, Track]:
+        """Whether each group that consumes the message's topic has had it, as far as
+        the broker that stores it knows.
+        """
         topic = self._namespace.wrap(message.topic)
         address = address_of(message.broker_name, await self._client.route(topic))
         found = await track(self._client, address, topic, message, timeout)
         return {self._namespace.unwrap(group): verdict for group, verdict in found.items()}
 
     async def stories(
-        self, key: str, *, trace_topic: str | None = None, begin: Moment = None, end: Moment = None, timeout: float | None = None
+        self,
+        key: str,
+        *,
+        trace_topic: str | None = None,
+        begin: Moment = None,
+        end: Moment = None,
+        timeout: float | None = None,
     ) -> list[MessageStory]:
-        """The traces of all messages with a key, without their trails, the first sent first."""
+        """The traces of all messages with a key, without their trails, the first sent
+        first.
+        """
         records = await self._traces(key, trace_topic, begin, end, timeout)
         ids = dict.fromkeys(
             message_id
@@ -90,13 +137,19 @@ class Messages(MessageQueries):
         )
         return [tell(message_id, records) for message_id in ids]
 
-    async def _traces(self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None) -> list[TraceRecord]:
+    async def _traces(
+        self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None
+    ) -> list[TraceRecord]:
         topic = trace_topic or self._client.config.trace_topic
         try:
             messages = await self._by_index(topic, key, KEY, QUERY_MAX, begin, end, timeout)
         except TopicNotFoundError:
             return []  # nobody has traced anything yet
-        return [record for message in messages for record in decode_traces(message.body.decode("utf-8", "replace"))]
+        return [
+            record
+            for message in messages
+            for record in decode_traces(message.body.decode("utf-8", "replace"))
+        ]
 
     async def _places_of_groups(self, topic: str, timeout: float | None) -> list[str]:
         groups: set[str] = set()
@@ -108,5 +161,10 @@ class Messages(MessageQueries):
         return [
             place
             for group in sorted(groups)
-            for place in (retry_topic(group), pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group), dead_letter_topic(group))
+            for place in (
+                retry_topic(group),
+                pop_retry_topic_v1(topic, group),
+                pop_retry_topic_v2(topic, group),
+                dead_letter_topic(group),
+            )
         ]

@@ -1,19 +1,35 @@
-"""The story of one message: what producers, consumers and brokers tell of it, put together."""
+"""The story of one message: what producers, consumers and brokers tell of it, put
+together.
+"""
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import attrs
 
 from rocketmq_sdk.model.trail import MessageTrail
-from rocketmq_sdk.protocol.trace import ConsumeEnded, ConsumeResult, ConsumeStarted, Published, Recalled, TraceRecord, TransactionEnded
+from rocketmq_sdk.protocol.trace import (
+    ConsumeEnded,
+    ConsumeResult,
+    ConsumeStarted,
+    Published,
+    Recalled,
+    TraceRecord,
+    TransactionEnded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @attrs.frozen(kw_only=True)
 class Consumption:
     """One call of a listener with the message. Times are epoch milliseconds.
 
-    `result` and `ended` are None while no record of its end has come: it still runs, its consumer died, or the record was lost. `cost` is
-    milliseconds for each message of the call.
+    `result` and `ended` are None while no record of its end has come: it still runs,
+    its consumer died, or the record was lost. `cost` is milliseconds for each message
+    of the call.
     """
 
     group: str
@@ -34,8 +50,9 @@ class Consumption:
 class MessageStory:
     """What is known of one message, each part in order of time.
 
-    `published` are sends by producers that trace, `transactions` how transactions ended, `consumptions` the calls of listeners of consumers that
-    trace, `recalls` timers taken back, `trail` the copies that brokers keep.
+    `published` are sends by producers that trace, `transactions` how transactions
+    ended, `consumptions` the calls of listeners of consumers that trace, `recalls`
+    timers taken back, `trail` the copies that brokers keep.
     """
 
     message_id: str
@@ -47,7 +64,9 @@ class MessageStory:
     trail: tuple[MessageTrail, ...] = ()
 
     def groups(self) -> dict[str, bool]:
-        """The consumer groups that had the message, and whether one of their calls took it."""
+        """The consumer groups that had the message, and whether one of their calls took
+        it.
+        """
         found: dict[str, bool] = {}
         for consumption in self.consumptions:
             found[consumption.group] = found.get(consumption.group, False) or consumption.success
@@ -55,11 +74,22 @@ class MessageStory:
 
 
 def tell(message_id: str, records: Iterable[TraceRecord]) -> MessageStory:
-    """The story in a number of trace records; those of other messages are left out, and so are copies of one record."""
-    mine = list(dict.fromkeys(record for record in records if message_id in record.message_id.split(",")))
-    published = sorted((record for record in mine if isinstance(record, Published)), key=lambda record: record.time)
-    transactions = sorted((record for record in mine if isinstance(record, TransactionEnded)), key=lambda record: record.time)
-    recalls = sorted((record for record in mine if isinstance(record, Recalled)), key=lambda record: record.time)
+    """The story in a number of trace records; those of other messages are left out, and
+    so are copies of one record.
+    """
+    mine = list(
+        dict.fromkeys(record for record in records if message_id in record.message_id.split(","))
+    )
+    published = sorted(
+        (record for record in mine if isinstance(record, Published)), key=lambda record: record.time
+    )
+    transactions = sorted(
+        (record for record in mine if isinstance(record, TransactionEnded)),
+        key=lambda record: record.time,
+    )
+    recalls = sorted(
+        (record for record in mine if isinstance(record, Recalled)), key=lambda record: record.time
+    )
     topics = [record.topic for part in (published, transactions, recalls) for record in part]
     return MessageStory(
         message_id=message_id,
@@ -72,14 +102,21 @@ def tell(message_id: str, records: Iterable[TraceRecord]) -> MessageStory:
 
 
 def _consumptions(records: list[TraceRecord]) -> tuple[Consumption, ...]:
-    """Beginnings and ends joined by their request ids; one may have come without the other."""
+    """Beginnings and ends joined by their request ids; one may have come without the
+    other.
+    """
     starts = {record.request_id: record for record in records if isinstance(record, ConsumeStarted)}
     ends = {record.request_id: record for record in records if isinstance(record, ConsumeEnded)}
-    found = [_consumption(request_id, starts.get(request_id), ends.get(request_id)) for request_id in dict.fromkeys((*starts, *ends))]
+    found = [
+        _consumption(request_id, starts.get(request_id), ends.get(request_id))
+        for request_id in dict.fromkeys((*starts, *ends))
+    ]
     return tuple(sorted(found, key=lambda each: each.started or each.ended or 0))
 
 
-def _consumption(request_id: str, start: ConsumeStarted | None, end: ConsumeEnded | None) -> Consumption:
+def _consumption(
+    request_id: str, start: ConsumeStarted | None, end: ConsumeEnded | None
+) -> Consumption:
     group = start.group if start is not None else (end.group if end is not None else None)
     return Consumption(
         group=group or "",

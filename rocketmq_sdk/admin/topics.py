@@ -1,16 +1,24 @@
 """Topics: made, changed, deleted, listed, measured."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.progress import topic_stats
 from rocketmq_sdk.client.api.routes import cluster_info, topic_route
-from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker, delete_topic_at_name_server, topic_names
+from rocketmq_sdk.client.api.topics import (
+    create_topic,
+    delete_topic_at_broker,
+    delete_topic_at_name_server,
+    topic_names,
+)
 from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rocketmq_sdk.admin.cluster import Cluster
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.queue import MessageQueue
@@ -21,12 +29,14 @@ READ_WRITE = 6
 
 
 class Topics:
-    """Topics of a cluster. `timeout` is seconds for each request; None means the client's `api_timeout`.
+    """Topics of a cluster. `timeout` is seconds for each request; None means the
+    client's `api_timeout`.
 
-    With `namespace` set, names are those within it, in arguments and in results; other tenants' topics show under their full names.
+    With `namespace` set, names are those within it, in arguments and in results; other
+    tenants' topics show under their full names.
     """
 
-    def __init__(self, client: "Client", cluster: "Cluster") -> None:
+    def __init__(self, client: Client, cluster: Cluster) -> None:
         self._client = client
         self._namespace = client.namespace
         self._cluster = cluster
@@ -45,21 +55,35 @@ class Topics:
     ) -> None:
         """Create a topic at every master, or change it there.
 
-        `queues` are those that are written to on each broker, `read_queues` those that are read (unset: as many); to have fewer queues without
-        losing messages, lower `queues` first and `read_queues` when the others are empty. `perm` 6 is reading and writing, 4 reading, 2 writing.
-        `attributes` are those of Apache's topics, such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that is not allowed, the
-        broker's error when it refuses; masters asked before that one keep the topic.
+        `queues` are those that are written to on each broker, `read_queues` those that
+        are read (unset: as many); to have fewer queues without losing messages, lower
+        `queues` first and `read_queues` when the others are empty. `perm` 6 is reading
+        and writing, 4 reading, 2 writing. `attributes` are those of Apache's topics,
+        such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that
+        is not allowed, the broker's error when it refuses; masters asked before that
+        one keep the topic.
         """
         topic = self._namespace.wrap(topic)
         problem = topic_problem(topic)
         if problem is not None:
             raise ConfigurationError(problem)
-        config = TopicConfig(topic, queues if read_queues is None else read_queues, queues, perm, order=order, attributes=dict(attributes or {}))
+        config = TopicConfig(
+            topic,
+            queues if read_queues is None else read_queues,
+            queues,
+            perm,
+            order=order,
+            attributes=dict(attributes or {}),
+        )
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
             await create_topic(self._client, broker.address, config, timeout)
 
-    async def delete(self, topic: str, *, cluster: str | None = None, timeout: float | None = None) -> None:
-        """Delete a topic with its messages and offsets at every broker, then at the name server."""
+    async def delete(
+        self, topic: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Delete a topic with its messages and offsets at every broker, then at the
+        name server.
+        """
         topic = self._namespace.wrap(topic)
         for broker in await self._cluster.brokers(cluster=cluster, timeout=timeout):
             await delete_topic_at_broker(self._client, broker.address, topic, timeout)
@@ -68,13 +92,18 @@ class Topics:
     async def names(self, *, system: bool = False, timeout: float | None = None) -> list[str]:
         """The topics that the name server knows, sorted.
 
-        Those of the system only with `system`: what brokers make for themselves, one named as each broker and cluster among it. Retry and dead letter
-        topics belong to groups, and are always there.
+        Those of the system only with `system`: what brokers make for themselves, one
+        named as each broker and cluster among it. Retry and dead letter topics belong
+        to groups, and are always there.
         """
         names = await topic_names(self._client, timeout)
         if not system:
             info = await cluster_info(self._client, timeout)
-            own = {*info.broker_addr_table, *info.cluster_addr_table, *map(reply_topic, info.cluster_addr_table)}
+            own = {
+                *info.broker_addr_table,
+                *info.cluster_addr_table,
+                *map(reply_topic, info.cluster_addr_table),
+            }
             names = [name for name in names if not is_system_topic(name) and name not in own]
         return sorted(map(self._namespace.unwrap, names))
 
@@ -86,12 +115,16 @@ class Topics:
             return False
         return True
 
-    async def route(self, topic: str, *, timeout: float | None = None) -> "TopicRoute":
+    async def route(self, topic: str, *, timeout: float | None = None) -> TopicRoute:
         """Where the topic's queues are. Raises `TopicNotFoundError`."""
         return await topic_route(self._client, self._namespace.wrap(topic), timeout)
 
-    async def offsets(self, topic: str, *, timeout: float | None = None) -> "dict[MessageQueue, TopicOffset]":
-        """First offset, offset behind the last message, and time of the last one by queue, of every master. Raises `TopicNotFoundError`."""
+    async def offsets(
+        self, topic: str, *, timeout: float | None = None
+    ) -> dict[MessageQueue, TopicOffset]:
+        """First offset, offset behind the last message, and time of the last one by
+        queue, of every master. Raises `TopicNotFoundError`.
+        """
         topic = self._namespace.wrap(topic)
         found: dict[MessageQueue, TopicOffset] = {}
         for broker in (await self.route(topic, timeout=timeout)).broker_datas:

@@ -1,4 +1,8 @@
-"""Whether consumer groups have had a message (`DefaultMQAdminExtImpl.messageTrackDetail` of Apache RocketMQ 5.4.0)."""
+"""Whether consumer groups have had a message
+(`DefaultMQAdminExtImpl.messageTrackDetail` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -27,16 +31,29 @@ class Track(Enum):
     """Each member has offsets of its own, so brokers do not know."""
 
 
-async def track(client: "Caller", address: str, topic: str, message: "ReceivedMessage", timeout: float | None = None) -> dict[str, Track]:
-    """What became of a message in each group that consumes its topic or has offsets in it.
+async def track(
+    client: Caller, address: str, topic: str, message: ReceivedMessage, timeout: float | None = None
+) -> dict[str, Track]:
+    """What became of a message in each group that consumes its topic or has offsets in
+    it.
 
     `address` is the broker that stores it, `topic` the name of its topic there.
     """
     groups = await consuming_groups(client, address, topic, timeout)
-    return {group: await _track(client, address, topic, message, group, timeout) for group in sorted(groups)}
+    return {
+        group: await _track(client, address, topic, message, group, timeout)
+        for group in sorted(groups)
+    }
 
 
-async def _track(client: "Caller", address: str, topic: str, message: "ReceivedMessage", group: str, timeout: float | None) -> Track:
+async def _track(
+    client: Caller,
+    address: str,
+    topic: str,
+    message: ReceivedMessage,
+    group: str,
+    timeout: float | None,
+) -> Track:
     try:
         members = await consumer_connections(client, address, group, timeout)
     except GroupNotFoundError:
@@ -47,12 +64,21 @@ async def _track(client: "Caller", address: str, topic: str, message: "ReceivedM
         return Track.BROADCASTING
     progress = await consume_stats(client, address, group, topic, timeout)
     for queue, offsets in progress.offset_table.items():
-        if (queue.topic, queue.queue_id) == (topic, message.queue_id) and offsets.consumer_offset > message.offset:
-            return Track.CONSUMED if _wants(members, topic, message) else Track.CONSUMED_BUT_FILTERED
+        if (queue.topic, queue.queue_id) == (
+            topic,
+            message.queue_id,
+        ) and offsets.consumer_offset > message.offset:
+            return (
+                Track.CONSUMED if _wants(members, topic, message) else Track.CONSUMED_BUT_FILTERED
+            )
     return Track.NOT_CONSUMED_YET
 
 
-def _wants(members: "ConsumerConnection", topic: str, message: "ReceivedMessage") -> bool:
-    """Whether the tags that the group subscribes to let the message through; of an expression nobody can tell here."""
+def _wants(members: ConsumerConnection, topic: str, message: ReceivedMessage) -> bool:
+    """Whether the tags that the group subscribes to let the message through; of an
+    expression nobody can tell here.
+    """
     subscription = members.subscription_table.get(topic)
-    return subscription is None or not subscription.tags_set or message.tags in subscription.tags_set
+    return (
+        subscription is None or not subscription.tags_set or message.tags in subscription.tags_set
+    )

@@ -1,9 +1,12 @@
-"""The embedded broker: a name server and a broker in this process, and the root where all their parts are put together."""
+"""The embedded broker: a name server and a broker in this process, and the root where
+all their parts are put together.
+"""
+
+from __future__ import annotations
 
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.composition import make_context, make_dispatcher, resolve_settings, vip_dispatcher
+from rocketmq_sdk.broker_embedded.composition import (
+    make_context,
+    make_dispatcher,
+    resolve_settings,
+    vip_dispatcher,
+)
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
@@ -20,9 +28,7 @@ from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
 from rocketmq_sdk.broker_embedded.replication.role import open_ha_listeners, wants_port
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -39,7 +45,11 @@ from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
     from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 logger = logging.getLogger(__name__)
@@ -63,26 +73,34 @@ class EmbeddedBroker(RunsOnce):
             async with Producer("shop", namesrv=broker) as producer:
                 ...
 
-    `path` is the directory of a durable store, in the format of Apache's broker; None or ":memory:" keeps everything in memory, isolated from all
-    other brokers and bounded by the setting `memory_limit` (None with the setting `store_path_root_dir` opens that directory). `listen` and
-    `namesrv_listen` open TCP ports for the broker and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free one; without them
-    only this process can reach the broker, by passing it as `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection decides,
-    as in Apache's permissive mode. Single settings are given by their Apache names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they
-    change `config`.
+    `path` is the directory of a durable store, in the format of Apache's broker; None
+    or ":memory:" keeps everything in memory, isolated from all other brokers and
+    bounded by the setting `memory_limit` (None with the setting `store_path_root_dir`
+    opens that directory). `listen` and `namesrv_listen` open TCP ports for the broker
+    and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free
+    one; without them only this process can reach the broker, by passing it as
+    `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection
+    decides, as in Apache's permissive mode. Single settings are given by their Apache
+    names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they change
+    `config`.
 
-    Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError` when another broker has the directory open, `StoreError` when
-    it can not be opened. Leaving it answers held requests, closes connections, writes and syncs everything, in at most 10 s (2 s when the block is
-    left by an exception or a cancellation) and the time of the last sync. All of it is tried; the first error comes out at the end, unless the block
-    was left by another one. When a service of the broker fails, the block is cancelled and left with one `RocketMQError` that names the service.
+    Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError`
+    when another broker has the directory open, `StoreError` when it cannot be opened.
+    Leaving it answers held requests, closes connections, writes and syncs everything,
+    in at most 10 s (2 s when the block is left by an exception or a cancellation) and
+    the time of the last sync. All of it is tried; the first error comes out at the end,
+    unless the block was left by another one. When a service of the broker fails, the
+    block is cancelled and left with one `RocketMQError` that names the service.
 
-    All channels, local ones too, belong to the trio run in which the block was entered; use from another run raises a `RocketMQError`.
+    All channels, local ones too, belong to the trio run in which the block was entered;
+    use from another run raises a `RocketMQError`.
     """
 
     _second_time = "a broker object is opened once; make another one"
 
     def __init__(
         self,
-        path: "str | os.PathLike[str] | None" = None,
+        path: str | os.PathLike[str] | None = None,
         *,
         listen: str | int | None = None,
         namesrv_listen: str | int | None = None,
@@ -97,7 +115,9 @@ class EmbeddedBroker(RunsOnce):
         self._listen = _parse_listen(listen)
         self._namesrv_listen = _parse_listen(namesrv_listen)
         if tls is not None and not isinstance(tls, ssl.SSLContext):
-            raise ConfigurationError(f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate")
+            raise ConfigurationError(
+                f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate"
+            )
         self._tls = tls
         self._clock = clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -105,13 +125,17 @@ class EmbeddedBroker(RunsOnce):
         self._port: int | None = None
         self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
         self.on_recovery: Callable[[int, int], None] | None = None
-        """Told, from another thread, how many bytes of how many of the log a long start has read; to be set before the block is entered."""
+        """Told, from another thread, how many bytes of how many of the log a long start
+        has read; to be set before the block is entered.
+        """
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
         self.namesrv_address: str | None = None
         """`host:port` of the name server on TCP; None without `namesrv_listen`."""
         self.ha_address: str | None = None
-        """`host:port` for slaves; None where this broker has none (see `haListenPort`)."""
+        """`host:port` for slaves; None where this broker has none (see
+        `haListenPort`).
+        """
         self._ha_port = 0
         self._ha_listeners: list[trio.SocketListener] = []
         self._vip_listeners: list[trio.SocketListener] = []
@@ -151,20 +175,33 @@ class EmbeddedBroker(RunsOnce):
         """Whether an address is this broker's own."""
         return address in (self._own_address(), self.namesrv_address)
 
-    async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery, *, through_codec: bool = False) -> "Channel":
-        """A channel to the name server (None or its address), to the broker (its address), or over TCP to anything else.
+    async def open_channel(
+        self,
+        address: str | None,
+        handler: Handler,
+        nursery: trio.Nursery,
+        *,
+        through_codec: bool = False,
+    ) -> Channel:
+        """A channel to the name server (None or its address), to the broker (its
+        address), or over TCP to anything else.
 
-        Own channels hand commands over without making bytes, `through_codec` makes and reads them all the same, for tests. Raises `ClosedError` when
-        the broker is not open, `ConnectError` when another address can not be reached.
+        Own channels hand commands over without making bytes, `through_codec` makes and
+        reads them all the same, for tests. Raises `ClosedError` when the broker is not
+        open, `ConnectError` when another address cannot be reached.
         """
         if self._token is None:
             raise ClosedError(f"{self!r} is not open")
         check_same_run(self._token)
         own = self._own_address()
         if address is None or address == self.namesrv_address:
-            return await self.namesrv_server.local(handler, nursery, address=own, through_codec=through_codec)
+            return await self.namesrv_server.local(
+                handler, nursery, address=own, through_codec=through_codec
+            )
         if address == own:
-            return await self.server.local(handler, nursery, address=own, through_codec=through_codec)
+            return await self.server.local(
+                handler, nursery, address=own, through_codec=through_codec
+            )
         return await TcpChannelSource().open_channel(address, handler, nursery)
 
     # Life
@@ -183,7 +220,8 @@ class EmbeddedBroker(RunsOnce):
             self._make_parts(store, packed, caller)
             if not self.config.is_slave:
                 await store.files.run(self.context.transactions.load)
-                # A power cut can leave offsets behind the ends of their queues; new half messages must not come to lie below them.
+                # A power cut can leave offsets behind the ends of their queues; new
+                # half messages must not come to lie below them.
                 await self._housekeeping.persist_offsets()
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery, listeners)
@@ -204,8 +242,9 @@ class EmbeddedBroker(RunsOnce):
     def _store_config(self) -> StoreConfig:
         """The store's settings without its own limit of sizes.
 
-        What clients send is checked before it gets there, against the limit in force. What was acknowledged under a higher limit and is due now is
-        stored whatever its size.
+        What clients send is checked before it gets there, against the limit in force.
+        What was acknowledged under a higher limit and is due now is stored whatever its
+        size.
         """
         return attrs.evolve(self.config.store, max_message_size=_NO_LIMIT)
 
@@ -215,11 +254,15 @@ class EmbeddedBroker(RunsOnce):
         try:
             self._path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"the store {self._path} can not be opened: {error.strerror}") from error
+            raise StoreError(
+                f"the store {self._path} cannot be opened: {error.strerror}"
+            ) from error
         return OsFileSystem(self._path)
 
-    async def _open_listeners(self, stack: AsyncExitStack) -> "list[list[trio.SocketListener]]":
-        """Bind what has to be bound, broker first; the port is known before the store opens, because records hold it."""
+    async def _open_listeners(self, stack: AsyncExitStack) -> list[list[trio.SocketListener]]:
+        """Bind what has to be bound, broker first; the port is known before the store
+        opens, because records hold it.
+        """
         opened: list[list[trio.SocketListener]] = []
         for wanted in (self._listen, self._namesrv_listen):
             listeners: list[trio.SocketListener] = []
@@ -237,36 +280,56 @@ class EmbeddedBroker(RunsOnce):
         return opened
 
     async def _open_more_listeners(self, stack: AsyncExitStack) -> None:
-        """The ports beside the broker's own: for slaves, and the one two below for requests that must not wait behind others (VIP)."""
+        """The ports beside the broker's own: for slaves, and the one two below for
+        requests that must not wait behind others (VIP).
+        """
         if self._listen is None or self._port is None:
             return
         if wants_port(self.config):
-            self._ha_listeners, self._ha_port = await open_ha_listeners(self._listen[0], self.config.ha_listen_port, self._port, self._listen[1])
+            self._ha_listeners, self._ha_port = await open_ha_listeners(
+                self._listen[0], self.config.ha_listen_port, self._port, self._listen[1]
+            )
             stack.callback(_close_all, self._ha_listeners)
         try:
-            self._vip_listeners, _port = await open_tcp_listeners(self._listen[0], self._port - VIP_DISTANCE)
+            self._vip_listeners, _port = await open_tcp_listeners(
+                self._listen[0], self._port - VIP_DISTANCE
+            )
         except ConfigurationError as error:
             logger.info("there is no VIP port: %s", error)
         else:
             stack.callback(_close_all, self._vip_listeners)
 
     async def _open_caller(self, stack: AsyncExitStack) -> RemotingClient | None:
-        """What carries calls to name servers elsewhere, and of a slave to its master."""
+        """What carries calls to name servers elsewhere, and of a slave to its
+        master.
+        """
         if not self.config.namesrv_addr and not self.config.is_slave:
             return None
-        return await stack.enter_async_context(RemotingClient.open(TcpChannelSource(), Dispatcher()))
+        return await stack.enter_async_context(
+            RemotingClient.open(TcpChannelSource(), Dispatcher())
+        )
 
     def _own_address(self) -> str:
-        """The address in records, message ids and, for clients of this process, in routes."""
+        """The address in records, message ids and, for clients of this process, in
+        routes.
+        """
         return join_address(self.config.broker_ip1 or self._host, self._port or _DEFAULT_PORT)
 
-    def _make_parts(self, store: MessageStore, packed: bytes, caller: RemotingClient | None) -> None:
+    def _make_parts(
+        self, store: MessageStore, packed: bytes, caller: RemotingClient | None
+    ) -> None:
         self.context = make_context(store, self._live, self._clock, packed, self._own_address)
         self._dispatcher = make_dispatcher(self.context)
         own_address = dialled_address(lambda: self._port, self._own_address())
-        self.namesrv = NameServer(self._clock, kv_file=ConfigFile(store.files, "kvConfig.json"), own_address=own_address)
+        self.namesrv = NameServer(
+            self._clock, kv_file=ConfigFile(store.files, "kvConfig.json"), own_address=own_address
+        )
         self._registration = RegistrationService(
-            self._live, self.context.topics, identity=self._identity, namesrv=self.namesrv, caller=caller
+            self._live,
+            self.context.topics,
+            identity=self._identity,
+            namesrv=self.namesrv,
+            caller=caller,
         )
         self.context.topics.on_change = self._registration.topic_changed
         self.context.registered = self._registration.waiting
@@ -275,9 +338,20 @@ class EmbeddedBroker(RunsOnce):
         # In memory there is no write to join.
         turn = store if store.files.write_through else None
         overdue = FastFailure(self._live)
-        self.server = RemotingServer(self._dispatcher, on_close=self._channel_closed, tls=self._tls, turn=turn, overdue=overdue)
+        self.server = RemotingServer(
+            self._dispatcher,
+            on_close=self._channel_closed,
+            tls=self._tls,
+            turn=turn,
+            overdue=overdue,
+        )
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
-        self.vip_server = RemotingServer(vip_dispatcher(self._dispatcher), on_close=self._channel_closed, tls=self._tls, turn=turn)
+        self.vip_server = RemotingServer(
+            vip_dispatcher(self._dispatcher),
+            on_close=self._channel_closed,
+            tls=self._tls,
+            turn=turn,
+        )
         if self.config.is_slave:
             assert caller is not None
             store.listen(self.context.replication.follow(self.context, caller).on_arrival)
@@ -290,23 +364,34 @@ class EmbeddedBroker(RunsOnce):
             holders = [self.context.held_pulls, pop.waiting, pop.notifications]
         for holder in holders:
             store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
-        self.context.topic_queues = TopicQueues(self._live, self._clock, self.namesrv.table.route, caller)
+        self.context.topic_queues = TopicQueues(
+            self._live, self._clock, self.namesrv.table.route, caller
+        )
 
     def _identity(self) -> BrokerIdentity:
         config = self.config
         host = config.broker_ip2 or split_address(self._own_address())[0]
         return BrokerIdentity(
-            config.broker_cluster_name, config.broker_name, config.broker_id, self._own_address(), join_address(host, self._ha_port_told())
+            config.broker_cluster_name,
+            config.broker_name,
+            config.broker_id,
+            self._own_address(),
+            join_address(host, self._ha_port_told()),
         )
 
     def _ha_port_told(self) -> int:
-        """The port for slaves; where there is none the one that Apache's broker would have."""
+        """The port for slaves; where there is none the one that Apache's broker would
+        have.
+        """
         return self._ha_port or self.config.ha_listen_port or (self._port or _DEFAULT_PORT) + 1
 
-    async def _start(self, nursery: trio.Nursery, listeners: "list[list[trio.SocketListener]]") -> None:
+    async def _start(
+        self, nursery: trio.Nursery, listeners: list[list[trio.SocketListener]]
+    ) -> None:
         self._registration.register_own()
         context = self.context
-        # What writes messages of its own is a master's; a slave gets them with its master's log.
+        # What writes messages of its own is a master's; a slave gets them with its
+        # master's log.
         of_masters: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("schedule service", context.schedule.run),
             ("timer service", context.timers.run),
@@ -337,7 +422,10 @@ class EmbeddedBroker(RunsOnce):
         await self._registration.wait_tried()
 
     async def _accept(
-        self, server: RemotingServer, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        server: RemotingServer,
+        listeners: Sequence[trio.abc.Listener[Any]],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve listeners until the broker closes."""
         ended = trio.Event()
@@ -349,9 +437,15 @@ class EmbeddedBroker(RunsOnce):
             ended.set()
 
     async def _close(self, problems: list[Exception]) -> None:
-        """Everything that leaving means, within the bound of the caller. Each step is tried; what goes wrong is added to `problems`."""
+        """Everything that leaving means, within the bound of the caller. Each step is
+        tried; what goes wrong is added to `problems`.
+        """
         context = self.context
-        persist: tuple[Callable[[], Awaitable[None]], ...] = (self._housekeeping.persist_offsets, context.schedule.persist, context.filters.persist)
+        persist: tuple[Callable[[], Awaitable[None]], ...] = (
+            self._housekeeping.persist_offsets,
+            context.schedule.persist,
+            context.filters.persist,
+        )
         if not self.config.is_slave:
             persist = (*persist, context.timers.persist, context.pop.order.persist)
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
@@ -370,7 +464,12 @@ class EmbeddedBroker(RunsOnce):
             try:
                 await step()
             except Exception as error:
-                logger.error("while closing %r: %s", self, error, exc_info=not isinstance(error, RocketMQError))
+                logger.error(
+                    "while closing %r: %s",
+                    self,
+                    error,
+                    exc_info=not isinstance(error, RocketMQError),
+                )
                 problems.append(error)
 
     async def _release_held(self) -> None:
@@ -383,14 +482,24 @@ class EmbeddedBroker(RunsOnce):
         for _scope, ended in self._accepting:
             await ended.wait()
 
-    def _channel_closed(self, channel: "Channel") -> None:
+    def _channel_closed(self, channel: Channel) -> None:
         """Each table forgets the channel, whatever happens in the others."""
         pop = self.context.pop
-        for table in (self.context.held_pulls, pop.waiting, pop.notifications, self.context.consumers, self.context.producers):
+        for table in (
+            self.context.held_pulls,
+            pop.waiting,
+            pop.notifications,
+            self.context.consumers,
+            self.context.producers,
+        ):
             try:
                 table.channel_closed(channel)
             except Exception:
-                logger.exception("%s failed over the closed channel of %s", type(table).__name__, channel.remote_address)
+                logger.exception(
+                    "%s failed over the closed channel of %s",
+                    type(table).__name__,
+                    channel.remote_address,
+                )
 
 
 async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -400,17 +509,22 @@ async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
     except RocketMQError:
         raise
     except Exception as error:
-        raise RocketMQError(f"the {name} of the embedded broker failed: {type(error).__name__}: {error}") from error
+        raise RocketMQError(
+            f"the {name} of the embedded broker failed: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _close_all(listeners: "list[trio.SocketListener]") -> None:
+def _close_all(listeners: list[trio.SocketListener]) -> None:
     for listener in listeners:
         listener.socket.close()
 
 
-def _stable_host(listeners: "list[trio.SocketListener]") -> str:
+def _stable_host(listeners: list[trio.SocketListener]) -> str:
     """The bound address, IPv4 first; 127.0.0.1 for a wildcard."""
-    hosts = sorted((str(listener.socket.getsockname()[0]) for listener in listeners), key=lambda host: ":" in host)
+    hosts = sorted(
+        (str(listener.socket.getsockname()[0]) for listener in listeners),
+        key=lambda host: ":" in host,
+    )
     return _LOCAL_HOST if hosts[0] in _WILDCARDS else hosts[0]
 
 

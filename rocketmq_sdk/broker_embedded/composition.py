@@ -1,7 +1,10 @@
-"""How the parts of a broker are put together, apart from its life in `broker.py`: settings, context, table of handlers."""
+"""How the parts of a broker are put together, apart from its life in `broker.py`:
+settings, context, table of handlers.
+"""
+
+from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -51,14 +54,18 @@ from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
 
 def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:
-    """The settings given to `EmbeddedBroker`: a configuration changed by single settings under their Python or Apache names.
+    """The settings given to `EmbeddedBroker`: a configuration changed by single
+    settings under their Python or Apache names.
 
-    Raises `ConfigurationError` for a name that does not exist, with the nearest one that does, and for a bad value.
+    Raises `ConfigurationError` for a name that does not exist, with the nearest one
+    that does, and for a bad value.
     """
     resolved = config or BrokerConfig()
     names: dict[str, tuple[str, str]] = {}
@@ -89,14 +96,27 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     return resolved
 
 
-def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", store_host: bytes, address: Callable[[], str]) -> BrokerContext:
+def make_context(
+    store: MessageStore,
+    config: LiveConfig,
+    clock: Clock,
+    store_host: bytes,
+    address: Callable[[], str],
+) -> BrokerContext:
     """Managers and services over an open store; their files are read.
 
-    Raises `StoreCorruptError` or `FieldError` when a file can not be what it claims to be.
+    Raises `StoreCorruptError` or `FieldError` when a file cannot be what it claims to
+    be.
     """
     context = BrokerContext()
     current = config.current
-    context.clock, context.config, context.store, context.store_host, context.address = clock, config, store, store_host, address
+    context.clock, context.config, context.store, context.store_host, context.address = (
+        clock,
+        config,
+        store,
+        store_host,
+        address,
+    )
     context.boot_ms = clock.now_ms()
     context.registered = lambda: None
     context.replication = Replication(current, store, clock)
@@ -104,15 +124,28 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     store.ask_for_batch_topics(context.topics.has_batch_queues)
     context.groups = GroupManager(ConfigFile(store.files, "subscriptionGroup.json"), config, clock)
     context.offsets = ConsumerOffsetManager(
-        ConfigFile(store.files, offsets_file.FILE_NAME), clock, version_step=current.consumer_offset_update_version_step
+        ConfigFile(store.files, offsets_file.FILE_NAME),
+        clock,
+        version_step=current.consumer_offset_update_version_step,
     )
     context.offsets.load()
     if not store.started_clean:
         context.offsets.limit(store.max_offset)
-    context.consumers = ConsumerManager(clock, notify=lambda: config.current.notify_consumer_ids_changed_enable)
-    context.broadcast_offsets = BroadcastOffsetManager(context.consumers, context.offsets, clock, lambda *queue: _first_for_newcomers(store, *queue))
-    bloom = BloomFilter(current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter)
-    context.filters = ConsumerFilterManager(ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom)
+    context.consumers = ConsumerManager(
+        clock, notify=lambda: config.current.notify_consumer_ids_changed_enable
+    )
+    context.broadcast_offsets = BroadcastOffsetManager(
+        context.consumers,
+        context.offsets,
+        clock,
+        lambda *queue: _first_for_newcomers(store, *queue),
+    )
+    bloom = BloomFilter(
+        current.max_error_rate_of_bloom_filter, current.expect_consumer_num_use_filter
+    )
+    context.filters = ConsumerFilterManager(
+        ConfigFile(store.files, filters_file.FILE_NAME), clock, bloom
+    )
     context.filters.load()
     context.consumers.group_left.append(context.filters.unregister)
     if current.enable_calc_filter_bit_map:
@@ -126,25 +159,43 @@ def make_context(store: "MessageStore", config: LiveConfig, clock: "Clock", stor
     if not current.is_slave:
         context.timers.load()
     context.transactions = TransactionTable(store, context.offsets)
-    context.put = PutPipeline(store, config, levels, context.timers.timers, clock, context.transactions)
+    context.put = PutPipeline(
+        store, config, levels, context.timers.timers, clock, context.transactions
+    )
     context.transaction_checks = TransactionCheckService(
         store, context.transactions, config, context.producers, context.topics, clock, store_host
     )
     context.schedule = ScheduleService(
-        store, ConfigFile(store.files, schedule_file.FILE_NAME), levels, clock, version_step=current.delay_offset_update_version_step
+        store,
+        ConfigFile(store.files, schedule_file.FILE_NAME),
+        levels,
+        clock,
+        version_step=current.delay_offset_update_version_step,
     )
     context.schedule.load()
-    context.topic_deleted = [context.stats.remove_topic, context.filters.remove_topic, context.timers.timers.metrics.forget]
+    context.topic_deleted = [
+        context.stats.remove_topic,
+        context.filters.remove_topic,
+        context.timers.timers.metrics.forget,
+    ]
     context.topic_deleted.append(context.broadcast_offsets.remove_topic)
-    context.group_deleted = [context.stats.remove_group, context.filters.remove_group, context.broadcast_offsets.remove_group]
+    context.group_deleted = [
+        context.stats.remove_group,
+        context.filters.remove_group,
+        context.broadcast_offsets.remove_group,
+    ]
     context.pop = PopService(context)
     context.pop.load()
     return context
 
 
-def _first_for_newcomers(store: "MessageStore", topic: str, queue_id: int) -> int:
-    """Where a client begins of whom nothing is known: at the first message while that is in memory, else at the end."""
-    in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(topic, queue_id, 0)
+def _first_for_newcomers(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Where a client begins of whom nothing is known: at the first message while that
+    is in memory, else at the end.
+    """
+    in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(
+        topic, queue_id, 0
+    )
     return 0 if in_memory else store.max_offset(topic, queue_id)
 
 
@@ -156,12 +207,17 @@ NOT_VIP: Final = (
     RequestCode.NOTIFICATION,
     RequestCode.POLLING_INFO,
 )
-"""What Apache's broker does not serve on its VIP port, so that those who wait do not fill it."""
+"""What Apache's broker does not serve on its VIP port, so that those who wait do not
+fill it.
+"""
 
 
 def vip_dispatcher(dispatcher: Dispatcher) -> Dispatcher:
     """The handlers of the VIP port."""
-    return Dispatcher({code: handler for code, handler in dispatcher.handlers.items() if code not in NOT_VIP}, dispatcher.refused)
+    return Dispatcher(
+        {code: handler for code, handler in dispatcher.handlers.items() if code not in NOT_VIP},
+        dispatcher.refused,
+    )
 
 
 def make_dispatcher(context: BrokerContext) -> Dispatcher:
@@ -177,7 +233,20 @@ def make_dispatcher(context: BrokerContext) -> Dispatcher:
     dispatcher.handlers.update(pull.handlers(puller))
     dispatcher.handlers.update(pop.handlers(popper))
     dispatcher.handlers.update(notification.handlers(notifier))
-    for module in (send, reply, query, offsets, client, lock, send_back, transaction, recall, ack, change_invisible, assignment):
+    for module in (
+        send,
+        reply,
+        query,
+        offsets,
+        client,
+        lock,
+        send_back,
+        transaction,
+        recall,
+        ack,
+        change_invisible,
+        assignment,
+    ):
         dispatcher.handlers.update(module.handlers(context))
     if context.config.current.is_slave:
         dispatcher.handlers.update(roles.slave_handlers())

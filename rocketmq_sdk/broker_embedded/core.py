@@ -1,4 +1,8 @@
-"""Handlers of requests by subject. Each module offers `handlers(context)`, a table from request code to handler; `broker.py` joins them."""
+"""Handlers of requests by subject. Each module offers `handlers(context)`, a table from
+request code to handler; `broker.py` joins them.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +38,10 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 class BrokerContext:
     """What processors work with. Made by the composition root, handed around as it is.
 
-    `store_host` is the packed address in records and message ids, `address()` the `host:port` that others reach the broker at, `boot_ms` epoch
-    milliseconds of the start. `topic_deleted` and `group_deleted` tell those who keep something about a topic or group that it is gone.
+    `store_host` is the packed address in records and message ids, `address()` the
+    `host:port` that others reach the broker at, `boot_ms` epoch milliseconds of the
+    start. `topic_deleted` and `group_deleted` tell those who keep something about a
+    topic or group that it is gone.
     """
 
     __slots__ = (
@@ -68,33 +74,33 @@ class BrokerContext:
         "transactions",
     )
 
-    clock: "Clock"
-    config: "LiveConfig"
-    store: "MessageStore"
+    clock: Clock
+    config: LiveConfig
+    store: MessageStore
     store_host: bytes
-    address: "Callable[[], str]"
+    address: Callable[[], str]
     boot_ms: int
-    topics: "TopicManager"
-    groups: "GroupManager"
-    offsets: "ConsumerOffsetManager"
-    broadcast_offsets: "BroadcastOffsetManager"
-    consumers: "ConsumerManager"
-    filters: "ConsumerFilterManager"
-    producers: "ProducerManager"
-    locks: "QueueLocks"
-    stats: "BrokerStats"
-    put: "PutPipeline"
-    held_pulls: "PullHolder"
-    schedule: "ScheduleService"
-    pop: "PopService"
-    topic_queues: "TopicQueues"
-    timers: "TimerService"
-    transactions: "TransactionTable"
-    transaction_checks: "TransactionCheckService"
-    registered: "Registered"
-    replication: "Replication"
-    topic_deleted: "list[Callable[[str], None]]"
-    group_deleted: "list[Callable[[str], None]]"
+    topics: TopicManager
+    groups: GroupManager
+    offsets: ConsumerOffsetManager
+    broadcast_offsets: BroadcastOffsetManager
+    consumers: ConsumerManager
+    filters: ConsumerFilterManager
+    producers: ProducerManager
+    locks: QueueLocks
+    stats: BrokerStats
+    put: PutPipeline
+    held_pulls: PullHolder
+    schedule: ScheduleService
+    pop: PopService
+    topic_queues: TopicQueues
+    timers: TimerService
+    transactions: TransactionTable
+    transaction_checks: TransactionCheckService
+    registered: Registered
+    replication: Replication
+    topic_deleted: list[Callable[[str], None]]
+    group_deleted: list[Callable[[str], None]]
 
 
 if TYPE_CHECKING:

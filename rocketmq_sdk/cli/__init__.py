@@ -1,59 +1,117 @@
 """The command line: `rocketmq demo`, `rocketmq broker` and `rocketmq store`.
 
-Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not acceptable.
+Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not
+acceptable.
 """
+
+from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client.")
-    parser.add_argument("--version", action="version", version=f"rocketmq-trio {version('rocketmq-trio')}")
-    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"], help="least level to log (default: warning)")
+    parser = argparse.ArgumentParser(
+        prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client."
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"rocketmq-trio {version('rocketmq-trio')}"
+    )
+    parser.add_argument(
+        "--log-level",
+        default="warning",
+        choices=["debug", "info", "warning", "error"],
+        help="least level to log (default: warning)",
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="publish and consume 27,004 real flights through an embedded broker and check the sums")
-    demo.add_argument("--data", metavar="FILE", help="another CSV file of flights (.csv or .csv.gz) with columns carrier, tailnum and arr_delay")
-    demo.add_argument("--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker")
+    demo = commands.add_parser(
+        "demo",
+        help="publish and consume 27,004 real flights through an embedded broker and check the "
+        "sums",
+    )
+    demo.add_argument(
+        "--data",
+        metavar="FILE",
+        help="another CSV file of flights (.csv or .csv.gz) with columns carrier, tailnum and "
+        "arr_delay",
+    )
+    demo.add_argument(
+        "--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker"
+    )
 
-    broker = commands.add_parser("broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM")
-    broker.add_argument("--namesrv-listen", metavar="HOST:PORT", default="0.0.0.0:9876", help="address of the name server (default: 0.0.0.0:9876)")
-    broker.add_argument("--listen", metavar="HOST:PORT", help="address of the broker (default: 0.0.0.0 and the setting listenPort, 10911)")
-    broker.add_argument("--store", metavar="DIR", help="store directory (default: the setting storePathRootDir, else in memory, gone at the end)")
-    broker.add_argument("--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)")
+    broker = commands.add_parser(
+        "broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM"
+    )
+    broker.add_argument(
+        "--namesrv-listen",
+        metavar="HOST:PORT",
+        default="0.0.0.0:9876",
+        help="address of the name server (default: 0.0.0.0:9876)",
+    )
+    broker.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address of the broker (default: 0.0.0.0 and the setting listenPort, 10911)",
+    )
+    broker.add_argument(
+        "--store",
+        metavar="DIR",
+        help="store directory (default: the setting storePathRootDir, else in memory, gone at the "
+        "end)",
+    )
+    broker.add_argument(
+        "--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)"
+    )
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
-    broker.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help)
+    broker.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help
+    )
     _add_store(commands)
     return parser
 
 
-def _add_store(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     store = commands.add_parser("store", help="look at, list or repair a store directory")
     actions = store.add_subparsers(dest="action", required=True, metavar="ACTION")
-    verify = actions.add_parser("verify", help="check every record, queue unit and index entry; works while a broker has the directory open")
+    verify = actions.add_parser(
+        "verify",
+        help="check every record, queue unit and index entry; works while a broker has the "
+        "directory open",
+    )
     dump = actions.add_parser("dump", help="list the records of the log")
     dump.add_argument("--topic", help="only records of this topic")
-    repair = actions.add_parser("repair", help="cut a torn end and build queues and index again from the log")
+    repair = actions.add_parser(
+        "repair", help="cut a torn end and build queues and index again from the log"
+    )
     size_help = "mappedFileSizeConsumeQueue, if no queue file is left to tell it"
     repair.add_argument("--queue-file-size", type=int, default=0, metavar="BYTES", help=size_help)
     repair.add_argument("--dry-run", action="store_true", help="only say what would be done")
     for action in (verify, dump, repair):
-        action.add_argument("directory", metavar="DIR", help="the store directory (storePathRootDir)")
+        action.add_argument(
+            "directory", metavar="DIR", help="the store directory (storePathRootDir)"
+        )
         action.add_argument("--json", action="store_true", help="JSON on standard output")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
     try:
         if options.command == "demo":
             from rocketmq_sdk.cli.demo import run_demo

@@ -1,13 +1,16 @@
 """`rocketmq broker`: name server and broker on TCP until a signal says stop.
 
-The signal receiver is opened before anything else, so that an early SIGTERM is not lost and Ctrl-C never arrives in the middle of an append.
+The signal receiver is opened before anything else, so that an early SIGTERM is not lost
+and Ctrl-C never arrives in the middle of an append.
 """
 
-import argparse
+from __future__ import annotations
+
 import gc
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,17 +19,24 @@ from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    import argparse
+
 
 def _properties(options: argparse.Namespace) -> str:
-    """The properties file followed by the single settings, which win because they come last."""
+    """The properties file followed by the single settings, which win because they come
+    last.
+    """
     text = ""
     if options.config:
         try:
             text = Path(options.config).read_text("utf-8")
         except OSError as error:
-            raise ConfigurationError(f"can not read {options.config}: {error.strerror}") from error
+            raise ConfigurationError(f"cannot read {options.config}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{options.config} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+            raise ConfigurationError(
+                f"{options.config} is not UTF-8 text: {error.reason} at byte {error.start}"
+            ) from error
     for setting in options.set:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
@@ -38,17 +48,26 @@ def _properties(options: argparse.Namespace) -> str:
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         listen = options.listen or f"0.0.0.0:{config.listen_port}"
-        broker = EmbeddedBroker(options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config)
+        broker = EmbeddedBroker(
+            options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config
+        )
         with LateProgress("bytes of log recovered") as bar:
             broker.on_recovery = bar
             async with broker:
                 bar.close()
                 gc.collect()
-                gc.freeze()  # what is loaded stays: full collections need not go through all of it while senders wait
-                print(f"ready: name server {broker.namesrv_address}, broker {broker.address}", flush=True)
+                # what is loaded stays: full collections need not go through all of it
+                # while senders wait
+                gc.freeze()
+                print(
+                    f"ready: name server {broker.namesrv_address}, broker {broker.address}",
+                    flush=True,
+                )
                 try:
                     async for number in signals:
-                        print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                        print(
+                            f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True
+                        )
                         break
                 finally:
                     gc.unfreeze()

@@ -1,8 +1,13 @@
-"""The main job on real data: publish every flight, consume with two group members, compare with a direct computation.
+"""The main job on real data: publish every flight, consume with two group members,
+compare with a direct computation.
 
-Each flight is one message, keyed by tail number (so the flights of one aircraft stay on one queue, in order) and tagged by carrier. Two members of
-one consumer group start first and share the queues. What they add up must equal what a plain loop over the file adds up.
+Each flight is one message, keyed by tail number (so the flights of one aircraft stay on
+one queue, in order) and tagged by carrier. Two members of one consumer group start
+first and share the queues. What they add up must equal what a plain loop over the file
+adds up.
 """
+
+from __future__ import annotations
 
 import csv
 import gzip
@@ -64,21 +69,31 @@ def _rows(file: str | None) -> tuple[list[str], list[list[str]]]:
     try:
         raw = Path(file).read_bytes() if file else _bundled()
     except OSError as error:
-        raise ConfigurationError(f"can not read {file}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
     try:
         text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} is neither CSV text in UTF-8 nor such a text compressed by gzip: {error}") from error
+        raise ConfigurationError(
+            f"{file} is neither CSV text in UTF-8 nor such a text compressed by gzip: {error}"
+        ) from error
     reader: Iterator[list[str]] = csv.reader(io.StringIO(text, newline=""))
     columns = next(reader, [])
     for needed in ("carrier", "tailnum", "arr_delay"):
         if needed not in columns:
-            raise ConfigurationError(f"{file or 'the data'} has no column {needed!r}; the demo needs carrier, tailnum and arr_delay")
+            raise ConfigurationError(
+                f"{file or 'the data'} has no column {needed!r}; the demo needs carrier, tailnum "
+                "and arr_delay"
+            )
     rows = [row for row in reader if row]
     delay = columns.index("arr_delay")
     for number, row in enumerate(rows, 2):
-        if len(row) != len(columns) or not (row[delay] == "NA" or row[delay].lstrip("-").isdecimal()):
-            raise ConfigurationError(f"{file}, line {number}: a row has {len(columns)} fields, and arr_delay is a number of minutes or NA")
+        if len(row) != len(columns) or not (
+            row[delay] == "NA" or row[delay].lstrip("-").isdecimal()
+        ):
+            raise ConfigurationError(
+                f"{file}, line {number}: a row has {len(columns)} fields, and arr_delay is a "
+                "number of minutes or NA"
+            )
     return columns, rows
 
 
@@ -94,7 +109,9 @@ def direct_totals(columns: list[str], rows: list[list[str]]) -> Totals:
 class _Member:
     """One member of the group: adds up what its share of the queues brings."""
 
-    def __init__(self, delay_column: int, seen: set[str], arrived: trio.Event, expected: int) -> None:
+    def __init__(
+        self, delay_column: int, seen: set[str], arrived: trio.Event, expected: int
+    ) -> None:
         self.consumed = 0
         self.totals: Totals = {}
         self._delay_column = delay_column
@@ -131,7 +148,9 @@ def _encode(row: list[str]) -> bytes:
     return line.getvalue().encode("utf-8")
 
 
-async def _publish(producer: Producer, topic: str, columns: list[str], rows: list[list[str]]) -> None:
+async def _publish(
+    producer: Producer, topic: str, columns: list[str], rows: list[list[str]]
+) -> None:
     carrier, tail = columns.index("carrier"), columns.index("tailnum")
     with progress("published", len(rows)) as advance:
         for number, row in enumerate(rows, 1):
@@ -165,7 +184,10 @@ async def _wait_consumed(seen: set[str], expected: int, arrived: trio.Event) -> 
 async def _wait_shared(consumers: list[PushConsumer], topic: str) -> None:
     """Until each member owns queues of the topic and none is owned twice."""
     while True:
-        owned = [[queue for queue in consumer.statistics().queues if queue.topic == topic] for consumer in consumers]
+        owned = [
+            [queue for queue in consumer.statistics().queues if queue.topic == topic]
+            for consumer in consumers
+        ]
         if all(owned) and sum(map(len, owned)) == QUEUES:
             return
         await trio.sleep(0.02)
@@ -188,7 +210,9 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
     arrived = trio.Event()
     members = [_Member(columns.index("arr_delay"), seen, arrived, len(rows)) for _ in range(2)]
     async with AsyncExitStack() as stack:
-        source: str | EmbeddedBroker = namesrv if namesrv is not None else await stack.enter_async_context(EmbeddedBroker())
+        source: str | EmbeddedBroker = (
+            namesrv if namesrv is not None else await stack.enter_async_context(EmbeddedBroker())
+        )
         producer = await stack.enter_async_context(Producer("flight-board", namesrv=source))
         await producer.create_topic(topic, queues=QUEUES)
         consumers = [
@@ -211,7 +235,13 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
         if rows:
             await _wait_consumed(seen, len(rows), arrived)
         ended = trio.current_time()
-    return Outcome(_merge(members), [member.consumed for member in members], len(seen), published - began, ended - began)
+    return Outcome(
+        _merge(members),
+        [member.consumed for member in members],
+        len(seen),
+        published - began,
+        ended - began,
+    )
 
 
 def _mean(totals: CarrierTotals) -> str:
@@ -221,11 +251,14 @@ def _mean(totals: CarrierTotals) -> str:
 def _print_table(found: Totals) -> None:
     print(f"{'carrier':<8}{'flights':>9}{'mean arrival delay (min)':>26}{'without delay':>15}")
     for carrier, totals in sorted(found.items(), key=lambda item: -item[1].flights):
-        print(f"{carrier:<8}{totals.flights:>9,}{_mean(totals):>26}{totals.flights - totals.delays:>15,}")
+        without_delay = totals.flights - totals.delays
+        print(f"{carrier:<8}{totals.flights:>9,}{_mean(totals):>26}{without_delay:>15,}")
 
 
 def run_demo(file: str | None = None, namesrv: str | None = None) -> int:
-    """Run the demo and print its findings; 0 when they equal the direct computation, else 1."""
+    """Run the demo and print its findings; 0 when they equal the direct computation,
+    else 1.
+    """
     started = time.perf_counter()
     columns, rows = _rows(file)
     expected = direct_totals(columns, rows)
@@ -233,9 +266,18 @@ def run_demo(file: str | None = None, namesrv: str | None = None) -> int:
     _print_table(outcome.totals)
     count = len(rows)
     duplicates = sum(outcome.consumed_by) - outcome.distinct
-    print(f"\npublished {count:,} flights in {outcome.publish_seconds:.2f} s ({count / max(outcome.publish_seconds, 1e-9):,.0f}/s)")
-    print(f"consumed by two members ({' + '.join(f'{part:,}' for part in outcome.consumed_by)}), all within {outcome.total_seconds:.2f} s")
-    print(f"lost {count - outcome.distinct:,}, duplicates {duplicates:,}, everything took {time.perf_counter() - started:.2f} s")
+    print(
+        f"\npublished {count:,} flights in {outcome.publish_seconds:.2f} s "
+        f"({count / max(outcome.publish_seconds, 1e-9):,.0f}/s)"
+    )
+    print(
+        f"consumed by two members ({' + '.join(f'{part:,}' for part in outcome.consumed_by)}), "
+        f"all within {outcome.total_seconds:.2f} s"
+    )
+    print(
+        f"lost {count - outcome.distinct:,}, duplicates {duplicates:,}, everything took "
+        f"{time.perf_counter() - started:.2f} s"
+    )
     if outcome.totals == expected and outcome.distinct == count:
         print("the sums equal those computed directly from the file")
         return 0

@@ -1,4 +1,8 @@
-"""A progress bar on a terminal, silence elsewhere. The bar is rich's when the extra `cli` is installed."""
+"""A progress bar on a terminal, silence elsewhere. The bar is rich's when the extra
+`cli` is installed.
+"""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,19 +20,32 @@ def progress(title: str, total: int) -> Iterator[Advance]:
         return
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
     except ModuleNotFoundError:
         yield _plain(title, total)
         print(file=sys.stderr)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
 class LateProgress:
-    """A progress bar that appears with the first news, because most starts have none to tell. May be told from any thread."""
+    """A progress bar that appears with the first news, because most starts have none to
+    tell. May be told from any thread.
+    """
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -1,24 +1,31 @@
 """`rocketmq store verify|dump|repair DIR`.
 
-Exit codes: 0 nothing is wrong (any more), 1 there are findings, 2 the directory can not be read, or is open where it must not be.
+Exit codes: 0 nothing is wrong (any more), 1 there are findings, 2 the directory cannot
+be read, or is open where it must not be.
 """
 
-import argparse
+from __future__ import annotations
+
 import json
 import os
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord
 from rocketmq_sdk.broker_embedded.store_tool.repair import RepairJob, repair_directory
-from rocketmq_sdk.broker_embedded.store_tool.report import Report
 from rocketmq_sdk.broker_embedded.store_tool.verify import log_bytes, verify_directory
 from rocketmq_sdk.cli.progress import progress
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.properties import decode_properties
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord
+    from rocketmq_sdk.broker_embedded.store_tool.report import Report
 
 
 def run_store(options: argparse.Namespace) -> int:
@@ -33,7 +40,8 @@ def run_store(options: argparse.Namespace) -> int:
         print(f"rocketmq: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # Who read the list has seen enough; what is still in the buffer has nowhere to go.
+        # Who read the list has seen enough; what is still in the buffer has nowhere to
+        # go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -58,7 +66,8 @@ def _print(report: Report) -> None:
     found = f"{len(report.findings)} findings" if report.findings else "nothing wrong"
     running = "; a broker has the directory open" if report.running else ""
     print(
-        f"{found}: {report.records:,} records in [{report.log_start}, {report.log_end}), {report.units:,} units in {report.queues:,} queues, "
+        f"{found}: {report.records:,} records in [{report.log_start}, {report.log_end}), "
+        f"{report.units:,} units in {report.queues:,} queues, "
         f"{report.bytes:,} bytes read{running}"
     )
 
@@ -69,12 +78,35 @@ def _dump(directory: str, topic: str | None, *, as_json: bool) -> int:
             return
         properties = decode_properties(record.properties)
         if as_json:
-            fields = ("position", "size", "topic", "queue_id", "queue_offset", "sys_flag", "flag", "born_timestamp", "store_timestamp", "body_length")
-            print(json.dumps({**{name: getattr(record, name) for name in fields}, "properties": dict(properties)}))
+            fields = (
+                "position",
+                "size",
+                "topic",
+                "queue_id",
+                "queue_offset",
+                "sys_flag",
+                "flag",
+                "born_timestamp",
+                "store_timestamp",
+                "body_length",
+            )
+            print(
+                json.dumps(
+                    {
+                        **{name: getattr(record, name) for name in fields},
+                        "properties": dict(properties),
+                    }
+                )
+            )
             return
-        stored = datetime.fromtimestamp(record.store_timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+        stored = datetime.fromtimestamp(record.store_timestamp / 1000, UTC).isoformat(
+            timespec="milliseconds"
+        )
         shown = " ".join(f"{name}={value}" for name, value in properties.items())
-        print(f"{record.position} {record.size} {stored} {record.topic} {record.queue_id} {record.queue_offset} body={record.body_length} {shown}")
+        print(
+            f"{record.position} {record.size} {stored} {record.topic} {record.queue_id} "
+            f"{record.queue_offset} body={record.body_length} {shown}"
+        )
 
     report = verify_directory(directory, on_record=show)
     for finding in report.findings:
@@ -87,12 +119,14 @@ def _repair(options: argparse.Namespace) -> int:
         print(text, file=sys.stderr if options.json else sys.stdout)
 
     with progress("bytes of log", log_bytes(options.directory)) as advance:
-        job = repair_directory(options.directory, tell, queue_file_size=options.queue_file_size, advance=advance)
+        job = repair_directory(
+            options.directory, tell, queue_file_size=options.queue_file_size, advance=advance
+        )
     for finding in job.report.findings:
         tell(str(finding))
     if job.plan.refusals:
         for finding in job.plan.refusals:
-            tell(f"can not be repaired: {finding}")
+            tell(f"cannot be repaired: {finding}")
         tell("nothing was changed")
     elif options.dry_run:
         for step in job.plan.steps:
@@ -107,7 +141,17 @@ def _after_repair(options: argparse.Namespace, job: RepairJob) -> int:
     report = _look(options.directory) if done and job.plan.steps else job.report
     if options.json:
         steps = job.plan.steps
-        print(json.dumps({"directory": options.directory, "steps": steps, "repaired": done and bool(steps), **report.as_json()}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "directory": options.directory,
+                    "steps": steps,
+                    "repaired": done and bool(steps),
+                    **report.as_json(),
+                },
+                indent=2,
+            )
+        )
     else:
         _print(report)
     return 1 if report.findings else 0

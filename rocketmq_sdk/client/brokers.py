@@ -1,4 +1,8 @@
-"""The addresses and versions of the brokers that routes have named (`MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0)."""
+"""The addresses and versions of the brokers that routes have named
+(`MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,8 +25,10 @@ ANY_REPLICA: Final = frozenset(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     }
 )
-"""What goes to a slave while no route names a master: consumers can read and remember how far they came. Apache's client asks masters alone for the
-ends of queues, and so can not begin a queue without an offset then."""
+"""What goes to a slave while no route names a master: consumers can read and remember
+how far they came. Apache's client asks masters alone for the ends of queues, and so
+cannot begin a queue without an offset then.
+"""
 
 
 class FoundBroker(NamedTuple):
@@ -38,7 +44,9 @@ class FoundBroker(NamedTuple):
 
 
 class BrokerAddresses:
-    """Broker name to broker id to address; and what version each address answered with."""
+    """Broker name to broker id to address; and what version each address answered
+    with.
+    """
 
     __slots__ = ("_names", "_table", "_versions")
 
@@ -47,14 +55,16 @@ class BrokerAddresses:
         self._names: dict[str, str] = {}
         self._versions: dict[str, int] = {}
 
-    def update(self, route: "TopicRoute") -> None:
-        """Take over the addresses of a route; the newest route that names a broker wins."""
+    def update(self, route: TopicRoute) -> None:
+        """Take over the addresses of a route; the newest route that names a broker
+        wins.
+        """
         for data in route.broker_datas:
             if self._table.get(data.broker_name) != data.broker_addrs:
                 self._table[data.broker_name] = dict(data.broker_addrs)
                 self._index()
 
-    def keep(self, broker_names: "Iterable[str]") -> None:
+    def keep(self, broker_names: Iterable[str]) -> None:
         """Forget the brokers that are not named."""
         wanted = set(broker_names)
         for broker_name in [name for name in self._table if name not in wanted]:
@@ -62,8 +72,16 @@ class BrokerAddresses:
         self._index()
 
     def _index(self) -> None:
-        self._names = {address: name for name, addresses in self._table.items() for address in addresses.values()}
-        self._versions = {address: version for address, version in self._versions.items() if address in self._names}
+        self._names = {
+            address: name
+            for name, addresses in self._table.items()
+            for address in addresses.values()
+        }
+        self._versions = {
+            address: version
+            for address, version in self._versions.items()
+            if address in self._names
+        }
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """The address of exactly this broker, or None."""
@@ -73,8 +91,12 @@ class BrokerAddresses:
         """The broker name that an address belongs to, or None."""
         return self._names.get(address)
 
-    def subscribe_address(self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> FoundBroker | None:
-        """Where to read from: the wanted id; for a missing slave the next id; unless `only_this`, any (`findBrokerAddressInSubscribe`)."""
+    def subscribe_address(
+        self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
+    ) -> FoundBroker | None:
+        """Where to read from: the wanted id; for a missing slave the next id; unless
+        `only_this`, any (`findBrokerAddressInSubscribe`).
+        """
         addresses = self._table.get(broker_name)
         if not addresses:
             return None

@@ -1,7 +1,11 @@
-"""Settings of a client: one frozen object, its keyword form, and where the name servers come from.
+"""Settings of a client: one frozen object, its keyword form, and where the name servers
+come from.
 
-The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as far as they have a meaning here; durations are seconds.
+The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as far as
+they have a meaning here; durations are seconds.
 """
+
+from __future__ import annotations
 
 import difflib
 import os
@@ -25,7 +29,9 @@ NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable that is read when no name server is given."""
 
 NamesrvSource = str | Sequence[str] | ChannelSource
-"""Where the name servers are: addresses separated by `;`, a sequence of addresses, or an in-process broker."""
+"""Where the name servers are: addresses separated by `;`, a sequence of addresses, or
+an in-process broker.
+"""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -35,10 +41,10 @@ class ClientOptions(TypedDict, total=False):
     instance_name: str | None
     unit_name: str | None
     unit_mode: bool
-    poll_name_server_interval: "float | timedelta"
-    heartbeat_broker_interval: "float | timedelta"
-    api_timeout: "float | timedelta"
-    connect_timeout: "float | timedelta"
+    poll_name_server_interval: float | timedelta
+    heartbeat_broker_interval: float | timedelta
+    api_timeout: float | timedelta
+    connect_timeout: float | timedelta
     header_encoding: HeaderEncoding | str
     tls: ssl.SSLContext | None
     enable_trace: bool
@@ -50,7 +56,7 @@ class ClientOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
-def to_seconds(value: "float | timedelta") -> float:
+def to_seconds(value: float | timedelta) -> float:
     """Seconds of a number or a `timedelta`.
 
     Raises `ConfigurationError` when it is neither.
@@ -63,7 +69,7 @@ def to_seconds(value: "float | timedelta") -> float:
     return float(value)
 
 
-def positive(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+def positive(_instance: object, field: attrs.Attribute[float], value: float) -> None:
     """Refuse what is not above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0")
@@ -79,7 +85,9 @@ def header_encoding_of(value: HeaderEncoding | str) -> HeaderEncoding:
     try:
         return HeaderEncoding[str(value).strip().upper()]
     except KeyError:
-        raise ConfigurationError(f"header_encoding is {value!r}; there are JSON and ROCKETMQ") from None
+        raise ConfigurationError(
+            f"header_encoding is {value!r}; there are JSON and ROCKETMQ"
+        ) from None
 
 
 def _check_ip(_instance: object, _field: object, value: str | None) -> None:
@@ -92,19 +100,25 @@ def _check_topic(_instance: object, _field: object, value: str) -> None:
         raise ConfigurationError(f"trace_topic is {value!r}: {problem}")
 
 
-def _check_batch(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+def _check_batch(_instance: object, field: attrs.Attribute[int], value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 1")
+        raise ConfigurationError(
+            f"{field.name} is {value!r}; it must be a whole number of at least 1"
+        )
 
 
 def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) -> None:
     if value is not None and not isinstance(value, ssl.SSLContext):
-        raise ConfigurationError(f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()")
+        raise ConfigurationError(
+            f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()"
+        )
 
 
-def _check_namespace(_instance: object, field: "attrs.Attribute[str]", value: str) -> None:
+def _check_namespace(_instance: object, field: attrs.Attribute[str], value: str) -> None:
     if not isinstance(value, str) or illegal_characters(value) or "%" in value:
-        raise ConfigurationError(f"{field.name} is {value!r}; it may hold letters, digits, '-', '_' and '|'")
+        raise ConfigurationError(
+            f"{field.name} is {value!r}; it may hold letters, digits, '-', '_' and '|'"
+        )
 
 
 def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
@@ -113,7 +127,9 @@ def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
 
 def _check_interceptors(_instance: object, _field: object, value: tuple[Interceptor, ...]) -> None:
     for each in value:
-        if not callable(getattr(each, "before", None)) or not callable(getattr(each, "after", None)):
+        if not callable(getattr(each, "before", None)) or not callable(
+            getattr(each, "after", None)
+        ):
             raise ConfigurationError(f"the interceptor {each!r} has no methods before and after")
 
 
@@ -121,23 +137,34 @@ def _check_interceptors(_instance: object, _field: object, value: tuple[Intercep
 class ClientConfig:
     """What a client needs to know before it starts.
 
-    `client_ip` is the address that client id and message ids carry (None: found out). `instance_name` None makes each client an instance of its own;
-    with a name, clients of one host and name count as the same member. `poll_name_server_interval` is the route refresh, `api_timeout` bounds calls
-    that are not messages. `header_encoding` is how requests are written; peers answer alike. `tls` switches TLS on for TCP connections.
-    With `enable_trace` producers and consumers tell of what they send and consume in `trace_topic`; `trace_msg_batch_num` of their events, at
-    most 20, go into one message. `namespace` puts the names of topics and groups into a namespace, `namespace_v2` names one in each request.
-    `use_heartbeat_v2` leaves subscriptions out of heartbeats to brokers that know them. `interceptors` see each request and each answer.
+    `client_ip` is the address that client id and message ids carry (None: found out).
+    `instance_name` None makes each client an instance of its own; with a name, clients
+    of one host and name count as the same member. `poll_name_server_interval` is the
+    route refresh, `api_timeout` bounds calls that are not messages. `header_encoding`
+    is how requests are written; peers answer alike. `tls` switches TLS on for TCP
+    connections. With `enable_trace` producers and consumers tell of what they send and
+    consume in `trace_topic`; `trace_msg_batch_num` of their events, at most 20, go into
+    one message. `namespace` puts the names of topics and groups into a namespace,
+    `namespace_v2` names one in each request. `use_heartbeat_v2` leaves subscriptions
+    out of heartbeats to brokers that know them. `interceptors` see each request and
+    each answer.
     """
 
     client_ip: str | None = attrs.field(default=None, validator=_check_ip)
     instance_name: str | None = None
     unit_name: str | None = None
     unit_mode: bool = False
-    poll_name_server_interval: float = attrs.field(default=30.0, converter=to_seconds, validator=positive)
-    heartbeat_broker_interval: float = attrs.field(default=30.0, converter=to_seconds, validator=positive)
+    poll_name_server_interval: float = attrs.field(
+        default=30.0, converter=to_seconds, validator=positive
+    )
+    heartbeat_broker_interval: float = attrs.field(
+        default=30.0, converter=to_seconds, validator=positive
+    )
     api_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     connect_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
-    header_encoding: HeaderEncoding = attrs.field(default=HeaderEncoding.JSON, converter=header_encoding_of)
+    header_encoding: HeaderEncoding = attrs.field(
+        default=HeaderEncoding.JSON, converter=header_encoding_of
+    )
     tls: ssl.SSLContext | None = attrs.field(default=None, validator=_check_tls)
     enable_trace: bool = False
     trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=_check_topic)
@@ -145,19 +172,29 @@ class ClientConfig:
     namespace: str = attrs.field(default="", validator=_check_namespace)
     namespace_v2: str = attrs.field(default="", validator=_check_namespace)
     use_heartbeat_v2: bool = False
-    interceptors: tuple[Interceptor, ...] = attrs.field(default=(), converter=_interceptors, validator=_check_interceptors)
+    interceptors: tuple[Interceptor, ...] = attrs.field(
+        default=(), converter=_interceptors, validator=_check_interceptors
+    )
 
 
 CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))
 
 
 def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
-    """Raise `ConfigurationError` naming the options that nobody knows, and the known ones that are nearest to them."""
+    """Raise `ConfigurationError` naming the options that nobody knows, and the known
+    ones that are nearest to them.
+    """
     unknown = sorted(set(options) - known)
     if unknown:
-        near = [match for name in unknown for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)]
+        near = [
+            match
+            for name in unknown
+            for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+        ]
         hint = f"; did you mean {', '.join(near)}?" if near else ";"
-        raise ConfigurationError(f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}")
+        raise ConfigurationError(
+            f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}"
+        )
 
 
 def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:
@@ -168,7 +205,9 @@ def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelS
     if namesrv is None:
         given = os.environ.get(NAMESRV_VARIABLE, "")
         if not given.strip():
-            raise ConfigurationError(f"no name server was given; pass namesrv= or set {NAMESRV_VARIABLE}")
+            raise ConfigurationError(
+                f"no name server was given; pass namesrv= or set {NAMESRV_VARIABLE}"
+            )
         return parse_addresses(given)
     if isinstance(namesrv, str):
         return parse_addresses(namesrv)

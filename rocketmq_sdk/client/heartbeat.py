@@ -1,8 +1,12 @@
-"""Telling brokers who is here, so that they tell consumers of changes and know whom to ask (`MQClientInstance.sendHeartbeatToAllBroker`).
+"""Telling brokers who is here, so that they tell consumers of changes and know whom to
+ask (`MQClientInstance.sendHeartbeatToAllBroker`).
 
-Heartbeats go to every broker of the routes, slaves too when there is a consumer, masters only else: every 30 s, at the start of a consumer, and to a
-broker whose connection was just opened.
+Heartbeats go to every broker of the routes, slaves too when there is a consumer,
+masters only else: every 30 s, at the start of a consumer, and to a broker whose
+connection was just opened.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -24,10 +28,16 @@ logger = logging.getLogger("rocketmq_sdk.client")
 FIRST_AFTER: Final = 1.0
 
 
-def _short(data: "HeartbeatData", fingerprint: int) -> "HeartbeatData":
-    """A heartbeat without subscriptions, for a broker that knows them by their fingerprint (`sendHeartbeatToBrokerV2`)."""
-    consumers = tuple(attrs.evolve(consumer, subscription_data_set=()) for consumer in data.consumer_data_set)
-    return attrs.evolve(data, consumer_data_set=consumers, heartbeat_fingerprint=fingerprint, without_sub=True)
+def _short(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
+    """A heartbeat without subscriptions, for a broker that knows them by their
+    fingerprint (`sendHeartbeatToBrokerV2`).
+    """
+    consumers = tuple(
+        attrs.evolve(consumer, subscription_data_set=()) for consumer in data.consumer_data_set
+    )
+    return attrs.evolve(
+        data, consumer_data_set=consumers, heartbeat_fingerprint=fingerprint, without_sub=True
+    )
 
 
 class Heartbeats:
@@ -36,7 +46,13 @@ class Heartbeats:
     __slots__ = ("_brokers", "_caller", "_data", "_interval", "_known", "_v2")
 
     def __init__(
-        self, caller: "Caller", brokers: "BrokerAddresses", data: "Callable[[], HeartbeatData]", interval: float, *, v2: bool = False
+        self,
+        caller: Caller,
+        brokers: BrokerAddresses,
+        data: Callable[[], HeartbeatData],
+        interval: float,
+        *,
+        v2: bool = False,
     ) -> None:
         self._caller = caller
         self._brokers = brokers
@@ -50,10 +66,12 @@ class Heartbeats:
         self._known.pop(address, None)
 
     async def beat_all(self, *, full: bool = False) -> None:
-        """One heartbeat to every broker that should have one, side by side; returns when each has answered or failed.
+        """One heartbeat to every broker that should have one, side by side; returns
+        when each has answered or failed.
 
-        With `full` no subscription is left out: something has changed that the fingerprint does not tell, as the version of a subscription, or a
-        broker says that it does not know one.
+        With `full` no subscription is left out: something has changed that the
+        fingerprint does not tell, as the version of a subscription, or a broker says
+        that it does not know one.
         """
         if full:
             self._known.clear()
@@ -64,7 +82,7 @@ class Heartbeats:
             for address in self._brokers.all(masters_only=not data.consumer_data_set):
                 nursery.start_soon(self.beat, address, data)
 
-    async def beat(self, address: str, data: "HeartbeatData | None" = None) -> None:
+    async def beat(self, address: str, data: HeartbeatData | None = None) -> None:
         """One heartbeat to one broker; keeps the version that it answers with."""
         data = data or self._data()
         if not data.producer_data_set and not data.consumer_data_set:
@@ -72,7 +90,11 @@ class Heartbeats:
         fingerprint = 0
         if self._v2:
             fingerprint = data.fingerprint()
-            data = _short(data, fingerprint) if self._known.get(address) == fingerprint else attrs.evolve(data, heartbeat_fingerprint=fingerprint)
+            data = (
+                _short(data, fingerprint)
+                if self._known.get(address) == fingerprint
+                else attrs.evolve(data, heartbeat_fingerprint=fingerprint)
+            )
         try:
             answer = await send_heartbeat(self._caller, address, data)
         except RocketMQError as error:
@@ -83,7 +105,8 @@ class Heartbeats:
         if self._v2 and answer.knows_v2 and not answer.subscriptions_changed:
             self._known[address] = fingerprint
         elif self._known.pop(address, None) is not None:
-            # Another member has other subscriptions, or the broker has forgotten: it must have all of it now.
+            # Another member has other subscriptions, or the broker has forgotten: it
+            # must have all of it now.
             await self.beat(address)
 
     async def run(self) -> None:

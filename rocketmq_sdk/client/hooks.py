@@ -1,9 +1,14 @@
-"""What applications put around sends and consumption: hooks, called synchronously and in the order in which they were given.
+"""What applications put around sends and consumption: hooks, called synchronously and
+in the order in which they were given.
 
-They are what `SendMessageHook`, `CheckForbiddenHook`, `ConsumeMessageHook` and `FilterMessageHook` of Apache RocketMQ 5.4.0 are. A hook that raises
-never disturbs other messages: what a forbidding hook raises is the error of its send; of the other hooks it is logged, and the message goes its way.
-Requests and answers on the wire are seen by interceptors (`interceptors=`).
+They are what `SendMessageHook`, `CheckForbiddenHook`, `ConsumeMessageHook` and
+`FilterMessageHook` of Apache RocketMQ 5.4.0 are. A hook that raises never disturbs
+other messages: what a forbidding hook raises is the error of its send; of the other
+hooks it is logged, and the message goes its way. Requests and answers on the wire are
+seen by interceptors (`interceptors=`).
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +29,9 @@ logger = logging.getLogger("rocketmq_sdk.client")
 
 @attrs.define
 class SendContext:
-    """One message on its way out. `result` and `error` are set when it is finished; for a hook's own use there is `notes`."""
+    """One message on its way out. `result` and `error` are set when it is finished; for
+    a hook's own use there is `notes`.
+    """
 
     group: str
     topic: str
@@ -57,7 +64,9 @@ class ForbiddenHook(Protocol):
 
 @attrs.define
 class ConsumeContext:
-    """One call of a listener. `success` and `error` are set when it has ended; for a hook's own use there is `notes`."""
+    """One call of a listener. `success` and `error` are set when it has ended; for a
+    hook's own use there is `notes`.
+    """
 
     group: str
     messages: "Sequence[ReceivedMessage]"
@@ -79,14 +88,18 @@ class ConsumeHook(Protocol):
 
 
 class FilterHook(Protocol):
-    """May leave out messages that a pull has brought, or a pop (then the queue's id may be -1: any queue of the broker)."""
+    """May leave out messages that a pull has brought, or a pop (then the queue's id may
+    be -1: any queue of the broker).
+    """
 
-    def filter_messages(self, messages: "list[ReceivedMessage]", queue: "MessageQueue") -> "list[ReceivedMessage]":
+    def filter_messages(
+        self, messages: list[ReceivedMessage], queue: MessageQueue
+    ) -> list[ReceivedMessage]:
         """Those to consume, in their order. What is left out counts as done."""
         ...
 
 
-def run_hooks(calls: "Sequence[Callable[[Any], None]]", context: object) -> None:
+def run_hooks(calls: Sequence[Callable[[Any], None]], context: object) -> None:
     """Call each; what one raises is logged."""
     for call in calls:
         try:
@@ -95,13 +108,15 @@ def run_hooks(calls: "Sequence[Callable[[Any], None]]", context: object) -> None
             logger.exception("the hook %r has failed", call)
 
 
-def check_hooks(*methods: str) -> "Callable[[Any, attrs.Attribute[Any], Any], None]":
+def check_hooks(*methods: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     """A validator of a setting that holds hooks with these methods."""
 
-    def check(_instance: object, field: "attrs.Attribute[Any]", value: tuple[object, ...]) -> None:
+    def check(_instance: object, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
         for each in value:
             missing = [name for name in methods if not callable(getattr(each, name, None))]
             if missing:
-                raise ConfigurationError(f"{field.name}: {each!r} has no method {' and '.join(missing)}")
+                raise ConfigurationError(
+                    f"{field.name}: {each!r} has no method {' and '.join(missing)}"
+                )
 
     return check

@@ -1,4 +1,8 @@
-"""Who a client is: its address, its id, and the ids of its messages (`ClientConfig.buildMQClientId`, `RemotingUtil.getLocalAddress`)."""
+"""Who a client is: its address, its id, and the ids of its messages
+(`ClientConfig.buildMQClientId`, `RemotingUtil.getLocalAddress`).
+"""
+
+from __future__ import annotations
 
 import ipaddress
 import os
@@ -13,13 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LOOPBACK: Final = "127.0.0.1"
-# An address of the documentation range: nothing is sent, the system only tells which of its addresses it would use.
+# An address of the documentation range: nothing is sent, the system only tells which of
+# its addresses it would use.
 _ELSEWHERE: Final = ("192.0.2.1", 9)
 _instances: Final = count(secrets.randbits(40))
 
 
-def local_ip(name_servers: "Sequence[str]") -> str:
-    """The address of this host that a name server sees, as far as the system tells without a look-up of names; loopback when it does not."""
+def local_ip(name_servers: Sequence[str]) -> str:
+    """The address of this host that a name server sees, as far as the system tells
+    without a look-up of names; loopback when it does not.
+    """
     for address in name_servers:
         host, port = split_address(address)
         try:

@@ -1,8 +1,12 @@
-"""Which name server is asked: the chosen one while it works, the others within the same query when it does not.
+"""Which name server is asked: the chosen one while it works, the others within the same
+query when it does not.
 
-Apache's client makes one attempt per call and leaves the next server to the next call (`NettyRemotingClient.getAndCreateNameserverChannel`); here a
-query that finds its server dead goes on to the others with what is left of its time.
+Apache's client makes one attempt per call and leaves the next server to the next call
+(`NettyRemotingClient.getAndCreateNameserverChannel`); here a query that finds its
+server dead goes on to the others with what is left of its time.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -18,11 +22,15 @@ if TYPE_CHECKING:
 
 
 class NameServers:
-    """Asks one of several name servers. An address None means the name server of an in-process source."""
+    """Asks one of several name servers. An address None means the name server of an
+    in-process source.
+    """
 
     __slots__ = ("_addresses", "_chosen", "_remoting")
 
-    def __init__(self, remoting: "RemotingClient", addresses: "Sequence[str | None]", *, first: int = 0) -> None:
+    def __init__(
+        self, remoting: RemotingClient, addresses: Sequence[str | None], *, first: int = 0
+    ) -> None:
         self._remoting = remoting
         self._addresses = tuple(addresses)
         self._chosen = first % len(self._addresses)
@@ -32,10 +40,12 @@ class NameServers:
         """The address that the next query goes to."""
         return self._addresses[self._chosen]
 
-    async def call(self, command: "Command", timeout: float) -> "Command":
-        """The answer of the first server that gives one, within `timeout` seconds for all together.
+    async def call(self, command: Command, timeout: float) -> Command:
+        """The answer of the first server that gives one, within `timeout` seconds for
+        all together.
 
-        Raises `ConnectError` or `RequestTimeoutError` of the last one when none answers.
+        Raises `ConnectError` or `RequestTimeoutError` of the last one when none
+        answers.
         """
         deadline = trio.current_time() + timeout
         number = len(self._addresses)

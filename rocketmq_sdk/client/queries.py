@@ -1,19 +1,28 @@
-"""Looking messages up: by id, key, tag, place and time (`MQAdminImpl` of Apache RocketMQ 5.4.0). Producers, consumers and administration share it."""
+"""Looking messages up: by id, key, tag, place and time (`MQAdminImpl` of Apache
+RocketMQ 5.4.0). Producers, consumers and administration share it.
+"""
+
+from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.api.messages import KEY, QUERY_MAX, TAG, UNIQUE, query_messages, view_message
+from rocketmq_sdk.client.api.messages import (
+    KEY,
+    QUERY_MAX,
+    TAG,
+    UNIQUE,
+    query_messages,
+    view_message,
+)
 from rocketmq_sdk.client.api.offsets import max_offset, search_offset
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.message import epoch_milliseconds
-from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import join_address
 from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
@@ -21,8 +30,11 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.command import Command
 
@@ -34,17 +46,20 @@ _PULL_TIMEOUT: Final = 10.0
 
 
 class MessageQueries:
-    """Questions about stored messages, over a running client. What is found is sorted by store time.
+    """Questions about stored messages, over a running client. What is found is sorted
+    by store time.
 
-    All may raise `RouteError` when nobody knows the topic, `ConnectError` and `RequestTimeoutError` when a broker can not be asked, and
-    `BrokerError`; a broker that fails makes the whole question fail, so that an answer is never silently a part of the truth.
+    All may raise `RouteError` when nobody knows the topic, `ConnectError` and
+    `RequestTimeoutError` when a broker cannot be asked, and `BrokerError`; a broker
+    that fails makes the whole question fail, so that an answer is never silently a part
+    of the truth.
     """
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._namespace = client.namespace
 
-    def _named(self, messages: "list[ReceivedMessage]") -> "list[ReceivedMessage]":
+    def _named(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Messages with the topics as users write them."""
         if self._namespace:
             for message in messages:
@@ -53,11 +68,15 @@ class MessageQueries:
 
     # --- by id
 
-    async def by_offset_id(self, offset_id: str, *, topic: str | None = None, timeout: float | None = None) -> "ReceivedMessage":
+    async def by_offset_id(
+        self, offset_id: str, *, topic: str | None = None, timeout: float | None = None
+    ) -> ReceivedMessage:
         """The message that an offset id names, by the broker in the id.
 
-        With `topic` the brokers of its route are asked instead when none of them has the id's address, for brokers that are reached by another one.
-        Raises `NotFoundError` when no broker has it, `ConfigurationError` when the text is no offset id.
+        With `topic` the brokers of its route are asked instead when none of them has
+        the id's address, for brokers that are reached by another one. Raises
+        `NotFoundError` when no broker has it, `ConfigurationError` when the text is no
+        offset id.
         """
         host, port, offset = parse_offset_id(offset_id)
         address = join_address(host, port)
@@ -69,32 +88,53 @@ class MessageQueries:
                 continue
             if message.offset_message_id == offset_id.upper():
                 return self._named([message])[0]
-        raise NotFoundError(1, f"no message has the offset id {offset_id}", address=address, topic=topic)
+        raise NotFoundError(
+            1, f"no message has the offset id {offset_id}", address=address, topic=topic
+        )
 
     async def _places(self, address: str, topic: str | None) -> list[tuple[str, str]]:
         """Where to ask for an offset id: address and broker name."""
         known = self._client.brokers.name_of(address)
         if known is None and topic is not None:
             route = await self._client.route(topic)
-            places = [(place, data.broker_name) for data in route.broker_datas for place in data.broker_addrs.values()]
+            places = [
+                (place, data.broker_name)
+                for data in route.broker_datas
+                for place in data.broker_addrs.values()
+            ]
             exact = [found for found in places if found[0] == address]
             return exact or places
         return [(address, known or "")]
 
     async def by_unique_id(
-        self, topic: str, unique_id: str, *, begin: Moment = None, end: Moment = None, timeout: float | None = None
-    ) -> "ReceivedMessage":
-        """The message with a producer's unique id; of several, as after a send that was tried twice, the first stored.
+        self,
+        topic: str,
+        unique_id: str,
+        *,
+        begin: Moment = None,
+        end: Moment = None,
+        timeout: float | None = None,
+    ) -> ReceivedMessage:
+        """The message with a producer's unique id; of several, as after a send that was
+        tried twice, the first stored.
 
         Raises `NotFoundError`.
         """
-        found = await self._by_index(self._namespace.wrap(topic), unique_id, UNIQUE, QUERY_MAX, begin, end, timeout)
+        found = await self._by_index(
+            self._namespace.wrap(topic), unique_id, UNIQUE, QUERY_MAX, begin, end, timeout
+        )
         if not found:
-            raise NotFoundError(22, f"no message of the topic has the unique id {unique_id}", topic=topic)
+            raise NotFoundError(
+                22, f"no message of the topic has the unique id {unique_id}", topic=topic
+            )
         return found[0]
 
-    async def by_id(self, topic: str, message_id: str, *, timeout: float | None = None) -> "ReceivedMessage":
-        """The message that either kind of id names (`DefaultMQAdminExtImpl.viewMessage`). Raises `NotFoundError`."""
+    async def by_id(
+        self, topic: str, message_id: str, *, timeout: float | None = None
+    ) -> ReceivedMessage:
+        """The message that either kind of id names
+        (`DefaultMQAdminExtImpl.viewMessage`). Raises `NotFoundError`.
+        """
         try:
             return await self.by_unique_id(topic, message_id, timeout=timeout)
         except NotFoundError as error:
@@ -106,23 +146,55 @@ class MessageQueries:
     # --- by index
 
     async def by_key(
-        self, topic: str, key: str, *, limit: int = QUERY_MAX, begin: Moment = None, end: Moment = None, timeout: float | None = None
-    ) -> "list[ReceivedMessage]":
-        """Messages with a key, or a unique id, stored within a time; at most `limit`, the newest of each broker."""
-        return await self._by_index(self._namespace.wrap(topic), key, KEY, limit, begin, end, timeout)
+        self,
+        topic: str,
+        key: str,
+        *,
+        limit: int = QUERY_MAX,
+        begin: Moment = None,
+        end: Moment = None,
+        timeout: float | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages with a key, or a unique id, stored within a time; at most `limit`,
+        the newest of each broker.
+        """
+        return await self._by_index(
+            self._namespace.wrap(topic), key, KEY, limit, begin, end, timeout
+        )
 
     async def by_tag(
-        self, topic: str, tag: str, *, limit: int = QUERY_MAX, begin: Moment = None, end: Moment = None, timeout: float | None = None
-    ) -> "list[ReceivedMessage]":
-        """Messages with a tag, stored within a time; at most `limit`, the newest of each broker. Brokers before 5.4 find none."""
-        return await self._by_index(self._namespace.wrap(topic), tag, TAG, limit, begin, end, timeout)
+        self,
+        topic: str,
+        tag: str,
+        *,
+        limit: int = QUERY_MAX,
+        begin: Moment = None,
+        end: Moment = None,
+        timeout: float | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages with a tag, stored within a time; at most `limit`, the newest of
+        each broker. Brokers before 5.4 find none.
+        """
+        return await self._by_index(
+            self._namespace.wrap(topic), tag, TAG, limit, begin, end, timeout
+        )
 
     async def _by_index(
-        self, topic: str, key: str, index_type: str, limit: int, begin: Moment, end: Moment, timeout: float | None, stored_in: str | None = None
-    ) -> "list[ReceivedMessage]":
-        """Ask all brokers of a topic's route, for messages stored in another topic when one is named."""
+        self,
+        topic: str,
+        key: str,
+        index_type: str,
+        limit: int,
+        begin: Moment,
+        end: Moment,
+        timeout: float | None,
+        stored_in: str | None = None,
+    ) -> list[ReceivedMessage]:
+        """Ask all brokers of a topic's route, for messages stored in another topic when
+        one is named.
+        """
         if not key:
-            raise ConfigurationError("an empty key can not be looked for")
+            raise ConfigurationError("an empty key cannot be looked for")
         if limit < 1:
             raise ConfigurationError(f"limit is {limit}; it must be at least 1")
         first, last = _milliseconds(begin, 0), _milliseconds(end, _FOREVER)
@@ -131,7 +203,16 @@ class MessageQueries:
         async def ask(address: str, name: str) -> None:
             found.extend(
                 await query_messages(
-                    self._client, address, name, stored_in or topic, key, index_type=index_type, limit=limit, begin=first, end=last, timeout=timeout
+                    self._client,
+                    address,
+                    name,
+                    stored_in or topic,
+                    key,
+                    index_type=index_type,
+                    limit=limit,
+                    begin=first,
+                    end=last,
+                    timeout=timeout,
                 )
             )
 
@@ -154,9 +235,22 @@ class MessageQueries:
         if errors:
             raise errors[0]
 
-    async def copies(self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None) -> "list[ReceivedMessage]":
-        """What the brokers of a topic keep of a message in another topic: where it waited, was retried, or ended."""
-        return await self._by_index(self._namespace.wrap(topic), unique_id, UNIQUE, QUERY_MAX, None, None, timeout, stored_in)
+    async def copies(
+        self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None
+    ) -> list[ReceivedMessage]:
+        """What the brokers of a topic keep of a message in another topic: where it
+        waited, was retried, or ended.
+        """
+        return await self._by_index(
+            self._namespace.wrap(topic),
+            unique_id,
+            UNIQUE,
+            QUERY_MAX,
+            None,
+            None,
+            timeout,
+            stored_in,
+        )
 
     # --- by place and time
 
@@ -165,31 +259,47 @@ class MessageQueries:
         full = self._namespace.wrap(topic)
         return (await self._client.route(full)).subscribe_queues(full)
 
-    async def at(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> "ReceivedMessage":
-        """The message at an offset of a queue. Raises `NotFoundError` when there is none."""
+    async def at(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None
+    ) -> ReceivedMessage:
+        """The message at an offset of a queue. Raises `NotFoundError` when there is
+        none.
+        """
         queue = self._namespace.wrap_queue(queue)
         found = await self._read(queue, offset, 1, await self._client.route(queue.topic), timeout)
         if not found or found[0].offset != offset:
-            raise NotFoundError(22, f"{queue!r} has no message at offset {offset}", topic=queue.topic)
+            raise NotFoundError(
+                22, f"{queue!r} has no message at offset {offset}", topic=queue.topic
+            )
         return found[0]
 
-    async def from_offset(self, queue: MessageQueue, offset: int, count: int, *, timeout: float | None = None) -> "list[ReceivedMessage]":
-        """At most `count` messages of a queue from an offset on, in order; fewer at the end of the queue."""
+    async def from_offset(
+        self, queue: MessageQueue, offset: int, count: int, *, timeout: float | None = None
+    ) -> list[ReceivedMessage]:
+        """At most `count` messages of a queue from an offset on, in order; fewer at the
+        end of the queue.
+        """
         queue = self._namespace.wrap_queue(queue)
         route = await self._client.route(queue.topic)
         messages: list[ReceivedMessage] = []
         while len(messages) < count:
-            found = await self._read(queue, offset, min(_PULL_BATCH, count - len(messages)), route, timeout)
+            found = await self._read(
+                queue, offset, min(_PULL_BATCH, count - len(messages)), route, timeout
+            )
             if not found:
                 break
             messages += found
             offset = found[-1].offset + 1
         return messages
 
-    async def in_time(self, topic: str, begin: Moment, end: Moment = None, *, timeout: float | None = None) -> AsyncIterator["ReceivedMessage"]:
-        """All messages of a topic stored from one moment to another, both included, in the order of their store times.
+    async def in_time(
+        self, topic: str, begin: Moment, end: Moment = None, *, timeout: float | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """All messages of a topic stored from one moment to another, both included, in
+        the order of their store times.
 
-        Reads as far as the iteration goes. What is stored after it began may be left out.
+        Reads as far as the iteration goes. What is stored after it began may be left
+        out.
         """
         first, last = _milliseconds(begin, 0), _milliseconds(end, _FOREVER)
         topic = self._namespace.wrap(topic)
@@ -211,8 +321,8 @@ class MessageQueries:
                 heapq.heappop(heads)
 
     async def _queue_in_time(
-        self, queue: MessageQueue, begin: int, end: int, route: "TopicRoute", timeout: float | None
-    ) -> AsyncIterator["ReceivedMessage"]:
+        self, queue: MessageQueue, begin: int, end: int, route: TopicRoute, timeout: float | None
+    ) -> AsyncIterator[ReceivedMessage]:
         client, name = _AtRoute(self._client, route), queue.broker_name
         offset = await search_offset(client, name, queue.topic, queue.queue_id, begin, timeout)
         limit = await max_offset(client, name, queue.topic, queue.queue_id, timeout)
@@ -228,9 +338,11 @@ class MessageQueries:
             offset = found[-1].offset + 1
 
     async def _read(
-        self, queue: MessageQueue, offset: int, count: int, route: "TopicRoute", timeout: float | None
-    ) -> "list[ReceivedMessage]":
-        """One pull that is not held; goes on where the broker says when nothing is at the offset any more."""
+        self, queue: MessageQueue, offset: int, count: int, route: TopicRoute, timeout: float | None
+    ) -> list[ReceivedMessage]:
+        """One pull that is not held; goes on where the broker says when nothing is at
+        the offset any more.
+        """
         address = address_of(queue.broker_name, route)
         while True:
             header = PullMessageRequestHeader(
@@ -247,16 +359,24 @@ class MessageQueries:
                 expression_type="TAG",
                 bname=queue.broker_name,
             )
-            result = await pull_message(self._client, address, queue.broker_name, header, _PULL_TIMEOUT if timeout is None else timeout)
+            result = await pull_message(
+                self._client,
+                address,
+                queue.broker_name,
+                header,
+                _PULL_TIMEOUT if timeout is None else timeout,
+            )
             if result.status is PullStatus.FOUND or result.next_begin_offset <= offset:
                 return self._named(result.messages)
             offset = result.next_begin_offset
 
 
 class _AtRoute:
-    """Calls brokers by the addresses of one route, whatever else the client knows by then."""
+    """Calls brokers by the addresses of one route, whatever else the client knows by
+    then.
+    """
 
-    def __init__(self, client: "Client", route: "TopicRoute") -> None:
+    def __init__(self, client: Client, route: TopicRoute) -> None:
         self._client = client
         self._route = route
         self.client_id = client.client_id
@@ -264,14 +384,27 @@ class _AtRoute:
         self.call_address = client.call_address
         self.oneway_broker = client.oneway_broker
 
-    async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
-        """Ask the broker of a name, its master if there is one; other ids are not asked for here."""
+    async def call_broker(
+        self,
+        broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        broker_id: int = 0,
+    ) -> Command:
+        """Ask the broker of a name, its master if there is one; other ids are not asked
+        for here.
+        """
         del broker_id
-        return await self._client.call_address(address_of(broker_name, self._route), command, timeout)
+        return await self._client.call_address(
+            address_of(broker_name, self._route), command, timeout
+        )
 
 
-def address_of(broker_name: str, route: "TopicRoute") -> str:
-    """The address of a broker in a route, its master's if there is one. Raises `RouteError`."""
+def address_of(broker_name: str, route: TopicRoute) -> str:
+    """The address of a broker in a route, its master's if there is one. Raises
+    `RouteError`.
+    """
     for data in route.broker_datas:
         if data.broker_name == broker_name and data.broker_addrs:
             return data.broker_addrs[min(data.broker_addrs)]
@@ -282,5 +415,12 @@ def _milliseconds(moment: Moment, default: int) -> int:
     return default if moment is None else epoch_milliseconds(moment)
 
 
-def _sorted(messages: "list[ReceivedMessage]") -> "list[ReceivedMessage]":
-    return sorted(messages, key=lambda message: (message.store_timestamp, message.broker_name, message.commit_log_offset))
+def _sorted(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    return sorted(
+        messages,
+        key=lambda message: (
+            message.store_timestamp,
+            message.broker_name,
+            message.commit_log_offset,
+        ),
+    )

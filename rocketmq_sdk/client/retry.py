@@ -1,27 +1,44 @@
-"""What follows from the outcome of one attempt to send: the rules of the synchronous send loop as one table.
+"""What follows from the outcome of one attempt to send: the rules of the synchronous
+send loop as one table.
 
-`DefaultMQProducerImpl.sendDefaultImpl` of Apache RocketMQ 5.4.0. There is no pause between attempts; all attempts share one time budget, so that an
-attempt that times out is normally the last one.
+`DefaultMQProducerImpl.sendDefaultImpl` of Apache RocketMQ 5.4.0. There is no pause
+between attempts; all attempts share one time budget, so that an attempt that times out
+is normally the last one.
 
-| outcome                              | next                                                        | isolated | reachable            |
-|--------------------------------------|-------------------------------------------------------------|----------|----------------------|
-| stored, SEND_OK                      | done                                                        | no       | yes                  |
-| stored, another status               | next attempt if another broker is wanted then, else done    | no       | yes                  |
-| no route, no such broker             | next attempt                                                | no       | yes                  |
-| not connected, cut off, no answer,   |                                                             |          |                      |
-| too much in flight                   | next attempt                                                | yes      | no with the detector |
-| refused with a code worth a retry    | next attempt                                                | yes      | no                   |
-| refused with another code            | done: the earlier result that was stored, else the error    | yes      | no                   |
-| anything else                        | done: the error                                             | -        | -                    |
+| outcome                    | next                       | isolated | reachable     |
+|----------------------------|----------------------------|----------|---------------|
+| stored, SEND_OK            | done                       | no       | yes           |
+| stored, another status     | next attempt if another    | no       | yes           |
+|                            | broker is wanted, else     |          |               |
+|                            | done                       |          |               |
+| no route, no such broker   | next attempt               | no       | yes           |
+| not connected, cut off, no | next attempt               | yes      | no with the   |
+| answer, too much in flight |                            |          | detector      |
+| refused, worth a retry     | next attempt               | yes      | no            |
+| refused with another code  | done: the earlier result   | yes      | no            |
+|                            | that was stored, else the  |          |               |
+|                            | error                      |          |               |
+| anything else              | done: the error            | -        | -             |
 
-When no attempt is left the earlier result that was stored is returned, else the last error is raised.
+When no attempt is left the earlier result that was stored is returned, else the last
+error is raised.
 """
+
+from __future__ import annotations
 
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import RETRYABLE_CODES, BrokerError, ConnectError, RequestTimeoutError, RocketMQError, RouteError, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    RETRYABLE_CODES,
+    BrokerError,
+    ConnectError,
+    RequestTimeoutError,
+    RocketMQError,
+    RouteError,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.model.enums import SendStatus
 
 SEND_STATUS: Final[dict[int, SendStatus]] = {
@@ -33,20 +50,26 @@ SEND_STATUS: Final[dict[int, SendStatus]] = {
 """Answers that say that the message is stored, and how well."""
 
 DEFAULT_RETRY_CODES: Final = RETRYABLE_CODES
-"""Answers after which another broker may take the message (`DefaultMQProducer.retryResponseCodes`, and 215)."""
+"""Answers after which another broker may take the message
+(`DefaultMQProducer.retryResponseCodes`, and 215).
+"""
 
 
 class Next(Enum):
     """What to do after an attempt."""
 
     DONE = auto()
-    """Stop: with this result, or with this error unless an earlier attempt was stored."""
+    """Stop: with this result, or with this error unless an earlier attempt was
+    stored.
+    """
     RETRY = auto()
     """Try again if an attempt and time are left."""
 
 
 class Judgement(NamedTuple):
-    """What follows from one outcome: the next step, and what fault avoidance notes about the broker (`isolated` None: nothing)."""
+    """What follows from one outcome: the next step, and what fault avoidance notes
+    about the broker (`isolated` None: nothing).
+    """
 
     step: Next
     isolated: bool | None = None
@@ -70,7 +93,12 @@ def judge_status(status: SendStatus, *, retry_when_not_store_ok: bool) -> Judgem
     return _STORED_ELSEWHERE
 
 
-def judge_error(error: RocketMQError, *, retry_codes: frozenset[int] = DEFAULT_RETRY_CODES, detector: bool = False) -> Judgement:
+def judge_error(
+    error: RocketMQError,
+    *,
+    retry_codes: frozenset[int] = DEFAULT_RETRY_CODES,
+    detector: bool = False,
+) -> Judgement:
     """The row of the table for an attempt that failed."""
     if isinstance(error, BrokerError):
         return _REFUSED_FOR_NOW if error.code in retry_codes else _REFUSED

@@ -1,12 +1,16 @@
-"""The routes of the topics in use, kept fresh by one task (`MQClientInstance.updateTopicRouteInfoFromNameServer` of Apache RocketMQ 5.4.0).
+"""The routes of the topics in use, kept fresh by one task
+(`MQClientInstance.updateTopicRouteInfoFromNameServer` of Apache RocketMQ 5.4.0).
 
-Known routes are asked for again every 30 s. A topic without a route, or with one made up from the default topic, is polled after 1 s and then more
-and more seldom; a call that met a stale route has it asked for at once, at most once a second. A topic that vanishes from the name servers keeps its
-last route: a name server forgets a broker that restarts, and its clients should not.
+Known routes are asked for again every 30 s. A topic without a route, or with one made
+up from the default topic, is polled after 1 s and then more and more seldom; a call
+that met a stale route has it asked for at once, at most once a second. A topic that
+vanishes from the name servers keeps its last route: a name server forgets a broker that
+restarts, and its clients should not.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -14,11 +18,13 @@ import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.errors import ClosedError, RocketMQError, TopicNotFoundError
-from rocketmq_sdk.model.route import TopicRoute
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rocketmq_sdk.client.brokers import BrokerAddresses
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.route import TopicRoute
 
 logger = logging.getLogger("rocketmq_sdk.client")
 MINIMUM_PAUSE: Final = 1.0
@@ -28,12 +34,13 @@ MINIMUM_PAUSE: Final = 1.0
 class PublishInfo:
     """The queues of a topic that a producer may use (`TopicPublishInfo`).
 
-    `provisional` tells that the topic is not known yet and the queues are those of the default topic, at which a broker will create it.
+    `provisional` tells that the topic is not known yet and the queues are those of the
+    default topic, at which a broker will create it.
     """
 
     __slots__ = ("provisional", "queues", "topic")
 
-    def __init__(self, topic: str, queues: "list[MessageQueue]", *, provisional: bool) -> None:
+    def __init__(self, topic: str, queues: list[MessageQueue], *, provisional: bool) -> None:
         self.topic = topic
         self.queues = queues
         self.provisional = provisional
@@ -41,7 +48,9 @@ class PublishInfo:
 
 @attrs.frozen
 class DefaultTopic:
-    """What to fall back on for a topic that does not exist: the template topic's name, and the most queues to use."""
+    """What to fall back on for a topic that does not exist: the template topic's name,
+    and the most queues to use.
+    """
 
     name: str
     queue_nums: int
@@ -55,7 +64,9 @@ class _Flight:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.route: TopicRoute | None = None
-        self.error: RocketMQError | None = ClosedError("the client was closed before the route was known")
+        self.error: RocketMQError | None = ClosedError(
+            "the client was closed before the route was known"
+        )
 
 
 class _Entry:
@@ -75,13 +86,20 @@ class _Entry:
 
 
 def _signature(route: TopicRoute) -> object:
-    """What must be equal for two routes to be the same; the order of queues and brokers is a matter of chance."""
-    brokers = sorted((data.broker_name, data.cluster, sorted(data.broker_addrs.items())) for data in route.broker_datas)
+    """What must be equal for two routes to be the same; the order of queues and brokers
+    is a matter of chance.
+    """
+    brokers = sorted(
+        (data.broker_name, data.cluster, sorted(data.broker_addrs.items()))
+        for data in route.broker_datas
+    )
     return sorted(route.queue_datas), brokers, route.order_topic_conf
 
 
 def clamp_default_route(route: TopicRoute, queue_nums: int) -> TopicRoute:
-    """The route that a topic will have once it is created from a template: at most `queue_nums` queues at each broker."""
+    """The route that a topic will have once it is created from a template: at most
+    `queue_nums` queues at each broker.
+    """
     queue_datas = tuple(
         attrs.evolve(data, read_queue_nums=number, write_queue_nums=number)
         for data in route.queue_datas
@@ -91,12 +109,14 @@ def clamp_default_route(route: TopicRoute, queue_nums: int) -> TopicRoute:
 
 
 class RouteCache:
-    """Routes by topic. `version` grows with every change of any route, so that what is derived from routes can be kept until then."""
+    """Routes by topic. `version` grows with every change of any route, so that what is
+    derived from routes can be kept until then.
+    """
 
     def __init__(
         self,
         ask: Callable[[str], Awaitable[TopicRoute]],
-        brokers: "BrokerAddresses",
+        brokers: BrokerAddresses,
         *,
         interval: float = 30.0,
         on_changed: Callable[[str], None] | None = None,
@@ -136,14 +156,23 @@ class RouteCache:
                 self._forget_brokers()
 
     def _forget_brokers(self) -> None:
-        self._brokers.keep({data.broker_name for entry in self._entries.values() if entry.route for data in entry.route.broker_datas})
+        self._brokers.keep(
+            {
+                data.broker_name
+                for entry in self._entries.values()
+                if entry.route
+                for data in entry.route.broker_datas
+            }
+        )
 
     def topics(self) -> list[str]:
         """The topics in use."""
         return [topic for topic, entry in self._entries.items() if entry.users]
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route as it was last heard of; None when there is none, or only a provisional one."""
+        """The route as it was last heard of; None when there is none, or only a
+        provisional one.
+        """
         entry = self._entries.get(topic)
         return None if entry is None or entry.provisional else entry.route
 
@@ -152,7 +181,7 @@ class RouteCache:
         entry = self._entries.get(topic)
         return None if entry is None else entry.publish
 
-    def subscribe_queues(self, topic: str) -> "list[MessageQueue]":
+    def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """The queues to read, none when there is no route yet."""
         route = self.get(topic)
         return [] if route is None else route.subscribe_queues(topic)
@@ -172,10 +201,12 @@ class RouteCache:
                 self._wake.set()
 
     async def fetch(self, topic: str, default: DefaultTopic | None = None) -> TopicRoute:
-        """Ask for the route now; callers that ask at the same time share one query, and cancelling one does not disturb the others.
+        """Ask for the route now; callers that ask at the same time share one query, and
+        cancelling one does not disturb the others.
 
-        With `default`, a topic that does not exist gets the route of the default topic, kept as provisional. Raises `TopicNotFoundError` when
-        there is no route, `ConnectError` or `RequestTimeoutError` when no name server answers.
+        With `default`, a topic that does not exist gets the route of the default topic,
+        kept as provisional. Raises `TopicNotFoundError` when there is no route,
+        `ConnectError` or `RequestTimeoutError` when no name server answers.
         """
         key = (topic, default)
         flight = self._flights.get(key)
@@ -224,11 +255,17 @@ class RouteCache:
 
     def _store(self, entry: _Entry, route: TopicRoute, *, provisional: bool) -> None:
         self._brokers.update(route)
-        if entry.route is not None and entry.provisional == provisional and _signature(entry.route) == _signature(route):
+        if (
+            entry.route is not None
+            and entry.provisional == provisional
+            and _signature(entry.route) == _signature(route)
+        ):
             return
         entry.route = route
         entry.provisional = provisional
-        entry.publish = PublishInfo(entry.topic, route.publish_queues(entry.topic), provisional=provisional)
+        entry.publish = PublishInfo(
+            entry.topic, route.publish_queues(entry.topic), provisional=provisional
+        )
         self.version += 1
         self._forget_brokers()
         if self._on_changed is not None:
@@ -247,19 +284,25 @@ class RouteCache:
     async def _keep_fresh(self) -> None:
         while True:
             now = trio.current_time()
-            due_now = [entry for entry in self._entries.values() if entry.users and entry.due <= now]
+            due_now = [
+                entry for entry in self._entries.values() if entry.users and entry.due <= now
+            ]
             for entry in due_now:
                 if not await self._refresh(entry):
                     for other in due_now:
                         other.due = max(other.due, entry.due)
                     break
             self._wake = trio.Event()
-            due = min((entry.due for entry in self._entries.values() if entry.users), default=float("inf"))
+            due = min(
+                (entry.due for entry in self._entries.values() if entry.users), default=float("inf")
+            )
             with trio.move_on_at(due):
                 await self._wake.wait()
 
     async def _refresh(self, entry: _Entry) -> bool:
-        """Ask for one route that is due; False when no name server answers, so that the others wait as well."""
+        """Ask for one route that is due; False when no name server answers, so that the
+        others wait as well.
+        """
         try:
             await self.fetch(entry.topic)
         except TopicNotFoundError as error:

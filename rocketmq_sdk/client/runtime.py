@@ -1,9 +1,12 @@
-"""The client that producers, consumers and administration share: connections, routes, heartbeats, calls (`MQClientInstance`)."""
+"""The client that producers, consumers and administration share: connections, routes,
+heartbeats, calls (`MQClientInstance`).
+"""
+
+from __future__ import annotations
 
 import logging
 import os
 import random
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -13,7 +16,14 @@ from rocketmq_sdk.client.api import membership
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.client.brokers import ANY_REPLICA, BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
-from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientConfig, ClientOptions, NamesrvSource, refuse_unknown, resolve_namesrv
+from rocketmq_sdk.client.config import (
+    CLIENT_OPTIONS,
+    ClientConfig,
+    ClientOptions,
+    NamesrvSource,
+    refuse_unknown,
+    resolve_namesrv,
+)
 from rocketmq_sdk.client.heartbeat import Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
@@ -29,6 +39,8 @@ from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel
@@ -40,11 +52,14 @@ UNREGISTER_TIMEOUT: Final = 1.0
 
 
 class Client(RunsOnce):
-    """One connection to a RocketMQ cluster, to be shared by producers and consumers through their `client=`.
+    """One connection to a RocketMQ cluster, to be shared by producers and consumers
+    through their `client=`.
 
-    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are
-    those of `ClientConfig`; `channels` opens the connections, instead of TCP, to the addresses that it knows. Use it as
-    `async with Client(...) as client`, once; leaving the block ends its tasks and connections. Raises `ConfigurationError` for settings that are
+    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an
+    `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are those of
+    `ClientConfig`; `channels` opens the connections, instead of TCP, to the addresses
+    that it knows. Use it as `async with Client(...) as client`, once; leaving the block
+    ends its tasks and connections. Raises `ConfigurationError` for settings that are
     unknown or not acceptable.
     """
 
@@ -55,7 +70,7 @@ class Client(RunsOnce):
         namesrv: NamesrvSource | None = None,
         *,
         clock: Clock | None = None,
-        channels: "ChannelSource | None" = None,
+        channels: ChannelSource | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         refuse_unknown(options, CLIENT_OPTIONS, "Client")
@@ -71,11 +86,22 @@ class Client(RunsOnce):
         own = [NamespaceFields(self.config.namespace_v2)] if self.config.namespace_v2 else []
         self._interceptors = [*own, *self.config.interceptors]
         self.brokers = BrokerAddresses()
-        self.routes = RouteCache(self._ask_route, self.brokers, interval=self.config.poll_name_server_interval, on_changed=self._route_changed)
+        self.routes = RouteCache(
+            self._ask_route,
+            self.brokers,
+            interval=self.config.poll_name_server_interval,
+            on_changed=self._route_changed,
+        )
         self._consumers: dict[str, ConsumerCallbacks] = {}
         self._producers: dict[str, ProducerCallbacks] = {}
         self._callbacks = CallbackDispatch(self._consumers, self._producers)
-        self._heartbeats = Heartbeats(self, self.brokers, self.heartbeat_data, self.config.heartbeat_broker_interval, v2=self.config.use_heartbeat_v2)
+        self._heartbeats = Heartbeats(
+            self,
+            self.brokers,
+            self.heartbeat_data,
+            self.config.heartbeat_broker_interval,
+            v2=self.config.use_heartbeat_v2,
+        )
         self._remoting: RemotingClient | None = None
         self._name_servers: NameServers | None = None
         self._nursery: trio.Nursery | None = None
@@ -97,7 +123,9 @@ class Client(RunsOnce):
             self._remoting = remoting
             remoting.on_connect.append(self._connected)
             servers: tuple[str | None, ...] = self._addresses or (None,)
-            self._name_servers = NameServers(remoting, servers, first=random.randrange(len(servers)))
+            self._name_servers = NameServers(
+                remoting, servers, first=random.randrange(len(servers))
+            )
             self._nursery = nursery
             await nursery.start(self.routes.run)
             nursery.start_soon(self._heartbeats.run)
@@ -114,7 +142,9 @@ class Client(RunsOnce):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where tasks live that belong to the client; cancelled when its block is left."""
+        """Where tasks live that belong to the client; cancelled when its block is
+        left.
+        """
         if self._nursery is None:
             raise ClosedError("the client is not running; enter it with `async with`")
         return self._nursery
@@ -129,41 +159,68 @@ class Client(RunsOnce):
     # --- members
 
     def register_producer(self, group: str, owner: ProducerCallbacks) -> None:
-        """Let a producer be known under its group. Raises `ConfigurationError` when the group has a producer here."""
+        """Let a producer be known under its group. Raises `ConfigurationError` when the
+        group has a producer here.
+        """
         if group in self._producers:
-            raise ConfigurationError(f"the client has a producer of group {group!r} already; share that one, or give each a client of its own")
+            raise ConfigurationError(
+                f"the client has a producer of group {group!r} already; share that one, or give "
+                "each a client of its own"
+            )
         self._producers[group] = owner
 
     def register_consumer(self, group: str, owner: ConsumerCallbacks) -> None:
-        """Let a consumer be known under its group. Raises `ConfigurationError` when the group has a consumer here."""
+        """Let a consumer be known under its group. Raises `ConfigurationError` when the
+        group has a consumer here.
+        """
         if group in self._consumers:
-            raise ConfigurationError(f"the client has a consumer of group {group!r} already; give each a client of its own")
+            raise ConfigurationError(
+                f"the client has a consumer of group {group!r} already; give each a client of its "
+                "own"
+            )
         self._consumers[group] = owner
 
     async def unregister_producer(self, group: str) -> None:
-        """Forget a producer and tell the brokers; failures are logged. The caller bounds the time."""
+        """Forget a producer and tell the brokers; failures are logged. The caller
+        bounds the time.
+        """
         if self._producers.pop(group, None) is not None:
             await self._unregister(producer_group=group)
 
     async def unregister_consumer(self, group: str) -> None:
-        """Forget a consumer and tell the brokers; failures are logged. The caller bounds the time."""
+        """Forget a consumer and tell the brokers; failures are logged. The caller
+        bounds the time.
+        """
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
 
-    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        # A broker without a connection has nothing to forget: it takes a closed connection as leaving.
+    async def _unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        # A broker without a connection has nothing to forget: it takes a closed
+        # connection as leaving.
         remoting = self._remoting
         if remoting is None:
             return
-        addresses = [address for address in self.brokers.all() if remoting.channel_nowait(address) is not None]
+        addresses = [
+            address
+            for address in self.brokers.all()
+            if remoting.channel_nowait(address) is not None
+        ]
 
         async def leave(address: str) -> None:
             try:
                 await membership.unregister(
-                    self, address, producer_group=producer_group, consumer_group=consumer_group, timeout=UNREGISTER_TIMEOUT
+                    self,
+                    address,
+                    producer_group=producer_group,
+                    consumer_group=consumer_group,
+                    timeout=UNREGISTER_TIMEOUT,
                 )
             except RocketMQError as error:
-                logger.info("leaving %s at %s failed: %s", producer_group or consumer_group, address, error)
+                logger.info(
+                    "leaving %s at %s failed: %s", producer_group or consumer_group, address, error
+                )
 
         async with trio.open_nursery() as nursery:
             for address in addresses:
@@ -171,25 +228,39 @@ class Client(RunsOnce):
 
     def heartbeat_data(self) -> HeartbeatData:
         """What brokers are told of this client now."""
-        return HeartbeatData(self.client_id, tuple(self._producers), tuple(owner.heartbeat_data() for owner in self._consumers.values()))
+        return HeartbeatData(
+            self.client_id,
+            tuple(self._producers),
+            tuple(owner.heartbeat_data() for owner in self._consumers.values()),
+        )
 
     async def heartbeat_now(self) -> None:
-        """Tell all brokers of the routes in use who is here, all of it, and wait until each has answered or failed."""
+        """Tell all brokers of the routes in use who is here, all of it, and wait until
+        each has answered or failed.
+        """
         await self._heartbeats.beat_all(full=True)
 
-    def _connected(self, address: str | None, channel: "Channel") -> None:
-        """A connection was opened, for the first time or again: a broker must hear at once who is on it."""
+    def _connected(self, address: str | None, channel: Channel) -> None:
+        """A connection was opened, for the first time or again: a broker must hear at
+        once who is on it.
+        """
         if address is not None:
             channel.on_close.append(lambda _closed: self._disconnected(address))
         if address is not None:
             self._heartbeats.forget(address)
-        if address is not None and self._nursery is not None and self.brokers.name_of(address) is not None:
+        if (
+            address is not None
+            and self._nursery is not None
+            and self.brokers.name_of(address) is not None
+        ):
             self._nursery.start_soon(self._introduce, address)
 
     def _disconnected(self, address: str) -> None:
         broker_name = self.brokers.name_of(address)
         # A connection that was retired ends when another one is there already.
-        if broker_name is not None and (self._remoting is None or self._remoting.channel_nowait(address) is None):
+        if broker_name is not None and (
+            self._remoting is None or self._remoting.channel_nowait(address) is None
+        ):
             for owner in list(self._consumers.values()):
                 owner.on_broker_disconnected(broker_name)
 
@@ -200,13 +271,17 @@ class Client(RunsOnce):
 
     # --- routes
 
-    async def _ask_route(self, topic: str) -> "TopicRoute":
+    async def _ask_route(self, topic: str) -> TopicRoute:
         return await topic_route(self, topic)
 
-    async def route(self, topic: str, *, refresh: bool = False, default: DefaultTopic | None = None) -> "TopicRoute":
-        """The route of a topic; a known one of a topic in use is not asked for again unless `refresh` is set.
+    async def route(
+        self, topic: str, *, refresh: bool = False, default: DefaultTopic | None = None
+    ) -> TopicRoute:
+        """The route of a topic; a known one of a topic in use is not asked for again
+        unless `refresh` is set.
 
-        Raises `RouteError` (`TopicNotFoundError`) when nobody knows the topic, `ConnectError` or `RequestTimeoutError` when no name server answers.
+        Raises `RouteError` (`TopicNotFoundError`) when nobody knows the topic,
+        `ConnectError` or `RequestTimeoutError` when no name server answers.
         """
         if not refresh and topic in self.routes.topics():
             known = self.routes.get(topic)
@@ -215,7 +290,10 @@ class Client(RunsOnce):
         return await self.routes.fetch(topic, default)
 
     def _route_changed(self, topic: str) -> None:
-        owners: list[ConsumerCallbacks | ProducerCallbacks] = [*self._consumers.values(), *self._producers.values()]
+        owners: list[ConsumerCallbacks | ProducerCallbacks] = [
+            *self._consumers.values(),
+            *self._producers.values(),
+        ]
         for owner in owners:
             owner.on_route_changed(topic)
 
@@ -230,30 +308,57 @@ class Client(RunsOnce):
         """The name servers as one text; empty where an in-process broker is its own."""
         return ";".join(self._addresses)
 
-    async def call_name_server(self, command: "Command", timeout: float | None = None) -> "Command":
-        """Ask a name server: the chosen one, the others when it fails. Raises `ConnectError` or `RequestTimeoutError` when none answers."""
+    async def call_name_server(self, command: Command, timeout: float | None = None) -> Command:
+        """Ask a name server: the chosen one, the others when it fails. Raises
+        `ConnectError` or `RequestTimeoutError` when none answers.
+        """
         if self._name_servers is None:
             raise ClosedError("the client is not running; enter it with `async with`")
         command.encoding = self.config.header_encoding
-        return await self._name_servers.call(command, self.config.api_timeout if timeout is None else timeout)
+        return await self._name_servers.call(
+            command, self.config.api_timeout if timeout is None else timeout
+        )
 
-    async def call_address(self, address: str, command: "Command", timeout: float | None = None) -> "Command":
-        """Ask the peer at an address; connects when there is no connection. Returns the answer whatever its code."""
+    async def call_address(
+        self, address: str, command: Command, timeout: float | None = None
+    ) -> Command:
+        """Ask the peer at an address; connects when there is no connection. Returns the
+        answer whatever its code.
+        """
         command.encoding = self.config.header_encoding
-        return await self.remoting.call(address, command, self.config.api_timeout if timeout is None else timeout)
+        return await self.remoting.call(
+            address, command, self.config.api_timeout if timeout is None else timeout
+        )
 
-    async def call_broker(self, broker_name: str, command: "Command", timeout: float | None = None, *, broker_id: int = 0) -> "Command":
-        """Ask a broker by name; what slaves answer as well goes to one while the routes name no master. Raises `RouteError` when they name nobody."""
-        return await self.call_address(self._known_address(broker_name, broker_id, command.code), command, timeout)
+    async def call_broker(
+        self,
+        broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        broker_id: int = 0,
+    ) -> Command:
+        """Ask a broker by name; what slaves answer as well goes to one while the routes
+        name no master. Raises `RouteError` when they name nobody.
+        """
+        return await self.call_address(
+            self._known_address(broker_name, broker_id, command.code), command, timeout
+        )
 
-    async def oneway_broker(self, broker_name: str, command: "Command", timeout: float | None = None) -> None:
-        """Hand a one-way command to the connection of a master; opening that connection may take up to `timeout`."""
+    async def oneway_broker(
+        self, broker_name: str, command: Command, timeout: float | None = None
+    ) -> None:
+        """Hand a one-way command to the connection of a master; opening that connection
+        may take up to `timeout`.
+        """
         command.encoding = self.config.header_encoding
         address = self._known_address(broker_name, 0, command.code)
         self.remoting.intercept(address, command)
         channel = self.remoting.channel_nowait(address)
         if channel is None:
-            channel = await self.remoting.channel(address, self.config.api_timeout if timeout is None else timeout)
+            channel = await self.remoting.channel(
+                address, self.config.api_timeout if timeout is None else timeout
+            )
         channel.send_oneway(command)
 
     @property

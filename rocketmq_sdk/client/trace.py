@@ -1,8 +1,13 @@
-"""Message traces: records of sends and consumptions, gathered and sent to the trace topic (`AsyncTraceDispatcher` of Apache RocketMQ 5.4.0).
+"""Message traces: records of sends and consumptions, gathered and sent to the trace
+topic (`AsyncTraceDispatcher` of Apache RocketMQ 5.4.0).
 
-Tracing never delays or fails what it tells of: records that find the queue full are dropped and counted, and a trace message that can not be sent is
-logged and dropped. Unlike Apache's dispatcher this one has no client of its own; it sends over the client whose messages it traces.
+Tracing never delays or fails what it tells of: records that find the queue full are
+dropped and counted, and a trace message that cannot be sent is logged and dropped.
+Unlike Apache's dispatcher this one has no client of its own; it sends over the client
+whose messages it traces.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
@@ -39,16 +44,20 @@ _numbers = count(1)
 
 
 class Context(NamedTuple):
-    """The records of one event, a send or one call of a listener, about messages of one topic."""
+    """The records of one event, a send or one call of a listener, about messages of one
+    topic.
+    """
 
     topic: str
     records: tuple[TraceRecord, ...]
 
 
 class TraceDispatcher:
-    """Sends the traces of one producer or consumer. `kind` is PRODUCE or CONSUME. `dropped` counts contexts that were lost."""
+    """Sends the traces of one producer or consumer. `kind` is PRODUCE or CONSUME.
+    `dropped` counts contexts that were lost.
+    """
 
-    def __init__(self, client: "Client", group: str, kind: str) -> None:
+    def __init__(self, client: Client, group: str, kind: str) -> None:
         self._client = client
         self.unwrap = client.namespace.unwrap
         """Names of topics and groups stand in traces as users write them."""
@@ -65,14 +74,18 @@ class TraceDispatcher:
         self.sent = 0
 
     def traces(self, topic: str) -> bool:
-        """Whether messages of a topic are traced: those of the trace topic itself are not."""
+        """Whether messages of a topic are traced: those of the trace topic itself are
+        not.
+        """
         return topic != self.topic
 
     def append(self, topic: str, *records: TraceRecord) -> bool:
         """Take the records of one event; false when there is no room for them."""
         if len(self._waiting) >= MAX_WAITING:
             if not self.dropped:
-                logger.warning("%s: %d traces wait to be sent; more are dropped", self.group, MAX_WAITING)
+                logger.warning(
+                    "%s: %d traces wait to be sent; more are dropped", self.group, MAX_WAITING
+                )
             self.dropped += 1
             return False
         self._waiting.append(Context(topic, records))
@@ -81,7 +94,9 @@ class TraceDispatcher:
         return True
 
     async def run(self) -> None:
-        """Send what has gathered, when it is enough for a message or has waited for others, until cancelled."""
+        """Send what has gathered, when it is enough for a message or has waited for
+        others, until cancelled.
+        """
         while True:
             self._enough = trio.Event()
             if len(self._waiting) < self._batch:
@@ -93,7 +108,9 @@ class TraceDispatcher:
         """Send everything that has gathered."""
         async with self._sending:
             while self._waiting:
-                contexts = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+                contexts = [
+                    self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))
+                ]
                 by_topic: dict[str, list[TraceRecord]] = {}
                 for context in contexts:
                     by_topic.setdefault(context.topic, []).extend(context.records)
@@ -102,18 +119,22 @@ class TraceDispatcher:
                         await self._send(part)
 
     async def aclose(self) -> None:
-        """Send what is left, within a second and behind a shield; what is left then is dropped and counted."""
+        """Send what is left, within a second and behind a shield; what is left then is
+        dropped and counted.
+        """
         with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
             await self.flush()
         if self._waiting:
-            logger.warning("%s: %d traces could not be sent before the end", self.group, len(self._waiting))
+            logger.warning(
+                "%s: %d traces could not be sent before the end", self.group, len(self._waiting)
+            )
             self.dropped += len(self._waiting)
             self._waiting.clear()
         if self._in_use:
             self._in_use = False
             self._client.routes.release(self.topic)
 
-    async def _send(self, records: "list[TraceRecord]") -> None:
+    async def _send(self, records: list[TraceRecord]) -> None:
         try:
             await self._store(records)
         except RocketMQError as error:
@@ -122,7 +143,7 @@ class TraceDispatcher:
         else:
             self.sent += 1
 
-    async def _store(self, records: "list[TraceRecord]") -> None:
+    async def _store(self, records: list[TraceRecord]) -> None:
         client, topic = self._client, self.topic
         if not self._in_use:
             self._in_use = True
@@ -130,10 +151,16 @@ class TraceDispatcher:
         await client.route(topic, default=self._default)
         info = client.routes.publish_info(topic)
         if info is None or not info.queues:
-            raise RouteError(f"the trace topic {topic!r} has no queue that can be written to; brokers have it with traceTopicEnable")
+            raise RouteError(
+                f"the trace topic {topic!r} has no queue that can be written to; brokers have it "
+                "with traceTopicEnable"
+            )
         self._turn += 1
         queue = info.queues[self._turn % len(info.queues)]
-        properties = f"KEYS\x01{' '.join(keys_of(records))}\x02UNIQ_KEY\x01{client.ids.next_id()}\x02WAIT\x01true\x02"
+        properties = (
+            f"KEYS\x01{' '.join(keys_of(records))}\x02UNIQ_KEY\x01{client.ids.next_id()}\x02"
+            "WAIT\x01true\x02"
+        )
         header = SendMessageRequestHeaderV2(
             producer_group=self.group,
             topic=topic,
@@ -149,13 +176,17 @@ class TraceDispatcher:
             batch=False,
             bname=queue.broker_name,
         )
-        command = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=encode_traces(records).encode("utf-8", "replace"))
+        command = Command.request(
+            RequestCode.SEND_MESSAGE_V2,
+            header,
+            body=encode_traces(records).encode("utf-8", "replace"),
+        )
         response = await client.call_broker(queue.broker_name, command, SEND_TIMEOUT)
         if response.code not in _STORED:
             raise broker_error(response.code, response.remark, topic=topic)
 
 
-def _parts(records: "list[TraceRecord]") -> "list[list[TraceRecord]]":
+def _parts(records: list[TraceRecord]) -> list[list[TraceRecord]]:
     """Records in messages that are not too big."""
     parts: list[list[TraceRecord]] = [[]]
     size = 0

@@ -1,4 +1,8 @@
-"""The queues of a member that consumes everything by itself, whoever else is in the group (broadcasting)."""
+"""The queues of a member that consumes everything by itself, whoever else is in the
+group (broadcasting).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
 class AllQueues(Rebalancer):
     """Owns every readable queue of the subscribed topics."""
 
-    async def _rebalance(self, nursery: "trio.Nursery", unreachable: set[str]) -> bool:
+    async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
         complete = True
         self.member_count = 1
         routes = self._context.client.routes

@@ -1,4 +1,8 @@
-"""What all kinds of consumers do with their arguments: check subscriptions, split settings, open or share a client."""
+"""What all kinds of consumers do with their arguments: check subscriptions, split
+settings, open or share a client.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,18 +15,30 @@ from rocketmq_sdk.names import check_group, topic_problem
 from rocketmq_sdk.protocol.subscription import check_subscription
 
 Subscription = str | tuple[str, ExpressionType | str] | None
-"""A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type."""
+"""A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its
+type.
+"""
 Expression = tuple[str | None, str]
 """An expression and its type."""
 _KINDS: Final = frozenset(kind.value for kind in ExpressionType)
-_FORMS: Final = "give tags as a text ('paid || refunded', '*' for all), or (expression, ExpressionType.SQL92)"
+_FORMS: Final = (
+    "give tags as a text ('paid || refunded', '*' for all), or (expression, ExpressionType.SQL92)"
+)
 
 
 class Settings:
-    """The arguments of one consumer: the settings of its kind, and its client, which may be shared."""
+    """The arguments of one consumer: the settings of its kind, and its client, which
+    may be shared.
+    """
 
     def __init__(
-        self, kind: str, group: str, known: frozenset[str], options: Mapping[str, Any], namesrv: NamesrvSource | None, client: Client | None
+        self,
+        kind: str,
+        group: str,
+        known: frozenset[str],
+        options: Mapping[str, Any],
+        namesrv: NamesrvSource | None,
+        client: Client | None,
     ) -> None:
         check_group(group)
         refuse_unknown(options, known | CLIENT_OPTIONS, kind)
@@ -59,10 +75,18 @@ def _parts(topic: str, wanted: object) -> Expression:
         kind = kind.value
     if kind not in _KINDS:
         turned = isinstance(expression, ExpressionType) or expression in _KINDS
-        why = "the expression comes first, its type behind it" if turned else f"{kind!r} is no type of expressions"
-        raise ConfigurationError(f"the subscription of topic {topic!r} is {wanted!r}: {why}; {_FORMS}")
+        why = (
+            "the expression comes first, its type behind it"
+            if turned
+            else f"{kind!r} is no type of expressions"
+        )
+        raise ConfigurationError(
+            f"the subscription of topic {topic!r} is {wanted!r}: {why}; {_FORMS}"
+        )
     if expression is not None and not isinstance(expression, str):
-        raise ConfigurationError(f"the expression for topic {topic!r} is {expression!r}, no text; {_FORMS}")
+        raise ConfigurationError(
+            f"the expression for topic {topic!r} is {expression!r}, no text; {_FORMS}"
+        )
     return expression, kind
 
 
@@ -72,7 +96,10 @@ def checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[str
     Raises `ConfigurationError`.
     """
     if not isinstance(subscriptions, Mapping):
-        raise ConfigurationError(f"subscriptions is {subscriptions!r}; give topics with their expressions, as in {{'orders': '*'}}")
+        raise ConfigurationError(
+            f"subscriptions is {subscriptions!r}; give topics with their expressions, as in "
+            f"{{'orders': '*'}}"
+        )
     if not subscriptions:
         raise ConfigurationError("subscriptions is empty; name at least one topic")
     return {topic: checked_expression(topic, wanted) for topic, wanted in subscriptions.items()}

@@ -1,12 +1,15 @@
-"""Handing messages to the listener in any order: a fixed number of workers for the whole consumer, and one sweeper.
+"""Handing messages to the listener in any order: a fixed number of workers for the
+whole consumer, and one sweeper.
 
-What `ConsumeMessageConcurrentlyService` of Apache RocketMQ 5.4.0 does with a thread pool. A worker takes one message (or one batch) of the queue
-that stands first in the line and puts the queue back at the end of it, so several workers may work on one queue.
+What `ConsumeMessageConcurrentlyService` of Apache RocketMQ 5.4.0 does with a thread
+pool. A worker takes one message (or one batch) of the queue that stands first in the
+line and puts the queue back at the end of it, so several workers may work on one queue.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -15,9 +18,20 @@ import trio
 from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES, ListenerAnswer
 from rocketmq_sdk.consumer.retry import RECONSUME_DELAY, TIMEOUT_DELAY_LEVEL
 from rocketmq_sdk.consumer.retry_machine import Event, State, failure
-from rocketmq_sdk.consumer.workers import NOT_RUNNING, SLICE, STREAK, GiveBack, Listener, ListenerService, Worker, describe
+from rocketmq_sdk.consumer.workers import (
+    NOT_RUNNING,
+    SLICE,
+    STREAK,
+    GiveBack,
+    Listener,
+    ListenerService,
+    Worker,
+    describe,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rocketmq_sdk.consumer.process_queue import ProcessQueue
     from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -27,8 +41,9 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 class ConcurrentService(ListenerService):
     """Runs the listener for the messages of all process queues of one consumer.
 
-    `most_retries` gives how often a message may be delivered again now: the group's number may change while the consumer runs. What comes of a failed
-    message is the broker's to decide; it counts what is stored.
+    `most_retries` gives how often a message may be delivered again now: the group's
+    number may change while the consumer runs. What comes of a failed message is the
+    broker's to decide; it counts what is stored.
     """
 
     def __init__(
@@ -50,8 +65,10 @@ class ConcurrentService(ListenerService):
         self._looks: list[float] = []
         self._order = count()
 
-    def withdraw(self, process_queue: "ProcessQueue") -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it has goes on."""
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Take a process queue out: what the listener has not got is forgotten, what it
+        has goes on.
+        """
         if process_queue.scheduled:
             self._line.remove(process_queue)
             process_queue.scheduled = False
@@ -62,11 +79,15 @@ class ConcurrentService(ListenerService):
 
     @property
     def waiting_for_retry(self) -> int:
-        """How many messages wait to be consumed again because no broker took them back."""
+        """How many messages wait to be consumed again because no broker took them
+        back.
+        """
         return len(self._deferred)
 
     def look_at(self, moment: float) -> None:
-        """Have the sweeper look at listeners at a moment too, in seconds of trio's clock."""
+        """Have the sweeper look at listeners at a moment too, in seconds of trio's
+        clock.
+        """
         heapq.heappush(self._looks, moment)
         if self._looks[0] == moment:
             self._sweep.set()
@@ -74,7 +95,12 @@ class ConcurrentService(ListenerService):
     # -- workers
 
     async def _consume(self, worker: Worker) -> None:
-        line, listener, most, now = self._line, self._listener, self._batch, trio.lowlevel.current_clock().current_time
+        line, listener, most, now = (
+            self._line,
+            self._listener,
+            self._batch,
+            trio.lowlevel.current_clock().current_time,
+        )
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
         argument: ReceivedMessage | list[ReceivedMessage]
@@ -92,7 +118,9 @@ class ConcurrentService(ListenerService):
                 messages = (argument,)
             else:
                 messages = process_queue.take_batch(most)
-                argument = list(messages)  # the listener's own; what it does to it does not matter here
+                argument = list(
+                    messages
+                )  # the listener's own; what it does to it does not matter here
             streak += len(messages)
             if process_queue.pending or process_queue.again:
                 line.append(process_queue)
@@ -137,10 +165,18 @@ class ConcurrentService(ListenerService):
         if isinstance(error, ListenerAnswer):
             delay_level = error.delay_level
             failed = self._meant(error, messages)
-            logger.debug("group %s: the listener answered %r to %s", self._group, error, describe(failed))
+            logger.debug(
+                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+            )
         else:
             self.last_failure = repr(error)
-            logger.warning("group %s: the listener failed; %s: %s", self._group, self._fate(failed), describe(failed), exc_info=error)
+            logger.warning(
+                "group %s: the listener failed; %s: %s",
+                self._group,
+                self._fate(failed),
+                describe(failed),
+                exc_info=error,
+            )
         if len(failed) != len(messages):
             kept = {id(message) for message in failed}
             for message in messages:
@@ -150,12 +186,17 @@ class ConcurrentService(ListenerService):
         worker.messages = ()
         await self._return(process_queue, failed, delay_level)
 
-    def _fate(self, messages: "Sequence[ReceivedMessage]", event: Event = Event.FAILED) -> str:
-        if messages and failure(messages[0].reconsume_times, self._most_retries(), event) is State.DLQ:
+    def _fate(self, messages: Sequence[ReceivedMessage], event: Event = Event.FAILED) -> str:
+        if (
+            messages
+            and failure(messages[0].reconsume_times, self._most_retries(), event) is State.DLQ
+        ):
             return "its attempts are exhausted, so it goes to the dead letter topic"
         return "to be consumed again later"
 
-    async def _return(self, process_queue: "ProcessQueue", messages: "Sequence[ReceivedMessage]", delay_level: int) -> None:
+    async def _return(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int
+    ) -> None:
         self.counters_of(process_queue.queue.topic).failed += len(messages)
         for message in messages:
             if await self._give_back(message, delay_level):
@@ -165,24 +206,42 @@ class ConcurrentService(ListenerService):
                 if process_queue.withdrawn:
                     continue  # it holds the offset back, so the next owner gets it
                 message.reconsume_times += 1
-                heapq.heappush(self._deferred, (trio.current_time() + RECONSUME_DELAY, next(self._order), process_queue, message))
+                heapq.heappush(
+                    self._deferred,
+                    (
+                        trio.current_time() + RECONSUME_DELAY,
+                        next(self._order),
+                        process_queue,
+                        message,
+                    ),
+                )
                 self._sweep.set()
 
     async def _conclude(self, worker: Worker) -> None:
-        """Clean up behind a worker whose scope was cancelled by the sweeper or by `interrupt`."""
+        """Clean up behind a worker whose scope was cancelled by the sweeper or by
+        `interrupt`.
+        """
         process_queue, messages, timed_out = worker.process_queue, worker.messages, worker.timed_out
         worker.abandoned = worker.timed_out = False
         worker.process_queue, worker.messages, worker.started = None, (), NOT_RUNNING
         if timed_out and process_queue is not None:
             self.timed_out += len(messages)
             fate = self._fate(messages, Event.TIMED_OUT)
-            logger.warning("group %s: the listener took more than %g s; %s: %s", self._group, self._consume_timeout, fate, describe(messages))
+            logger.warning(
+                "group %s: the listener took more than %g s; %s: %s",
+                self._group,
+                self._consume_timeout,
+                fate,
+                describe(messages),
+            )
             await self._return(process_queue, messages, TIMEOUT_DELAY_LEVEL)
 
     # -- the sweeper
 
     async def _sweep_forever(self) -> None:
-        """Cancel listeners that take too long and bring deferred messages back, each when it is due."""
+        """Cancel listeners that take too long and bring deferred messages back, each
+        when it is due.
+        """
         while True:
             self._sweep = trio.Event()
             now = trio.current_time()

@@ -1,11 +1,12 @@
 """Settings of consumers that own queues: what they share, and the push consumer's.
 
-Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in Python's spelling; durations are seconds and sizes are bytes.
+Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in
+Python's spelling; durations are seconds and sizes are bytes.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -20,7 +21,8 @@ from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.message import epoch_milliseconds
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Callable, Iterable
+    from datetime import datetime, timedelta
 
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
 ENDLESS: Final = 2**31 - 1
@@ -28,7 +30,9 @@ MIB: Final = 1024 * 1024
 
 
 class QueueOptions(ClientOptions, total=False):
-    """Keyword form of `QueueConfig`, and the settings of the client that a consumer opens for itself."""
+    """Keyword form of `QueueConfig`, and the settings of the client that a consumer
+    opens for itself.
+    """
 
     consume_from: ConsumeFrom
     consume_timestamp: datetime | int | None
@@ -38,107 +42,122 @@ class QueueOptions(ClientOptions, total=False):
     pull_threshold_size_for_queue: int
     pull_threshold_for_topic: int
     pull_threshold_size_for_topic: int
-    pull_interval: "float | timedelta"
+    pull_interval: float | timedelta
     pull_batch_size: int
     pull_batch_size_in_bytes: int
-    pull_suspend: "float | timedelta"
-    pull_timeout: "float | timedelta"
-    pull_time_delay_when_exception: "float | timedelta"
-    rebalance_interval: "float | timedelta"
-    revoke_grace: "float | timedelta"
+    pull_suspend: float | timedelta
+    pull_timeout: float | timedelta
+    pull_time_delay_when_exception: float | timedelta
+    rebalance_interval: float | timedelta
+    revoke_grace: float | timedelta
     filter_hooks: Iterable[FilterHook]
 
 
 class PushOptions(QueueOptions, total=False):
-    """Keyword form of `PushConfig`, and the settings of the client that a consumer opens for itself."""
+    """Keyword form of `PushConfig`, and the settings of the client that a consumer
+    opens for itself.
+    """
 
     batch: int
     orderly: bool
-    suspend_current_queue_time: "float | timedelta"
+    suspend_current_queue_time: float | timedelta
     max_reconsume_times: int
     concurrency: int
-    consume_timeout: "float | timedelta"
+    consume_timeout: float | timedelta
     post_subscription_when_pull: bool
-    persist_consumer_offset_interval: "float | timedelta"
+    persist_consumer_offset_interval: float | timedelta
     message_model: MessageModel
-    local_offset_store_dir: "str | os.PathLike[str] | None"
+    local_offset_store_dir: str | os.PathLike[str] | None
     consume_hooks: Iterable[ConsumeHook]
     client_rebalance: bool
-    pop_invisible_time: "float | timedelta"
+    pop_invisible_time: float | timedelta
     pop_batch_nums: int
     pop_threshold_for_queue: int
 
 
 class LitePullOptions(QueueOptions, total=False):
-    """Keyword form of `LitePullConfig`, and the settings of the client that a consumer opens for itself."""
+    """Keyword form of `LitePullConfig`, and the settings of the client that a consumer
+    opens for itself.
+    """
 
     auto_commit: bool
-    auto_commit_interval: "float | timedelta"
-    poll_timeout: "float | timedelta"
+    auto_commit_interval: float | timedelta
+    poll_timeout: float | timedelta
 
 
 class SimpleOptions(ClientOptions, total=False):
-    """Keyword form of `SimpleConfig`, and the settings of the client that a consumer opens for itself."""
+    """Keyword form of `SimpleConfig`, and the settings of the client that a consumer
+    opens for itself.
+    """
 
-    await_duration: "float | timedelta"
-    invisible_duration: "float | timedelta"
-    min_invisible_duration: "float | timedelta"
-    max_invisible_duration: "float | timedelta"
+    await_duration: float | timedelta
+    invisible_duration: float | timedelta
+    min_invisible_duration: float | timedelta
+    max_invisible_duration: float | timedelta
     max_reconsume_times: int
     consume_from: ConsumeFrom
     fifo: bool
-    processing_limit: "float | timedelta"
+    processing_limit: float | timedelta
 
 
-def _between(low: int, high: int, special: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
-    def check(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+def _between(
+    low: int, high: int, special: int | None = None
+) -> Callable[[object, attrs.Attribute[int], int], None]:
+    def check(_instance: object, field: attrs.Attribute[int], value: int) -> None:
         if value == special and special is not None:
             return
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             also = f", or {special}" if special is not None else ""
-            raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}")
+            raise ConfigurationError(
+                f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}"
+            )
 
     return check
 
 
-def _not_negative(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+def _not_negative(_instance: object, field: attrs.Attribute[float], value: float) -> None:
     if not 0 <= value < float("inf"):
         raise ConfigurationError(f"{field.name} is {value!r}; it must not be below 0")
 
 
-def _boolean(_instance: object, field: "attrs.Attribute[bool]", value: bool) -> None:
+def _boolean(_instance: object, field: attrs.Attribute[bool], value: bool) -> None:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
 
 
-def _invisible(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+def _invisible(_instance: object, field: attrs.Attribute[float], value: float) -> None:
     if not 5.0 <= value <= 300.0:
         raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 5 to 300")
 
 
-def _model(_instance: object, field: "attrs.Attribute[MessageModel]", value: MessageModel) -> None:
+def _model(_instance: object, field: attrs.Attribute[MessageModel], value: MessageModel) -> None:
     if not isinstance(value, MessageModel):
         raise ConfigurationError(f"{field.name} is {value!r}; give a member of MessageModel")
 
 
-def _directory(_instance: object, field: "attrs.Attribute[Any]", value: object) -> None:
+def _directory(_instance: object, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, str | os.PathLike):
         raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
 
 
-def _suspension(_instance: object, field: "attrs.Attribute[float]", value: float) -> None:
+def _suspension(_instance: object, field: attrs.Attribute[float], value: float) -> None:
     if not 0.01 <= value <= 30.0:
         raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 0.01 to 30")
 
 
-def _consume_from(_instance: object, field: "attrs.Attribute[ConsumeFrom]", value: ConsumeFrom) -> None:
+def _consume_from(
+    _instance: object, field: attrs.Attribute[ConsumeFrom], value: ConsumeFrom
+) -> None:
     if not isinstance(value, ConsumeFrom):
         raise ConfigurationError(f"{field.name} is {value!r}; give a member of ConsumeFrom")
 
 
 def _check_strategy(_instance: object, _field: object, value: AllocateStrategy) -> None:
     if not hasattr(value, "allocate") or not hasattr(value, "name"):
-        raise ConfigurationError(f"strategy is {value!r}; give an allocation strategy, for example Average() of rocketmq_sdk.consumer.assign.average")
+        raise ConfigurationError(
+            f"strategy is {value!r}; give an allocation strategy, for example Average() of "
+            "rocketmq_sdk.consumer.assign.average"
+        )
 
 
 def _timestamp(value: datetime | int | None) -> int | None:
@@ -151,56 +170,85 @@ def _duration(default: float) -> Any:
 
 @attrs.frozen(kw_only=True)
 class QueueConfig:
-    """What consumers that own queues and pull them have in common; the kinds differ in defaults.
+    """What consumers that own queues and pull them have in common; the kinds differ in
+    defaults.
 
-    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None: half an hour before the start) say where a group begins that
-    has no committed offset. The thresholds stop the pulling of a queue that holds too much; those for the topic (-1: off) are shared out equally over
-    all owned queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how long what is being consumed may take to finish when
-    its queue goes to another member. `filter_hooks` may leave out messages that were pulled.
+    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None:
+    half an hour before the start) say where a group begins that has no committed
+    offset. The thresholds stop the pulling of a queue that holds too much; those for
+    the topic (-1: off) are shared out equally over all owned queues. `pull_suspend` is
+    how long a broker may hold a pull. `revoke_grace` is how long what is being consumed
+    may take to finish when its queue goes to another member. `filter_hooks` may leave
+    out messages that were pulled.
     """
 
-    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
+    consume_from: ConsumeFrom = attrs.field(
+        default=ConsumeFrom.LAST_OFFSET, validator=_consume_from
+    )
     consume_timestamp: int | None = attrs.field(default=None, converter=_timestamp)
     strategy: AllocateStrategy = attrs.field(factory=Average, validator=_check_strategy)
     consume_concurrently_max_span: int = attrs.field(default=2000, validator=_between(1, 65535))
     pull_threshold_for_queue: int = attrs.field(default=1000, validator=_between(1, 65535))
-    pull_threshold_size_for_queue: int = attrs.field(default=100 * MIB, validator=_between(1, 1024 * MIB))
-    pull_threshold_for_topic: int = attrs.field(default=-1, validator=_between(1, 6553500, special=-1))
-    pull_threshold_size_for_topic: int = attrs.field(default=-1, validator=_between(1, 102400 * MIB, special=-1))
+    pull_threshold_size_for_queue: int = attrs.field(
+        default=100 * MIB, validator=_between(1, 1024 * MIB)
+    )
+    pull_threshold_for_topic: int = attrs.field(
+        default=-1, validator=_between(1, 6553500, special=-1)
+    )
+    pull_threshold_size_for_topic: int = attrs.field(
+        default=-1, validator=_between(1, 102400 * MIB, special=-1)
+    )
     pull_interval: float = attrs.field(default=0.0, converter=to_seconds, validator=_not_negative)
     pull_batch_size: int = attrs.field(default=32, validator=_between(1, 1024))
-    pull_batch_size_in_bytes: int = attrs.field(default=256 * 1024, validator=_between(1, 2**31 - 1))
+    pull_batch_size_in_bytes: int = attrs.field(
+        default=256 * 1024, validator=_between(1, 2**31 - 1)
+    )
     post_subscription_when_pull: bool = False
     pull_suspend: float = _duration(15.0)
     pull_timeout: float = _duration(30.0)
     pull_time_delay_when_exception: float = _duration(1.0)
     rebalance_interval: float = _duration(20.0)
-    filter_hooks: tuple[FilterHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("filter_messages"))
+    filter_hooks: tuple[FilterHook, ...] = attrs.field(
+        default=(), converter=tuple, validator=check_hooks("filter_messages")
+    )
     revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
 
     def __attrs_post_init__(self) -> None:
         if self.pull_timeout <= self.pull_suspend:
-            raise ConfigurationError(f"pull_timeout is {self.pull_timeout} s; it must be above pull_suspend, {self.pull_suspend} s")
+            raise ConfigurationError(
+                f"pull_timeout is {self.pull_timeout} s; it must be above pull_suspend, "
+                f"{self.pull_suspend} s"
+            )
 
     @property
     def flow_limits(self) -> FlowLimits:
         """The thresholds per queue."""
-        return FlowLimits(self.pull_threshold_for_queue, self.pull_threshold_size_for_queue, self.consume_concurrently_max_span)
+        return FlowLimits(
+            self.pull_threshold_for_queue,
+            self.pull_threshold_size_for_queue,
+            self.consume_concurrently_max_span,
+        )
 
 
 @attrs.frozen(kw_only=True)
 class PushConfig(QueueConfig):
     """How a push consumer behaves, besides what `QueueConfig` says.
 
-    `batch` is the most messages per call of the listener (1: the listener takes one message, else a list), `concurrency` how many calls run at a
-    time. `orderly` keeps the order of each queue: one call at a time for it, and after a failure the queue rests for
-    `suspend_current_queue_time` (10 ms to 30 s) and the same message comes again. `max_reconsume_times` is how often a message is delivered again
-    before it goes to the dead letter topic (-1: as the group is set at the broker, 16 there unless changed; with `orderly` without end, as Apache's
-    clients). `consume_timeout` bounds one call of the listener, not with `orderly`. With `message_model` BROADCASTING every member gets every message
-    once: offsets are kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not delivered again.
-    `consume_hooks` see each call of the listener. Without `client_rebalance` the broker says which queues are read, and whether they are pulled or
-    popped (not with `orderly` or BROADCASTING): `pop_batch_nums` messages at a time that are invisible to others for `pop_invisible_time`, which
-    bounds the listener too; popping pauses above `pop_threshold_for_queue` messages of one place.
+    `batch` is the most messages per call of the listener (1: the listener takes one
+    message, else a list), `concurrency` how many calls run at a time. `orderly` keeps
+    the order of each queue: one call at a time for it, and after a failure the queue
+    rests for `suspend_current_queue_time` (10 ms to 30 s) and the same message comes
+    again. `max_reconsume_times` is how often a message is delivered again before it
+    goes to the dead letter topic (-1: as the group is set at the broker, 16 there
+    unless changed; with `orderly` without end, as Apache's clients). `consume_timeout`
+    bounds one call of the listener, not with `orderly`. With `message_model`
+    BROADCASTING every member gets every message once: offsets are kept in a file below
+    `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not
+    delivered again. `consume_hooks` see each call of the listener. Without
+    `client_rebalance` the broker says which queues are read, and whether they are
+    pulled or popped (not with `orderly` or BROADCASTING): `pop_batch_nums` messages at
+    a time that are invisible to others for `pop_invisible_time`, which bounds the
+    listener too; popping pauses above `pop_threshold_for_queue` messages of one place.
     """
 
     batch: int = attrs.field(default=1, validator=_between(1, 1024))
@@ -208,15 +256,23 @@ class PushConfig(QueueConfig):
     concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
     consume_timeout: float = _duration(15 * 60.0)
     orderly: bool = attrs.field(default=False, validator=_boolean)
-    suspend_current_queue_time: float = attrs.field(default=1.0, converter=to_seconds, validator=_suspension)
+    suspend_current_queue_time: float = attrs.field(
+        default=1.0, converter=to_seconds, validator=_suspension
+    )
     persist_consumer_offset_interval: float = _duration(5.0)
     message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
     client_rebalance: bool = attrs.field(default=True, validator=_boolean)
-    pop_invisible_time: float = attrs.field(default=60.0, converter=to_seconds, validator=_invisible)
+    pop_invisible_time: float = attrs.field(
+        default=60.0, converter=to_seconds, validator=_invisible
+    )
     pop_batch_nums: int = attrs.field(default=32, validator=_between(1, 32))
     pop_threshold_for_queue: int = attrs.field(default=96, validator=_between(1, 65535))
-    consume_hooks: tuple[ConsumeHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume"))
-    local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(default=None, validator=_directory)
+    consume_hooks: tuple[ConsumeHook, ...] = attrs.field(
+        default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume")
+    )
+    local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(
+        default=None, validator=_directory
+    )
 
     @property
     def asks_broker(self) -> bool:
@@ -229,7 +285,9 @@ class PushConfig(QueueConfig):
         return self.message_model is MessageModel.BROADCASTING
 
     def most_retries(self, of_group: int | None) -> int:
-        """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
+        """`max_reconsume_times` with its default filled in; `of_group` is what the
+        broker has for the group, if known.
+        """
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times
         if self.orderly:
@@ -238,7 +296,9 @@ class PushConfig(QueueConfig):
 
     @property
     def flow_limits(self) -> FlowLimits:
-        """The thresholds per queue. Within an ordered queue the distance of offsets says nothing about how much is held."""
+        """The thresholds per queue. Within an ordered queue the distance of offsets
+        says nothing about how much is held.
+        """
         limits = super().flow_limits
         return attrs.evolve(limits, span=ENDLESS) if self.orderly else limits
 
@@ -247,8 +307,10 @@ class PushConfig(QueueConfig):
 class LitePullConfig(QueueConfig):
     """How a lite pull consumer behaves, besides what `QueueConfig` says.
 
-    With `auto_commit` what was polled is committed every `auto_commit_interval`, once the next poll has begun. `poll_timeout` is how long a poll
-    waits for a message when it is not told. `pull_batch_size` is how many messages a pull brings and, unless it is told, a poll gives.
+    With `auto_commit` what was polled is committed every `auto_commit_interval`, once
+    the next poll has begun. `poll_timeout` is how long a poll waits for a message when
+    it is not told. `pull_batch_size` is how many messages a pull brings and, unless it
+    is told, a poll gives.
     """
 
     auto_commit: bool = True
@@ -263,20 +325,29 @@ class LitePullConfig(QueueConfig):
 class SimpleConfig:
     """How a simple consumer behaves.
 
-    `await_duration` is how long a receive waits for messages, `invisible_duration` how long nobody else gets what it gave, when it is not told.
-    Durations must lie between `min_invisible_duration` and `max_invisible_duration`; a change may also be below the least one. `max_reconsume_times`
-    is how often a message is delivered again before it goes to the dead letter topic (-1: what the broker has for the group, 16 until that is known).
-    `consume_from` says where a group begins in a queue that it has no position in: at its first message or, for anything else, where Apache's proxy
-    begins (the last message, or the first while the queue is young). With `fifo` messages of a queue come in order: the next ones only when the ones
-    before are acknowledged. `processing_limit` is how long `processing` goes on extending an invisible duration.
+    `await_duration` is how long a receive waits for messages, `invisible_duration` how
+    long nobody else gets what it gave, when it is not told. Durations must lie between
+    `min_invisible_duration` and `max_invisible_duration`; a change may also be below
+    the least one. `max_reconsume_times` is how often a message is delivered again
+    before it goes to the dead letter topic (-1: what the broker has for the group, 16
+    until that is known). `consume_from` says where a group begins in a queue that it
+    has no position in: at its first message or, for anything else, where Apache's proxy
+    begins (the last message, or the first while the queue is young). With `fifo`
+    messages of a queue come in order: the next ones only when the ones before are
+    acknowledged. `processing_limit` is how long `processing` goes on extending an
+    invisible duration.
     """
 
     await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=_not_negative)
     invisible_duration: float = _duration(30.0)
-    min_invisible_duration: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
+    min_invisible_duration: float = attrs.field(
+        default=10.0, converter=to_seconds, validator=_not_negative
+    )
     max_invisible_duration: float = _duration(12 * 3600.0)
     max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, ENDLESS, special=-1))
-    consume_from: ConsumeFrom = attrs.field(default=ConsumeFrom.LAST_OFFSET, validator=_consume_from)
+    consume_from: ConsumeFrom = attrs.field(
+        default=ConsumeFrom.LAST_OFFSET, validator=_consume_from
+    )
     fifo: bool = False
     processing_limit: float = _duration(3 * 3600.0)
 
@@ -289,21 +360,28 @@ class SimpleConfig:
         self.invisible_ms(self.invisible_duration)
 
     def invisible_ms(self, seconds: float, *, changing: bool = False) -> int:
-        """Milliseconds of an invisible duration. Raises `ConfigurationError` when it is out of the bounds."""
+        """Milliseconds of an invisible duration. Raises `ConfigurationError` when it is
+        out of the bounds.
+        """
         low = 0.0 if changing else self.min_invisible_duration
         if not low <= seconds <= self.max_invisible_duration:
             raise ConfigurationError(
-                f"an invisible duration of {seconds} s is out of bounds; it must be from {low} to {self.max_invisible_duration} s"
+                f"an invisible duration of {seconds} s is out of bounds; it must be from {low} to "
+                f"{self.max_invisible_duration} s"
             )
         return round(seconds * 1000)
 
     def most_retries(self, of_group: int | None) -> int:
-        """`max_reconsume_times` with its default filled in; `of_group` is what the broker has for the group, if known."""
+        """`max_reconsume_times` with its default filled in; `of_group` is what the
+        broker has for the group, if known.
+        """
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times
         return DEFAULT_MAX_RECONSUME_TIMES if of_group is None else of_group
 
 
 PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))
-LITE_PULL_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init)
+LITE_PULL_OPTIONS: Final = frozenset(
+    attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init
+)
 SIMPLE_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(SimpleConfig))

@@ -1,4 +1,8 @@
-"""One message that an administrator has a consumer take now (`ConsumeMessageConcurrentlyService.consumeMessageDirectly` of Apache RocketMQ 5.4.0)."""
+"""One message that an administrator has a consumer take now
+(`ConsumeMessageConcurrentlyService.consumeMessageDirectly` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
@@ -18,9 +22,17 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
 def consume_directly(
-    service: "ListenerService", client: "Client", group: str, message: "ReceivedMessage", broker_name: str | None, *, orderly: bool
-) -> "DirectConsumption":
-    """What hands the message to the listener, as a pull would bring it, and tells how it was taken. No offset moves, nothing is sent back."""
+    service: ListenerService,
+    client: Client,
+    group: str,
+    message: ReceivedMessage,
+    broker_name: str | None,
+    *,
+    orderly: bool,
+) -> DirectConsumption:
+    """What hands the message to the listener, as a pull would bring it, and tells how
+    it was taken. No offset moves, nothing is sent back.
+    """
     clock = client.clock
 
     async def run() -> ConsumeMessageDirectlyResult:
@@ -35,7 +47,11 @@ def consume_directly(
         except ListenerAnswer as answer:
             result, remark = ConsumeResult.LATER, repr(answer)
         except Exception as error:
-            logger.warning("the listener failed on message %s, which it was handed directly", message.message_id, exc_info=True)
+            logger.warning(
+                "the listener failed on message %s, which it was handed directly",
+                message.message_id,
+                exc_info=True,
+            )
             result, remark = ConsumeResult.THROW_EXCEPTION, repr(error)
         return ConsumeMessageDirectlyResult(orderly, True, result, remark, clock.now_ms() - began)
 

@@ -3,12 +3,16 @@
 Apache RocketMQ 5.4.0: `DefaultMQPushConsumerImpl.pullMessage`.
 """
 
+from __future__ import annotations
+
 import attrs
 
 
 @attrs.frozen
 class FlowLimits:
-    """The most that one queue may hold before it is not pulled for a while: messages, bytes of bodies, distance between oldest and newest offset."""
+    """The most that one queue may hold before it is not pulled for a while: messages,
+    bytes of bodies, distance between oldest and newest offset.
+    """
 
     messages: int = 1000
     size: int = 100 * 1024 * 1024
@@ -19,8 +23,11 @@ class FlowLimits:
         return messages > self.messages or size > self.size or span > self.span
 
 
-def shared_limits(limits: FlowLimits, threshold_for_topic: int, threshold_size_for_topic: int, owned_queues: int) -> FlowLimits:
-    """The limits per queue when totals are set (not -1): each owned queue, of whatever topic, gets an equal part, at least 1.
+def shared_limits(
+    limits: FlowLimits, threshold_for_topic: int, threshold_size_for_topic: int, owned_queues: int
+) -> FlowLimits:
+    """The limits per queue when totals are set (not -1): each owned queue, of whatever
+    topic, gets an equal part, at least 1.
 
     Follows `RebalancePushImpl.messageQueueChanged`.
     """

@@ -1,4 +1,8 @@
-"""The plain answer to "is it consuming, and if not, why": what stands in a consumer's way, in words for the people who run it."""
+"""The plain answer to "is it consuming, and if not, why": what stands in a consumer's
+way, in words for the people who run it.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -18,8 +22,10 @@ SLOW_AFTER: Final = 60.0
 class ConsumerHealth:
     """Whether a consumer consumes, and what stands in its way.
 
-    `consuming` is true when messages that come are delivered, at least of some queues; `reasons` name each hindrance, also those of single queues
-    while others go on. An idle consumer without hindrances is consuming. True in a condition exactly when `consuming` is.
+    `consuming` is true when messages that come are delivered, at least of some queues;
+    `reasons` name each hindrance, also those of single queues while others go on. An
+    idle consumer without hindrances is consuming. True in a condition exactly when
+    `consuming` is.
     """
 
     consuming: bool
@@ -35,7 +41,9 @@ class ConsumerHealth:
 
 @attrs.frozen
 class TopicView:
-    """What is known of a subscribed topic: how many queues its route has, how many are owned here, how many members there are (0: not known)."""
+    """What is known of a subscribed topic: how many queues its route has, how many are
+    owned here, how many members there are (0: not known).
+    """
 
     queues: int
     owned: int
@@ -44,7 +52,9 @@ class TopicView:
 
 @attrs.frozen
 class QueueView:
-    """An owned queue, and what keeps it from being pulled (empty: nothing) or consumed."""
+    """An owned queue, and what keeps it from being pulled (empty: nothing) or
+    consumed.
+    """
 
     statistics: QueueStatistics
     complaint: str = ""
@@ -92,9 +102,12 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
     for queue, seen in sorted(view.queues.items()):
         name = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
         if seen.complaint:
-            reasons.append(f"{name} can not be pulled: {told(seen.complaint)}")
+            reasons.append(f"{name} cannot be pulled: {told(seen.complaint)}")
         elif seen.is_full:
-            reasons.append(f"{name} holds {seen.statistics.cached_messages} messages {view.taker}, so it is not pulled")
+            reasons.append(
+                f"{name} holds {seen.statistics.cached_messages} messages {view.taker}, so it is "
+                "not pulled"
+            )
         elif seen.paused and not view.suspended:
             reasons.append(f"{name} is paused; resume() lets it go on")
         if seen.statistics.locked is False:
@@ -102,17 +115,31 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
         if seen.complaint or seen.paused or seen.statistics.locked is False:
             stopped.add(queue)
     if view.refused:
-        reasons.append(f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their locks expire within a minute")
+        reasons.append(
+            f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their "
+            "locks expire within a minute"
+        )
     if view.busy_for > SLOW_AFTER:
-        reasons.append(f"a listener has been running for {view.busy_for:.0f} s" + (", and no worker is free" if view.is_saturated else ""))
+        reasons.append(
+            f"a listener has been running for {view.busy_for:.0f} s"
+            + (", and no worker is free" if view.is_saturated else "")
+        )
     if view.suspended_queues:
         failure = f"; the last failure: {told(view.last_failure)}" if view.last_failure else ""
-        reasons.append(f"{view.suspended_queues} ordered queues rest behind a message that failed{failure}")
+        reasons.append(
+            f"{view.suspended_queues} ordered queues rest behind a message that failed{failure}"
+        )
     if view.waiting_for_retry:
-        reasons.append(f"{view.waiting_for_retry} messages could be sent back to no broker and are tried again here")
+        reasons.append(
+            f"{view.waiting_for_retry} messages could be sent back to no broker and are tried "
+            "again here"
+        )
     blocked = view.is_saturated and view.busy_for > SLOW_AFTER
-    # Where topics are popped, a retry topic that is pulled beside them is not what counts.
-    places = {queue for queue in (*view.queues, *view.pops) if not view.pops or queue.topic in view.topics}
+    # Where topics are popped, a retry topic that is pulled beside them is not what
+    # counts.
+    places = {
+        queue for queue in (*view.queues, *view.pops) if not view.pops or queue.topic in view.topics
+    }
     consuming = not view.suspended and not blocked and bool(places - stopped)
     if not places and not reasons:
         reasons.append("it owns no queue yet")
@@ -124,9 +151,12 @@ def _of_pops(view: ConsumerView) -> Iterable[str]:
         which = "" if queue.queue_id < 0 else f"queue {queue.queue_id} of "
         name = f"{which}{queue.topic} at {queue.broker_name}"
         if seen.complaint:
-            yield f"{name} can not be popped: {told(seen.complaint)}"
+            yield f"{name} cannot be popped: {told(seen.complaint)}"
         elif seen.is_full:
-            yield f"{name} has given {seen.statistics.cached_messages} messages {view.taker}, so it is not popped"
+            yield (
+                f"{name} has given {seen.statistics.cached_messages} messages {view.taker}, so it "
+                "is not popped"
+            )
 
 
 def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
@@ -134,10 +164,19 @@ def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
         if not seen.queues:
             yield f"no name server knows a readable queue of topic {topic}"
         elif not seen.owned and seen.members > 1:
-            yield f"the {seen.queues} queues of topic {topic} belong to others of the {seen.members} members"
+            yield (
+                f"the {seen.queues} queues of topic {topic} belong to others of the "
+                f"{seen.members} members"
+            )
 
 
 def told(text: str) -> str:
-    """What somebody else said, on one line, of bounded length, without characters that a terminal would obey."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text[: 4 * LONGEST_REASON]).split())
+    """What somebody else said, on one line, of bounded length, without characters that
+    a terminal would obey.
+    """
+    line = " ".join(
+        "".join(
+            letter if letter.isprintable() else " " for letter in text[: 4 * LONGEST_REASON]
+        ).split()
+    )
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."

@@ -1,13 +1,16 @@
 """Consume hooks around a listener, and filter hooks behind pulls and pops."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, run_hooks
 from rocketmq_sdk.model.message import ReceivedMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_sdk.consumer.workers import AsyncListener
     from rocketmq_sdk.model.queue import MessageQueue
 
@@ -15,22 +18,35 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 _Received = TypeVar("_Received", bound=ReceivedMessage)
 
 
-def filtered(messages: list[_Received], queue: "MessageQueue", *, group: str, hooks: Sequence[FilterHook]) -> list[_Received]:
-    """What the hooks leave of what one pull or pop brought. A hook that fails leaves nothing out."""
+def filtered(
+    messages: list[_Received], queue: MessageQueue, *, group: str, hooks: Sequence[FilterHook]
+) -> list[_Received]:
+    """What the hooks leave of what one pull or pop brought. A hook that fails leaves
+    nothing out.
+    """
     for hook in hooks:
         try:
-            messages = cast("list[_Received]", list(hook.filter_messages(list[ReceivedMessage](messages), queue)))
+            messages = cast(
+                "list[_Received]",
+                list(hook.filter_messages(list[ReceivedMessage](messages), queue)),
+            )
         except Exception:
-            logger.exception("group %s: the filter hook %r has failed; it leaves nothing out", group, hook)
+            logger.exception(
+                "group %s: the filter hook %r has failed; it leaves nothing out", group, hook
+            )
     return messages
 
 
-def hooked(listener: "AsyncListener", *, group: str, hooks: Sequence[ConsumeHook]) -> "AsyncListener":
-    """The listener with hooks around each call. Its errors and its cancellation pass through."""
+def hooked(listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook]) -> AsyncListener:
+    """The listener with hooks around each call. Its errors and its cancellation pass
+    through.
+    """
     before, after = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]
 
     async def call(argument: Any) -> object:
-        context = ConsumeContext(group, tuple(argument) if isinstance(argument, list) else (argument,))
+        context = ConsumeContext(
+            group, tuple(argument) if isinstance(argument, list) else (argument,)
+        )
         run_hooks(before, context)
         context.success = False
         try:

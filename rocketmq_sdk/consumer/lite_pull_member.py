@@ -1,5 +1,7 @@
 """A lite pull consumer between its start and its end: its parts, wired together."""
 
+from __future__ import annotations
+
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,36 +56,54 @@ ChangeListener = Callable[[AssignmentChange], Awaitable[object] | object]
 class LitePullMember(QueueMembership):
     """Use it once: `async with member.started(nursery)`.
 
-    With `wanted` None the queues are chosen by `assign`, filtered by the expressions given for their topics.
+    With `wanted` None the queues are chosen by `assign`, filtered by the expressions
+    given for their topics.
     """
 
     kind: ClassVar[str] = "lite pull consumer"
 
     def __init__(
         self,
-        client: "Client",
+        client: Client,
         group: str,
-        config: "LitePullConfig",
-        wanted: "Mapping[str, Expression] | None",
-        expressions: "Mapping[str, Expression]",
+        config: LitePullConfig,
+        wanted: Mapping[str, Expression] | None,
+        expressions: Mapping[str, Expression],
         on_change: ChangeListener | None,
         *,
         own_client: bool,
     ) -> None:
         now = client.clock.now_ms()
-        subscriptions = {topic: build_subscription(topic, *expression, sub_version=now) for topic, expression in (wanted or {}).items()}
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in (wanted or {}).items()
+        }
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
         self._commit_interval = config.auto_commit_interval if config.auto_commit else None
         self._expressions = expressions
         self.service = PollService(auto_release=config.auto_commit, trace=self._trace)
         self.offsets = RemoteOffsets(client, group)
-        timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
+        timestamp = (
+            now - DEFAULT_LOOK_BACK_MS
+            if config.consume_timestamp is None
+            else config.consume_timestamp
+        )
         context = PullContext(
-            client, group, config, self.service, self.offsets, self._introduce_again, PolledQueue, lite=True, commits=config.auto_commit
+            client,
+            group,
+            config,
+            self.service,
+            self.offsets,
+            self._introduce_again,
+            PolledQueue,
+            lite=True,
+            commits=config.auto_commit,
         )
         starts = StartOffsets(client, self.offsets, config.consume_from, timestamp)
-        self._chosen = None if wanted is not None else ChosenQueues(context, self._subscriptions, starts)
+        self._chosen = (
+            None if wanted is not None else ChosenQueues(context, self._subscriptions, starts)
+        )
         self._rebalancer = self._chosen or Rebalancer(context, self._subscriptions, starts)
         self._on_change = on_change
         self._changes, self._told = trio.open_memory_channel[AssignmentChange](float("inf"))
@@ -91,9 +111,17 @@ class LitePullMember(QueueMembership):
             self._rebalancer.on_change = self._note_change
         self._rates = Rates()
         self._report = Report(
-            client, group, config, self._subscriptions, self._rebalancer, self.service, self._rates, now,
-            consume_type=ConsumeType.CONSUME_ACTIVELY, taker="that nobody has polled",
-        )  # fmt: skip
+            client,
+            group,
+            config,
+            self._subscriptions,
+            self._rebalancer,
+            self.service,
+            self._rates,
+            now,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            taker="that nobody has polled",
+        )
 
     # -- life
 
@@ -112,7 +140,11 @@ class LitePullMember(QueueMembership):
 
     def _note_change(self, before: set[MessageQueue]) -> None:
         owned = frozenset(self._rebalancer.owned)
-        self._changes.send_nowait(AssignmentChange(added=owned - before, revoked=frozenset(before) - owned, assigned=owned))
+        self._changes.send_nowait(
+            AssignmentChange(
+                added=owned - before, revoked=frozenset(before) - owned, assigned=owned
+            )
+        )
 
     async def _tell_changes(self, listener: ChangeListener) -> None:
         async for change in self._told:
@@ -121,10 +153,15 @@ class LitePullMember(QueueMembership):
                 if inspect.isawaitable(result):
                     await result
             except Exception:
-                logger.exception("group %s: the listener of assignment changes failed; consumption goes on", self._group)
+                logger.exception(
+                    "group %s: the listener of assignment changes failed; consumption goes on",
+                    self._group,
+                )
 
     def heartbeat_data(self) -> ConsumerData:
-        """The consumer's entry in the heartbeat; `LAST_OFFSET` whatever the settings say, as Apache's, and no topics when the queues are chosen."""
+        """The consumer's entry in the heartbeat; `LAST_OFFSET` whatever the settings
+        say, as Apache's, and no topics when the queues are chosen.
+        """
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_ACTIVELY,
@@ -139,29 +176,41 @@ class LitePullMember(QueueMembership):
     def check_shared(self) -> None:
         """Raise `ConfigurationError` when the queues are chosen."""
         if self._chosen is not None:
-            raise ConfigurationError("the consumer chooses its queues by assign(); only one that was made with subscriptions= can subscribe")
+            raise ConfigurationError(
+                "the consumer chooses its queues by assign(); only one that was made with "
+                "subscriptions= can subscribe"
+            )
 
-    async def assign(self, queues: "Collection[MessageQueue]") -> None:
-        """Own exactly these queues; returns when the consumer owns them or knows that it can not yet."""
+    async def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Own exactly these queues; returns when the consumer owns them or knows that
+        it cannot yet.
+        """
         if self._chosen is None:
-            raise ConfigurationError("the consumer shares the queues of its subscriptions; a consumer without subscriptions can choose its queues")
+            raise ConfigurationError(
+                "the consumer shares the queues of its subscriptions; a consumer without "
+                "subscriptions can choose its queues"
+            )
         for topic in {queue.topic for queue in queues} - set(self._subscriptions):
             expression = self._expressions.get(topic, (None, "TAG"))
-            self._subscriptions[topic] = build_subscription(topic, *expression, sub_version=self._client.clock.now_ms())
+            self._subscriptions[topic] = build_subscription(
+                topic, *expression, sub_version=self._client.clock.now_ms()
+            )
             self._client.routes.use(topic)
         for topic in {queue.topic for queue in queues}:
             await self._client.route(topic)
         self._chosen.choose(queues)
         await self._chosen.next_round()
 
-    def owned(self, queue: MessageQueue) -> "OwnedQueue":
+    def owned(self, queue: MessageQueue) -> OwnedQueue:
         """A queue of this consumer.
 
         Raises `ConfigurationError` when it has not got it.
         """
         owned = self._rebalancer.owned.get(queue)
         if owned is None:
-            raise ConfigurationError(f"{queue!r} does not belong to this consumer of group {self._group!r} now")
+            raise ConfigurationError(
+                f"{queue!r} does not belong to this consumer of group {self._group!r} now"
+            )
         return owned
 
     def assignment(self) -> frozenset[MessageQueue]:
@@ -195,20 +244,31 @@ class LitePullMember(QueueMembership):
         low = max(await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0)
         high = await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
         if not low <= offset <= high:
-            raise ConfigurationError(f"offset {offset} is outside of {queue!r}, which reaches from {low} to {high}")
+            raise ConfigurationError(
+                f"offset {offset} is outside of {queue!r}, which reaches from {low} to {high}"
+            )
         if chosen is not None and queue in chosen.chosen and queue not in chosen.owned:
             chosen.start_at(queue, offset)
         else:
             self.owned(queue).puller.seek(offset)
 
     async def commit(self) -> None:
-        """Commit how far all queues were polled, confirmed by their brokers; all are tried before an error is raised."""
+        """Commit how far all queues were polled, confirmed by their brokers; all are
+        tried before an error is raised.
+        """
         self.service.release()
         rebalancer = self._rebalancer
-        await self.write({queue: owned.process_queue.commit_offset for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())})
+        await self.write(
+            {
+                queue: owned.process_queue.commit_offset
+                for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())
+            }
+        )
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets, confirmed by their brokers; all are tried before an error is raised."""
+        """Commit offsets, confirmed by their brokers; all are tried before an error is
+        raised.
+        """
         failure: RocketMQError | None = None
         for queue, offset in offsets.items():
             try:
@@ -224,10 +284,10 @@ class LitePullMember(QueueMembership):
         """Numbers of this moment."""
         return self._report.statistics()
 
-    def health(self) -> "ConsumerHealth":
+    def health(self) -> ConsumerHealth:
         """Whether it is consuming, and if not, why."""
         return self._report.health()
 
-    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo":
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
         """The state of the consumer (307)."""
         return self._report.running_info(stacks=stacks)

@@ -1,7 +1,10 @@
-"""A push consumer between its start and its end: its parts, wired together, and what users and brokers ask of it."""
+"""A push consumer between its start and its end: its parts, wired together, and what
+users and brokers ask of it.
+"""
+
+from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,17 +28,19 @@ from rocketmq_sdk.consumer.report import Report
 from rocketmq_sdk.consumer.retry import SendBack
 from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
-from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rocketmq_sdk.client.callbacks import DirectConsumption
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import PushConfig
     from rocketmq_sdk.consumer.health import ConsumerHealth
+    from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
 
@@ -49,49 +54,94 @@ class Member(QueueMembership):
 
     def __init__(
         self,
-        client: "Client",
+        client: Client,
         group: str,
-        config: "PushConfig",
+        config: PushConfig,
         wanted: Mapping[str, tuple[str | None, str]],
         listener: Listener,
         *,
         own_client: bool,
     ) -> None:
         now = client.clock.now_ms()
-        subscriptions = {topic: build_subscription(topic, *expression, sub_version=now) for topic, expression in wanted.items()}
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in wanted.items()
+        }
         if not config.broadcasting:
-            subscriptions[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now)
+            subscriptions[retry_topic(group)] = SubscriptionData(
+                retry_topic(group), sub_version=now
+            )
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
         self._places: PopPlaces | None = None
         self._commit_interval = config.persist_consumer_offset_interval
         self._send_back = SendBack(client, group, most_retries=self._most_retries)
         give_back = self._forget_failure if config.broadcasting else self._give_back
-        self._service, orderly = _make_service(listener, group, config, give_back, self._most_retries)
+        self._service, orderly = _make_service(
+            listener, group, config, give_back, self._most_retries
+        )
         if config.consume_hooks:
             self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
         if self._trace is not None:
             self._service.wrap_listener(self._trace.around)
-        self._local = LocalOffsets(config.local_offset_store_dir, client.client_id, group) if config.broadcasting else None
+        self._local = (
+            LocalOffsets(config.local_offset_store_dir, client.client_id, group)
+            if config.broadcasting
+            else None
+        )
         offsets = self._local or RemoteOffsets(client, group)
-        timestamp = now - DEFAULT_LOOK_BACK_MS if config.consume_timestamp is None else config.consume_timestamp
-        context = PullContext(client, group, config, self._service, offsets, self._introduce_again, local_offsets=config.broadcasting)
+        timestamp = (
+            now - DEFAULT_LOOK_BACK_MS
+            if config.consume_timestamp is None
+            else config.consume_timestamp
+        )
+        context = PullContext(
+            client,
+            group,
+            config,
+            self._service,
+            offsets,
+            self._introduce_again,
+            local_offsets=config.broadcasting,
+        )
         start_offsets = StartOffsets(client, offsets, config.consume_from, timestamp)
         if config.broadcasting:
-            self._rebalancer: Rebalancer = AllQueues(context, self._subscriptions, start_offsets, orderly=orderly)
+            self._rebalancer: Rebalancer = AllQueues(
+                context, self._subscriptions, start_offsets, orderly=orderly
+            )
         elif config.asks_broker:
-            self._rebalancer = assigned = AssignedQueues(context, self._subscriptions, start_offsets)
+            self._rebalancer = assigned = AssignedQueues(
+                context, self._subscriptions, start_offsets
+            )
             assert isinstance(self._service, ConcurrentService)
-            assigned.places = self._places = PopPlaces(client, group, config, self._service, self._most_retries, lambda: self._policy_of_group)
+            assigned.places = self._places = PopPlaces(
+                client,
+                group,
+                config,
+                self._service,
+                self._most_retries,
+                lambda: self._policy_of_group,
+            )
             assigned.places.subscriptions = self._subscriptions
         else:
             locks = QueueLocks(client, group) if orderly is not None else None
-            self._rebalancer = Rebalancer(context, self._subscriptions, start_offsets, locks=locks, orderly=orderly)
+            self._rebalancer = Rebalancer(
+                context, self._subscriptions, start_offsets, locks=locks, orderly=orderly
+            )
         self._rates = Rates()
         self._report = Report(
-            client, group, config, self._subscriptions, self._rebalancer, self._service, self._rates, now,
-            orderly=config.orderly, concurrency=config.concurrency, pops=dict if self._places is None else self._places.held,
-        )  # fmt: skip
+            client,
+            group,
+            config,
+            self._subscriptions,
+            self._rebalancer,
+            self._service,
+            self._rates,
+            now,
+            orderly=config.orderly,
+            concurrency=config.concurrency,
+            pops=dict if self._places is None else self._places.held,
+        )
 
     # -- life
 
@@ -137,14 +187,20 @@ class Member(QueueMembership):
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)
 
-    async def _give_back(self, message: "ReceivedMessage", delay_level: int) -> bool:
+    async def _give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         if self._places is not None and isinstance(message, PoppedMessage):
             return await self._places.give_back(message, delay_level)
         return await self._send_back.give_back(message, delay_level)
 
-    async def _forget_failure(self, message: "ReceivedMessage", _delay_level: int) -> bool:
-        """Broadcasting: nobody else would have the message, and nobody delivers it again."""
-        logger.warning("group %s: message %s failed and is left out: broadcasting has no retries", self._group, message.message_id)
+    async def _forget_failure(self, message: ReceivedMessage, _delay_level: int) -> bool:
+        """Broadcasting: nobody else would have the message, and nobody delivers it
+        again.
+        """
+        logger.warning(
+            "group %s: message %s failed and is left out: broadcasting has no retries",
+            self._group,
+            message.message_id,
+        )
         return True
 
     # -- what users ask
@@ -153,7 +209,7 @@ class Member(QueueMembership):
         """Numbers of this moment."""
         return self._report.statistics()
 
-    def health(self) -> "ConsumerHealth":
+    def health(self) -> ConsumerHealth:
         """Whether it is consuming, and if not, why."""
         return self._report.health()
 
@@ -179,25 +235,42 @@ class Member(QueueMembership):
         )
 
     def on_broker_connected(self, address: str) -> None:
-        """A broker is there, perhaps again: it may know neither the locks nor the member."""
+        """A broker is there, perhaps again: it may know neither the locks nor the
+        member.
+        """
         self._rebalancer.renew_locks()
         super().on_broker_connected(address)
 
     def on_broker_disconnected(self, broker_name: str) -> None:
-        """A broker is away: when it is there again it may have given our locks to others."""
+        """A broker is away: when it is there again it may have given our locks to
+        others.
+        """
         self._rebalancer.distrust_locks(broker_name)
 
-    def running_info(self, *, stacks: bool) -> "ConsumerRunningInfo":
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
         """The state of the consumer (307)."""
         return self._report.running_info(stacks=stacks)
 
-    def consume_directly(self, message: "ReceivedMessage", broker_name: str | None) -> "DirectConsumption":
+    def consume_directly(
+        self, message: ReceivedMessage, broker_name: str | None
+    ) -> DirectConsumption:
         """Have the listener take one message now (309)."""
-        return consume_directly(self._service, self._client, self._group, message, broker_name, orderly=self._config.orderly)
+        return consume_directly(
+            self._service,
+            self._client,
+            self._group,
+            message,
+            broker_name,
+            orderly=self._config.orderly,
+        )
 
 
 def _make_service(
-    listener: Listener, group: str, config: "PushConfig", give_back: GiveBack, most_retries: Callable[[], int]
+    listener: Listener,
+    group: str,
+    config: PushConfig,
+    give_back: GiveBack,
+    most_retries: Callable[[], int],
 ) -> tuple[ListenerService, OrderlyService | None]:
     """Who runs the listener; a second time where that keeps the order of queues."""
     if config.orderly:

@@ -1,8 +1,11 @@
-"""The life of a member of a consumer group, whatever it does with messages: learn the routes, tell brokers who is here, consume, leave in time."""
+"""The life of a member of a consumer group, whatever it does with messages: learn the
+routes, tell brokers who is here, consume, leave in time.
+"""
+
+from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -17,6 +20,8 @@ from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.rebalance import Rebalancer
     from rocketmq_sdk.model.queue import MessageQueue
@@ -38,12 +43,21 @@ FIRST_ROUND: Final = 3.0
 
 
 class Membership(ConsumerCallbacks):
-    """One member of one group between its start and its end. Use it once: `async with member.started(nursery)`."""
+    """One member of one group between its start and its end. Use it once:
+    `async with member.started(nursery)`.
+    """
 
     kind: ClassVar[str]
     """What the member is called in messages."""
 
-    def __init__(self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, own_client: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        subscriptions: dict[str, SubscriptionData],
+        *,
+        own_client: bool,
+    ) -> None:
         self._client = client
         self._group = group
         self._subscriptions = subscriptions
@@ -60,12 +74,15 @@ class Membership(ConsumerCallbacks):
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
-        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it may be cancelled. Jobs of the routine are added before it
-        first waits."""
+        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it
+        may be cancelled. Jobs of the routine are added before it first waits.
+        """
 
     @abstractmethod
     async def _finish(self, grace: float) -> None:
-        """Stop consuming and commit; what is being consumed may take `grace` seconds. Behind the shield, bounded by the caller."""
+        """Stop consuming and commit; what is being consumed may take `grace` seconds.
+        Behind the shield, bounded by the caller.
+        """
 
     # -- life
 
@@ -86,7 +103,9 @@ class Membership(ConsumerCallbacks):
             self._scope.cancel()
 
     async def _live(self, task_status: trio.TaskStatus[None]) -> None:
-        """The whole life. Behind a shield once it runs, its own client too, so that a cancelled block still commits and unregisters."""
+        """The whole life. Behind a shield once it runs, its own client too, so that a
+        cancelled block still commits and unregisters.
+        """
         try:
             with self._scope:
                 async with self._client if self._own_client else nullcontext():
@@ -100,7 +119,9 @@ class Membership(ConsumerCallbacks):
         except RocketMQError:
             raise
         except Exception as error:
-            raise RocketMQError(f"the {self.kind} of group {self._group!r} failed in the background: {error!r}") from error
+            raise RocketMQError(
+                f"the {self.kind} of group {self._group!r} failed in the background: {error!r}"
+            ) from error
         finally:
             self._ended.set()
 
@@ -117,7 +138,8 @@ class Membership(ConsumerCallbacks):
             if self._trace is not None:
                 nursery.start_soon(self._trace.dispatcher.run)
             await self._begin(nursery)
-            # Behind the shield nobody would hear of a cancellation that has come already, and the member would live for ever.
+            # Behind the shield nobody would hear of a cancellation that has come
+            # already, and the member would live for ever.
             await trio.lowlevel.checkpoint_if_cancelled()
             self._scope.shield = True
             task_status.started()
@@ -127,20 +149,27 @@ class Membership(ConsumerCallbacks):
                 if self._trace is not None:
                     await self._trace.dispatcher.aclose()
             except BaseException:
-                # Something in the background has failed, or Ctrl-C has hit a listener: what is done is still committed.
+                # Something in the background has failed, or Ctrl-C has hit a listener:
+                # what is done is still committed.
                 with trio.move_on_after(ABANDON, shield=True):
                     try:
                         await self._abandon()
                     except Exception:
-                        logger.exception("group %s: what was done could not be committed", self._group)
+                        logger.exception(
+                            "group %s: what was done could not be committed", self._group
+                        )
                 raise
             nursery.cancel_scope.cancel()
 
     async def _abandon(self) -> None:
-        """Commit what is done when the consumer ends by a failure; its tasks are gone. The caller bounds the time."""
+        """Commit what is done when the consumer ends by a failure; its tasks are gone.
+        The caller bounds the time.
+        """
 
     async def _introduce(self) -> None:
-        """Learn the routes, ask whether brokers can serve the subscriptions, and tell them who is here."""
+        """Learn the routes, ask whether brokers can serve the subscriptions, and tell
+        them who is here.
+        """
         for topic in self._subscriptions:
             self._client.routes.use(topic)
         for topic, subscription in self._subscriptions.items():
@@ -155,8 +184,10 @@ class Membership(ConsumerCallbacks):
             await self._check_subscription(subscription, route)
         await self._client.heartbeat_now()
 
-    async def _check_subscription(self, subscription: "SubscriptionData", route: "TopicRoute") -> None:
-        """Ask a broker whether it can serve a subscription that is no list of tags; raises its error when it can not."""
+    async def _check_subscription(self, subscription: SubscriptionData, route: TopicRoute) -> None:
+        """Ask a broker whether it can serve a subscription that is no list of tags;
+        raises its error when it cannot.
+        """
         if not subscription.is_tag_type and route.broker_datas:
             address = self._client.broker_address(route.broker_datas[0].broker_name)
             if address is not None:
@@ -168,14 +199,18 @@ class Membership(ConsumerCallbacks):
             await self._client.heartbeat_now()
 
     async def _read_group(self) -> float:
-        """Keep up with how often the group may be delivered a message again, which an administrator may change. A job of the routine."""
+        """Keep up with how often the group may be delivered a message again, which an
+        administrator may change. A job of the routine.
+        """
         address = next(iter(self._client.brokers.all(masters_only=True)), None)
         if address is None:
             return INTRODUCTION_PAUSE
         try:
             config = await group_config(self._client, address, self._group)
         except RocketMQError as error:
-            logger.debug("group %s: its settings can not be read at %s: %s", self._group, address, error)
+            logger.debug(
+                "group %s: its settings cannot be read at %s: %s", self._group, address, error
+            )
         else:
             self._retries_of_group = config.retry_max_times
             self._policy_of_group = config.group_retry_policy
@@ -184,7 +219,9 @@ class Membership(ConsumerCallbacks):
     # -- subscriptions
 
     async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
-        """Consume a topic too, or by another expression; returns when brokers have been told. Raises a broker's error for what it can not serve."""
+        """Consume a topic too, or by another expression; returns when brokers have been
+        told. Raises a broker's error for what it cannot serve.
+        """
         known = self._subscriptions.get(topic)
         # Brokers keep the newest, so two changes within a millisecond must differ.
         version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
@@ -204,7 +241,9 @@ class Membership(ConsumerCallbacks):
         self._subscription_changed(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Give up a topic; returns when brokers have been told. What was handed out is finished and committed."""
+        """Give up a topic; returns when brokers have been told. What was handed out is
+        finished and committed.
+        """
         if self._subscriptions.pop(topic, None) is None:
             return
         self._client.routes.release(topic)
@@ -216,11 +255,15 @@ class Membership(ConsumerCallbacks):
 
 
 class QueueMembership(Membership):
-    """A member that owns queues: `_rebalancer` decides which, and is told what brokers say of members, routes and offsets."""
+    """A member that owns queues: `_rebalancer` decides which, and is told what brokers
+    say of members, routes and offsets.
+    """
 
-    _rebalancer: "Rebalancer"
+    _rebalancer: Rebalancer
     _commit_interval: float | None
-    """Seconds between two commits of what is consumed; None: only whoever uses the member commits."""
+    """Seconds between two commits of what is consumed; None: only whoever uses the
+    member commits.
+    """
     _balancing: trio.CancelScope
     _balanced: trio.Event
 
@@ -276,10 +319,16 @@ class QueueMembership(Membership):
         """A broker is there, perhaps again: rebalance now."""
         self._rebalancer.wake()
 
-    def on_reset_offsets(self, topic: str, offsets: "dict[MessageQueue, int]") -> None:
+    def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """An administrator moves the group in a topic."""
-        self._rebalancer.reset({queue: offset for queue, offset in offsets.items() if queue.topic == topic})
+        self._rebalancer.reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        )
 
-    def consumer_status(self, topic: str) -> "dict[MessageQueue, int]":
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
         """How far the owned queues of a topic are consumed."""
-        return {queue: owned.process_queue.commit_offset for queue, owned in self._rebalancer.owned.items() if queue.topic == topic}
+        return {
+            queue: owned.process_queue.commit_offset
+            for queue, owned in self._rebalancer.owned.items()
+            if queue.topic == topic
+        }

@@ -1,13 +1,18 @@
-"""Handing messages to the listener in the order of their queues: of each queue one call at a time.
+"""Handing messages to the listener in the order of their queues: of each queue one call
+at a time.
 
-What `ConsumeMessageOrderlyService` of Apache RocketMQ 5.4.0 does. A queue with work stands in the line or is with one worker, never both. When the
-listener fails the messages stay at the head of their queue, which is suspended for a fixed time; other queues go on. A queue is consumed only while
-the broker's lock on it is known to be held. There is no consume timeout: a message that takes long holds up its own queue and nothing else.
+What `ConsumeMessageOrderlyService` of Apache RocketMQ 5.4.0 does. A queue with work
+stands in the line or is with one worker, never both. When the listener fails the
+messages stay at the head of their queue, which is suspended for a fixed time; other
+queues go on. A queue is consumed only while the broker's lock on it is known to be
+held. There is no consume timeout: a message that takes long holds up its own queue and
+nothing else.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +20,20 @@ import trio
 
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER, ConsumeLater, ListenerAnswer
 from rocketmq_sdk.consumer.retry_machine import State, failure
-from rocketmq_sdk.consumer.workers import NOT_RUNNING, SLICE, STREAK, GiveBack, Listener, ListenerService, Worker, describe
+from rocketmq_sdk.consumer.workers import (
+    NOT_RUNNING,
+    SLICE,
+    STREAK,
+    GiveBack,
+    Listener,
+    ListenerService,
+    Worker,
+    describe,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rocketmq_sdk.consumer.process_queue import ProcessQueue
     from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -28,11 +44,13 @@ LONGEST_SUSPENSION: Final = 30.0
 
 
 class OrderlyService(ListenerService):
-    """Runs the listener for the messages of all process queues of one consumer, each queue in order.
+    """Runs the listener for the messages of all process queues of one consumer, each
+    queue in order.
 
-    `suspension` is how long a queue rests after a failure, in seconds, brought into the bounds of 10 ms and 30 s; `most_retries` gives how often a
-    message may be delivered again now. A message whose attempts are exhausted goes to the dead letter topic by `give_back`; until that has worked its
-    queue does not pass it.
+    `suspension` is how long a queue rests after a failure, in seconds, brought into the
+    bounds of 10 ms and 30 s; `most_retries` gives how often a message may be delivered
+    again now. A message whose attempts are exhausted goes to the dead letter topic by
+    `give_back`; until that has worked its queue does not pass it.
     """
 
     def __init__(
@@ -56,16 +74,20 @@ class OrderlyService(ListenerService):
 
     # `scheduled` means here: in the line, with a worker, or suspended.
 
-    def withdraw(self, process_queue: "ProcessQueue") -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it has goes on."""
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Take a process queue out: what the listener has not got is forgotten, what it
+        has goes on.
+        """
         process_queue.withdraw()
         if process_queue in self._line:
             self._line.remove(process_queue)
         self._suspended = [entry for entry in self._suspended if entry[2] is not process_queue]
         heapq.heapify(self._suspended)
 
-    async def wait_settled(self, process_queue: "ProcessQueue") -> bool:
-        """Wait until no worker has a withdrawn process queue; False when its listener may run on in a thread that nobody waits for."""
+    async def wait_settled(self, process_queue: ProcessQueue) -> bool:
+        """Wait until no worker has a withdrawn process queue; False when its listener
+        may run on in a thread that nobody waits for.
+        """
         while any(worker.process_queue is process_queue for worker in self._workers):
             event = self._settled.setdefault(id(process_queue), trio.Event())
             await event.wait()
@@ -73,13 +95,20 @@ class OrderlyService(ListenerService):
 
     @property
     def waiting_for_retry(self) -> int:
-        """How many queues are suspended; of each, one message or batch waits to be consumed again."""
+        """How many queues are suspended; of each, one message or batch waits to be
+        consumed again.
+        """
         return len(self._suspended)
 
     # -- workers
 
     async def _consume(self, worker: Worker) -> None:
-        line, listener, most, now = self._line, self._listener, self._batch, trio.lowlevel.current_clock().current_time
+        line, listener, most, now = (
+            self._line,
+            self._listener,
+            self._batch,
+            trio.lowlevel.current_clock().current_time,
+        )
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
         argument: ReceivedMessage | list[ReceivedMessage]
@@ -124,15 +153,20 @@ class OrderlyService(ListenerService):
                 counters.consume_seconds += now() - started
                 self._leave(worker, process_queue, 0.0)
 
-    def _leave(self, worker: Worker, process_queue: "ProcessQueue", suspension: float) -> None:
-        """A worker is done with a queue, which goes back to the line, or rests, or has nothing to do."""
+    def _leave(self, worker: Worker, process_queue: ProcessQueue, suspension: float) -> None:
+        """A worker is done with a queue, which goes back to the line, or rests, or has
+        nothing to do.
+        """
         worker.started = NOT_RUNNING
         worker.process_queue = None
         worker.messages = ()
         if not process_queue.has_work:
             process_queue.scheduled = False
         elif suspension:
-            heapq.heappush(self._suspended, (trio.current_time() + suspension, next(self._order), process_queue))
+            heapq.heappush(
+                self._suspended,
+                (trio.current_time() + suspension, next(self._order), process_queue),
+            )
             self._sweep.set()
         else:
             self._line.append(process_queue)
@@ -140,7 +174,9 @@ class OrderlyService(ListenerService):
             event.set()
 
     async def _conclude(self, worker: Worker) -> None:
-        """Clean up behind a worker whose scope was cancelled by `interrupt`: its queue belongs to somebody else now."""
+        """Clean up behind a worker whose scope was cancelled by `interrupt`: its queue
+        belongs to somebody else now.
+        """
         process_queue = worker.process_queue
         worker.abandoned = worker.timed_out = False
         if process_queue is not None:
@@ -149,7 +185,9 @@ class OrderlyService(ListenerService):
     # -- failures
 
     async def _after_failure(self, worker: Worker, error: Exception) -> None:
-        """The listener has raised: keep what it has not done at the head of the queue, and rest."""
+        """The listener has raised: keep what it has not done at the head of the queue,
+        and rest.
+        """
         worker.started = NOT_RUNNING
         if worker.abandoned:
             await trio.lowlevel.checkpoint()
@@ -163,32 +201,54 @@ class OrderlyService(ListenerService):
             rejected = error.delay_level == DEAD_LETTER
             if isinstance(error, ConsumeLater) and error.suspend is not None:
                 suspension = error.suspend
-            logger.debug("group %s: the listener answered %r to %s", self._group, error, describe(failed))
+            logger.debug(
+                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+            )
         else:
             self.last_failure = repr(error)
-            logger.warning("group %s: the listener failed; its queue rests: %s", self._group, describe(failed), exc_info=error)
+            logger.warning(
+                "group %s: the listener failed; its queue rests: %s",
+                self._group,
+                describe(failed),
+                exc_info=error,
+            )
         self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
         if worker.abandoned:
             return  # the queue is somebody else's now; what was not done holds the offset back
         process_queue.put_back(kept)
-        self._leave(worker, process_queue, min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION) if kept else 0.0)
+        self._leave(
+            worker,
+            process_queue,
+            min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION) if kept else 0.0,
+        )
 
     async def _sort_out(
-        self, process_queue: "ProcessQueue", messages: "Sequence[ReceivedMessage]", failed: "Sequence[ReceivedMessage]", *, rejected: bool
-    ) -> "list[ReceivedMessage]":
-        """Finish what is done or given up; gives what has to come again, in order: the first that failed and all behind it that is not finished."""
+        self,
+        process_queue: ProcessQueue,
+        messages: Sequence[ReceivedMessage],
+        failed: Sequence[ReceivedMessage],
+        *,
+        rejected: bool,
+    ) -> list[ReceivedMessage]:
+        """Finish what is done or given up; gives what has to come again, in order: the
+        first that failed and all behind it that is not finished.
+        """
         kept: list[ReceivedMessage] = []
         concerned = {id(message) for message in failed}
         for message in messages:
             if id(message) not in concerned:
                 if kept:
-                    kept.append(message)  # the listener has seen it, but not behind the one that comes again
+                    kept.append(
+                        message
+                    )  # the listener has seen it, but not behind the one that comes again
                 else:
                     process_queue.finish(message)
                     self.counters_of(process_queue.queue.topic).consumed += 1
                 continue
-            given_up = rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
+            given_up = (
+                rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
+            )
             if given_up and not kept and await self._give_back(message, DEAD_LETTER):
                 process_queue.finish(message)
                 continue

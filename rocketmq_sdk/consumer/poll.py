@@ -1,4 +1,8 @@
-"""Handing prefetched messages to whoever polls: the counterpart of the workers of a push consumer."""
+"""Handing prefetched messages to whoever polls: the counterpart of the workers of a
+push consumer.
+"""
+
+from __future__ import annotations
 
 import math
 from collections import deque
@@ -20,9 +24,11 @@ _STREAK: Final = 32
 
 
 class PollService:
-    """Queues with prefetched messages stand in one line; a poll takes from the first and puts it back at the end. One task polls at a time."""
+    """Queues with prefetched messages stand in one line; a poll takes from the first
+    and puts it back at the end. One task polls at a time.
+    """
 
-    def __init__(self, *, auto_release: bool, trace: "ConsumeTrace | None" = None) -> None:
+    def __init__(self, *, auto_release: bool, trace: ConsumeTrace | None = None) -> None:
         self._trace = trace
         self._auto_release = auto_release
         self._line: deque[PolledQueue] = deque()
@@ -48,7 +54,7 @@ class PollService:
 
     # -- the side of the pull loops
 
-    def add(self, process_queue: "ProcessQueue") -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Tell that a queue has messages."""
         assert isinstance(process_queue, PolledQueue)
         if process_queue.counters is None:
@@ -58,20 +64,22 @@ class PollService:
             self._line.append(process_queue)
             self._arrived.set()
 
-    def hold(self, process_queue: "ProcessQueue") -> None:
-        """Hand out nothing more of a queue until it is added again; what is cached stays."""
+    def hold(self, process_queue: ProcessQueue) -> None:
+        """Hand out nothing more of a queue until it is added again; what is cached
+        stays.
+        """
         if process_queue.scheduled:
             assert isinstance(process_queue, PolledQueue)
             self._line.remove(process_queue)
             process_queue.scheduled = False
 
-    def withdraw(self, process_queue: "ProcessQueue") -> None:
+    def withdraw(self, process_queue: ProcessQueue) -> None:
         """Take a queue out: what nobody has polled is forgotten."""
         self.hold(process_queue)
         process_queue.withdraw()
 
-    def interrupt(self, process_queue: "ProcessQueue") -> None:
-        """Messages that were polled can not be taken back; they do not count."""
+    def interrupt(self, process_queue: ProcessQueue) -> None:
+        """Messages that were polled cannot be taken back; they do not count."""
 
     def close(self) -> None:
         """Let a poll that waits, and each later one, raise `ClosedError`."""
@@ -86,13 +94,17 @@ class PollService:
             process_queue.release()
         self._polled.clear()
 
-    async def poll(self, most: int, deadline: float) -> "list[ReceivedMessage]":
-        """Up to `most` messages; waits until there is one, and gives none behind the deadline.
+    async def poll(self, most: int, deadline: float) -> list[ReceivedMessage]:
+        """Up to `most` messages; waits until there is one, and gives none behind the
+        deadline.
 
-        With automatic commits what was polled before counts as done from here on. Nothing is taken when it is cancelled.
+        With automatic commits what was polled before counts as done from here on.
+        Nothing is taken when it is cancelled.
         """
         if self._polling:
-            raise ConfigurationError("another task polls this consumer; let one task poll and hand the messages on")
+            raise ConfigurationError(
+                "another task polls this consumer; let one task poll and hand the messages on"
+            )
         if self._auto_release and self._polled:
             self.release()
         self._polling = True
@@ -115,7 +127,7 @@ class PollService:
         if self.closed:
             raise ClosedError("the consumer is closed")
 
-    def _take(self, most: int) -> "list[ReceivedMessage]":
+    def _take(self, most: int) -> list[ReceivedMessage]:
         line = self._line
         messages: list[ReceivedMessage] = []
         while line and len(messages) < most:

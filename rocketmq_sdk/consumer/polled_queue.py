@@ -1,8 +1,13 @@
-"""What a lite pull consumer holds of one queue: messages that wait to be polled, and how far the polled ones may be committed.
+"""What a lite pull consumer holds of one queue: messages that wait to be polled, and
+how far the polled ones may be committed.
 
-Messages leave the cache when they are polled (`AssignedMessageQueue` and `ProcessQueue` of Apache RocketMQ 5.4.0), so a program that polls and never
-commits is not held up by the thresholds. What may be committed ends in front of the first message that was handed out and is not released yet.
+Messages leave the cache when they are polled (`AssignedMessageQueue` and `ProcessQueue`
+of Apache RocketMQ 5.4.0), so a program that polls and never commits is not held up by
+the thresholds. What may be committed ends in front of the first message that was handed
+out and is not released yet.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +24,9 @@ class PolledQueue(ProcessQueue):
 
     __slots__ = ("_held", "_held_count")
 
-    def __init__(self, queue: "MessageQueue", next_offset: int, limits: "FlowLimits | None" = None) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None
+    ) -> None:
         super().__init__(queue, next_offset, limits)
         self._held: int | None = None
         self._held_count = 0
@@ -44,7 +51,7 @@ class PolledQueue(ProcessQueue):
         """Distance between the oldest and the newest cached offset."""
         return self._last_offset - self.pending[0].offset if self.pending else 0
 
-    def hand_out(self, most: int) -> "list[ReceivedMessage]":
+    def hand_out(self, most: int) -> list[ReceivedMessage]:
         """Up to `most` cached messages, at least one; call only while `has_work`."""
         pending = self.pending
         if self._held is None:

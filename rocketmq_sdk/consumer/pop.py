@@ -1,9 +1,14 @@
-"""Popping for a push consumer, where the broker decides so: the loops that pop, what is held of their messages, and what becomes of each.
+"""Popping for a push consumer, where the broker decides so: the loops that pop, what is
+held of their messages, and what becomes of each.
 
-Follows `DefaultMQPushConsumerImpl.popMessage` and `ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0: done is acknowledged; failed is
-made invisible for the delay of the group's retry policy; what has used up its attempts goes to the dead letter topic (Apache's client drops it). A
-message whose invisible time ends before its turn comes is left alone: the broker hands it out again.
+Follows `DefaultMQPushConsumerImpl.popMessage` and
+`ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0: done is acknowledged;
+failed is made invisible for the delay of the group's retry policy; what has used up its
+attempts goes to the dead letter topic (Apache's client drops it). A message whose
+invisible time ends before its turn comes is left alone: the broker hands it out again.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -41,25 +46,38 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 POLL_MARGIN: Final = 10.0
 """Seconds that a pop may take beyond the time for which the broker holds it."""
 BROKERS_CLOCK: Final = 0
-"""A born time that brokers replace by their own: with the client's, one whose clock is behind is told at once that its time is over, for ever."""
+"""A born time that brokers replace by their own: with the client's, one whose clock is
+behind is told at once that its time is over, for ever.
+"""
 FROM_MIN: Final = 0
 FROM_MAX: Final = 1
 PAUSE: Final = 0.05
-"""Seconds between two looks at a place that holds too much, and the pause behind an answer that brings nothing at once."""
+"""Seconds between two looks at a place that holds too much, and the pause behind an
+answer that brings nothing at once.
+"""
 
 
 class PoppedQueue(ProcessQueue):
-    """The popped messages of one place (a topic at one broker, or one queue of it); `done` is told of each that is finished."""
+    """The popped messages of one place (a topic at one broker, or one queue of it);
+    `done` is told of each that is finished.
+    """
 
     __slots__ = ("_done", "complaint", "ended", "goes", "last_pop", "rest")
 
-    def __init__(self, queue: "MessageQueue", done: "Callable[[PoppedMessage], None]", limits: FlowLimits | None = None) -> None:
+    def __init__(
+        self,
+        queue: MessageQueue,
+        done: Callable[[PoppedMessage], None],
+        limits: FlowLimits | None = None,
+    ) -> None:
         super().__init__(queue, 0, limits)
         self._done = done
         self.complaint = ""
         """Why popping does not work at present; empty when it does."""
         self.goes = False
-        """No further pop is to leave: the broker has assigned the place to nobody, or to be pulled."""
+        """No further pop is to leave: the broker has assigned the place to nobody, or
+        to be pulled.
+        """
         self.ended = False
         """None will leave."""
         self.last_pop: float | None = None
@@ -75,17 +93,19 @@ class PoppedQueue(ProcessQueue):
 
     @property
     def has_work(self) -> bool:
-        """Whether a worker may take a message; those whose time is over are somebody else's."""
+        """Whether a worker may take a message; those whose time is over are somebody
+        else's.
+        """
         self.drop_expired()
         return bool(self.pending)
 
-    def take(self) -> "ReceivedMessage":
+    def take(self) -> ReceivedMessage:
         """The next message for a listener; call only while `has_work`."""
         message = self.pending.popleft()
         self.taken[id(message)] = message
         return message
 
-    def finish(self, message: "ReceivedMessage") -> None:
+    def finish(self, message: ReceivedMessage) -> None:
         """A taken message is done, or its fate was told the broker."""
         del self.taken[id(message)]
         self.byte_count -= len(message.body)
@@ -95,11 +115,13 @@ class PoppedQueue(ProcessQueue):
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
-    def deadline_of(self, messages: "Sequence[ReceivedMessage]") -> float:
+    def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:
         """The end of the invisible time: from then on somebody else may have them."""
-        return min(_receipt(message).expires_at for message in messages) if messages else float("inf")
+        return (
+            min(_receipt(message).expires_at for message in messages) if messages else float("inf")
+        )
 
-    def add(self, messages: "Sequence[PoppedMessage]") -> None:
+    def add(self, messages: Sequence[PoppedMessage]) -> None:
         """Take in what a pop brought."""
         self.pending.extend(messages)
         self.byte_count += sum(len(message.body) for message in messages)
@@ -117,28 +139,32 @@ class PoppedQueue(ProcessQueue):
         self.pending.clear()
 
 
-def _receipt(message: "ReceivedMessage") -> Receipt:
+def _receipt(message: ReceivedMessage) -> Receipt:
     assert isinstance(message, PoppedMessage)
     return message.receipt
 
 
 class PopPlaces:
-    """The places that this member pops, as the broker assigned them, one loop for each."""
+    """The places that this member pops, as the broker assigned them, one loop for
+    each.
+    """
 
     def __init__(
         self,
-        client: "Client",
+        client: Client,
         group: str,
-        config: "PushConfig",
-        service: "ConcurrentService",
-        most_retries: "Callable[[], int]",
-        policy: "Callable[[], GroupRetryPolicy | None]",
+        config: PushConfig,
+        service: ConcurrentService,
+        most_retries: Callable[[], int],
+        policy: Callable[[], GroupRetryPolicy | None],
     ) -> None:
         self.places: dict[MessageQueue, tuple[PoppedQueue, trio.CancelScope]] = {}
         self.acks = Acknowledgements(client, group)
         """What is done and to be told; whoever owns the places has it run."""
         self.subscriptions: Mapping[str, SubscriptionData] = {}
-        """The subscriptions of the member, which change while it runs; to be set before places are assigned."""
+        """The subscriptions of the member, which change while it runs; to be set before
+        places are assigned.
+        """
         self._client = client
         self._group = group
         self._config = config
@@ -146,19 +172,25 @@ class PopPlaces:
         self._most_retries = most_retries
         self._policy = policy
         self._going: dict[PoppedQueue, trio.CancelScope] = {}
-        """Places that are not assigned any more, until what was popped of them is consumed."""
+        """Places that are not assigned any more, until what was popped of them is
+        consumed.
+        """
         self._kept: set[Receipt] = set()
-        """Receipts of failed messages that are with the listener's service still; what is in here is not acknowledged at its end."""
+        """Receipts of failed messages that are with the listener's service still; what
+        is in here is not acknowledged at its end.
+        """
         self._resumed: trio.Event | None = None
 
-    def held(self) -> "dict[MessageQueue, PoppedQueue]":
+    def held(self) -> dict[MessageQueue, PoppedQueue]:
         """What is held of each place."""
         return {popped.queue: popped for popped in self._going if popped.message_count} | {
             queue: popped for queue, (popped, _scope) in self.places.items()
         }
 
     def suspend(self) -> None:
-        """Stop popping; what is held is still consumed, and the answer to a pop under way as well."""
+        """Stop popping; what is held is still consumed, and the answer to a pop under
+        way as well.
+        """
         self._resumed = self._resumed or trio.Event()
 
     def resume(self) -> None:
@@ -167,11 +199,18 @@ class PopPlaces:
             self._resumed.set()
             self._resumed = None
 
-    def assign(self, topic: str, places: "Collection[MessageQueue]", nursery: trio.Nursery) -> None:
+    def assign(self, topic: str, places: Collection[MessageQueue], nursery: trio.Nursery) -> None:
         """Pop these places of a topic and no others; loops live in `nursery`."""
-        self._going = {popped: scope for popped, scope in self._going.items() if popped.message_count or not popped.ended}
-        for queue in [queue for queue in self.places if queue.topic == topic and queue not in places]:
-            # What it holds and what the pop under way brings is this member's for its time: given up, nobody would see it until that is over.
+        self._going = {
+            popped: scope
+            for popped, scope in self._going.items()
+            if popped.message_count or not popped.ended
+        }
+        for queue in [
+            queue for queue in self.places if queue.topic == topic and queue not in places
+        ]:
+            # What it holds and what the pop under way brings is this member's for its
+            # time: given up, nobody would see it until that is over.
             popped, scope = self.places.pop(queue)
             popped.goes = True
             self._going[popped] = scope
@@ -180,10 +219,14 @@ class PopPlaces:
             if queue not in self.places:
                 popped, scope = PoppedQueue(queue, self._acknowledge, limits), trio.CancelScope()
                 self.places[queue] = popped, scope
-                nursery.start_soon(self._loop, popped, scope, name=f"pop of {queue!r} for group {self._group}")
+                nursery.start_soon(
+                    self._loop, popped, scope, name=f"pop of {queue!r} for group {self._group}"
+                )
 
-    def _leave(self, topic: str | None = None) -> "list[PoppedQueue]":
-        """Give up the places of a topic, or all, with what nobody has begun to consume of them; gives them."""
+    def _leave(self, topic: str | None = None) -> list[PoppedQueue]:
+        """Give up the places of a topic, or all, with what nobody has begun to consume
+        of them; gives them.
+        """
         left = [popped for popped, _scope in self.places.values()] + list(self._going)
         left = [popped for popped in left if topic is None or popped.queue.topic == topic]
         for popped in left:
@@ -202,7 +245,9 @@ class PopPlaces:
         self._leave(topic)
 
     async def close(self, grace: float) -> None:
-        """Stop popping, let running listeners finish for `grace` seconds, and acknowledge what is done."""
+        """Stop popping, let running listeners finish for `grace` seconds, and
+        acknowledge what is done.
+        """
         left = self._leave()
         with trio.move_on_after(grace):
             for popped in left:
@@ -230,10 +275,17 @@ class PopPlaces:
                 except RocketMQError as error:
                     if str(error) != popped.complaint:
                         popped.complaint = str(error)
-                        logger.info("group %s: %r can not be popped, to be tried again: %s", self._group, popped.queue, error)
+                        logger.info(
+                            "group %s: %r cannot be popped, to be tried again: %s",
+                            self._group,
+                            popped.queue,
+                            error,
+                        )
                     if error.route_stale:
                         self._client.routes.request_refresh(popped.queue.topic)
-                    busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
+                    busy = (
+                        isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
+                    )
                     await trio.sleep(0.02 if busy else config.pull_time_delay_when_exception)
                 else:
                     popped.complaint = ""
@@ -265,11 +317,17 @@ class PopPlaces:
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         timeout = config.pull_suspend + POLL_MARGIN
         began = trio.current_time()
-        result = await pop_message(self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage)
+        result = await pop_message(
+            self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage
+        )
         expires_at = trio.current_time() + result.invisible_time / 1000
         # A pop that was held may have been asked by an expression that holds no more.
         current = self.subscriptions.get(queue.topic, subscription)
-        wanted = current.tags_set if current.is_tag_type and current is not subscription else frozenset[str]()
+        wanted = (
+            current.tags_set
+            if current.is_tag_type and current is not subscription
+            else frozenset[str]()
+        )
         messages: list[PoppedMessage] = []
         for message, handle in zip(result.messages, result.handles, strict=True):
             assert isinstance(message, PoppedMessage)
@@ -285,7 +343,9 @@ class PopPlaces:
             kept = {id(message) for message in left}
             self.acks.extend(message.receipt for message in messages if id(message) not in kept)
             messages = left
-        self.acks.extend(Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted)
+        self.acks.extend(
+            Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted
+        )
         popped.rest = result.rest_count
         counters = self._service.counters_of(queue.topic)
         counters.pulls += 1
@@ -306,7 +366,9 @@ class PopPlaces:
             self.acks.add(message.receipt)
 
     async def give_back(self, message: PoppedMessage, delay_level: int) -> bool:
-        """A message has failed: postpone it, or put it into the dead letter topic. True always: without a word it comes again by itself."""
+        """A message has failed: postpone it, or put it into the dead letter topic. True
+        always: without a word it comes again by itself.
+        """
         exhausted = failure(message.reconsume_times, self._most_retries()) is State.DLQ
         receipt = message.receipt
         try:
@@ -323,9 +385,20 @@ class PopPlaces:
                 )
                 return True  # and is acknowledged, as what is done
             if receipt.is_good:
-                delay = level_ms(delay_level) if delay_level > 0 else delay_ms(self._policy(), message.reconsume_times)
-                await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, delay)
+                delay = (
+                    level_ms(delay_level)
+                    if delay_level > 0
+                    else delay_ms(self._policy(), message.reconsume_times)
+                )
+                await change_invisible_time(
+                    self._client, receipt.topic, self._group, receipt.handle, delay
+                )
         except RocketMQError as error:
-            logger.info("group %s: message %s could not be postponed, it comes again by itself: %s", self._group, message.message_id, error)
+            logger.info(
+                "group %s: message %s could not be postponed, it comes again by itself: %s",
+                self._group,
+                message.message_id,
+                error,
+            )
         self._kept.add(receipt)
         return True

@@ -1,10 +1,16 @@
-"""What a consumer holds of one queue: pulled messages that wait, messages that listeners work on, and the offset that may be committed.
+"""What a consumer holds of one queue: pulled messages that wait, messages that
+listeners work on, and the offset that may be committed.
 
-Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages arrive in offset order and are taken in offset order, so a
-deque of waiting messages and an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that is not finished is the first
-key of the dictionary, else the first waiting message, else the offset to pull next. That offset is the contiguous prefix, and it costs nothing per
-message because it is looked up only when it is committed. A message whose send-back failed stays in the dictionary, where it holds the prefix back.
+Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages
+arrive in offset order and are taken in offset order, so a deque of waiting messages and
+an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that
+is not finished is the first key of the dictionary, else the first waiting message, else
+the offset to pull next. That offset is the contiguous prefix, and it costs nothing per
+message because it is looked up only when it is committed. A message whose send-back
+failed stays in the dictionary, where it holds the prefix back.
 """
+
+from __future__ import annotations
 
 import math
 from collections import deque
@@ -13,17 +19,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.consumer.flow_control import FlowLimits
-from rocketmq_sdk.model.message import ReceivedMessage
-from rocketmq_sdk.model.queue import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketmq_sdk.consumer.statistics import Counters
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
 
 
 class ProcessQueue:
-    """The cached messages of one owned queue. Synchronous except for the two waits; used from one trio thread."""
+    """The cached messages of one owned queue. Synchronous except for the two waits;
+    used from one trio thread.
+    """
 
     __slots__ = (
         "_drained",
@@ -44,7 +52,9 @@ class ProcessQueue:
         "withdrawn",
     )
 
-    def __init__(self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None) -> None:
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None
+    ) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.limits = limits or FlowLimits()
@@ -59,7 +69,9 @@ class ProcessQueue:
         self.scheduled = False
         self.withdrawn = False
         self.locked_until = math.inf
-        """For queues in order: until when the broker's lock is known to be held, in seconds of trio's clock."""
+        """For queues in order: until when the broker's lock is known to be held, in
+        seconds of trio's clock.
+        """
         self._last_offset = next_offset
         self._room: trio.Event | None = None
         self._drained: trio.Event | None = None
@@ -104,9 +116,11 @@ class ProcessQueue:
         return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
 
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
-        """Take in what a pull found, in offset order, and where to pull next; gives the number of new messages.
+        """Take in what a pull found, in offset order, and where to pull next; gives the
+        number of new messages.
 
-        Messages in front of the pull offset are left out: a pull into the middle of a stored batch brings the whole batch.
+        Messages in front of the pull offset are left out: a pull into the middle of a
+        stored batch brings the whole batch.
         """
         if messages and messages[0].offset < self.next_offset:
             messages = [message for message in messages if message.offset >= self.next_offset]
@@ -127,7 +141,9 @@ class ProcessQueue:
         return message
 
     def take_batch(self, most: int) -> list[ReceivedMessage]:
-        """Up to `most` messages for a listener, at least one; call only while `has_work`."""
+        """Up to `most` messages for a listener, at least one; call only while
+        `has_work`.
+        """
         batch = [self.take()]
         while len(batch) < most and (self.pending or self.again):
             batch.append(self.take())
@@ -137,17 +153,23 @@ class ProcessQueue:
         """A taken message is done: consumed, or sent back."""
         del self.taken[message.offset]
         self.byte_count -= len(message.body)
-        if self._room is not None and not self.is_blocked:  # as `_look_for_room`, without a call for each message
+        if (
+            self._room is not None and not self.is_blocked
+        ):  # as `_look_for_room`, without a call for each message
             self._room.set()
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
-    def deadline_of(self, messages: "Sequence[ReceivedMessage]") -> float:  # noqa: ARG002 - for those who have one
-        """Until when a listener may work on taken messages, besides the consume timeout, in seconds of trio's clock."""
+    def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:  # noqa: ARG002 - for those who have one
+        """Until when a listener may work on taken messages, besides the consume
+        timeout, in seconds of trio's clock.
+        """
         return math.inf
 
-    def put_back(self, messages: "Sequence[ReceivedMessage]") -> None:
-        """Taken messages wait again, in front of all others; for queues in order, of which nothing else is taken."""
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages wait again, in front of all others; for queues in order, of
+        which nothing else is taken.
+        """
         for message in messages:
             del self.taken[message.offset]
         if self.withdrawn:
@@ -172,7 +194,9 @@ class ProcessQueue:
         self.again.append(message)
 
     def withdraw(self) -> None:
-        """Forget what no listener has; the taken messages stay, to be finished, but none of them goes to a listener again."""
+        """Forget what no listener has; the taken messages stay, to be finished, but
+        none of them goes to a listener again.
+        """
         self.withdrawn = True
         self.byte_count -= sum([len(message.body) for message in self.pending])
         if self.pending:

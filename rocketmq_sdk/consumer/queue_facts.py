@@ -1,53 +1,88 @@
-"""What a consumer can ask about queues: which there are, where they begin and end, what the group has committed."""
+"""What a consumer can ask about queues: which there are, where they begin and end, what
+the group has committed.
+"""
 
-from datetime import datetime
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.offsets import earliest_store_time, max_offset, min_offset, search_offset
+from rocketmq_sdk.client.api.offsets import (
+    earliest_store_time,
+    max_offset,
+    min_offset,
+    search_offset,
+)
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.message import epoch_milliseconds
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
     from rocketmq_sdk.model.queue import MessageQueue
 
 
 class QueueFacts:
-    """Questions to name servers and brokers. Each raises a `RocketMQError` when nobody can answer (`TopicNotFoundError` for an unknown topic)."""
+    """Questions to name servers and brokers. Each raises a `RocketMQError` when nobody
+    can answer (`TopicNotFoundError` for an unknown topic).
+    """
 
-    _client: "Client"
-    _offsets: "RemoteOffsets"
+    _client: Client
+    _offsets: RemoteOffsets
 
-    async def message_queues(self, topic: str) -> "list[MessageQueue]":
+    async def message_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, in order."""
         topic = self._client.namespace.wrap(topic)
         route = await self._client.route(topic, refresh=True)
         return sorted(route.subscribe_queues(topic))
 
-    async def begin_offset(self, queue: "MessageQueue") -> int:
+    async def begin_offset(self, queue: MessageQueue) -> int:
         """The first offset that is still stored (31)."""
         await self._client.route(queue.topic)
-        return max(await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0)
+        return max(
+            await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0
+        )
 
-    async def end_offset(self, queue: "MessageQueue") -> int:
+    async def end_offset(self, queue: MessageQueue) -> int:
         """The offset behind the last message (30)."""
         await self._client.route(queue.topic)
         return await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
 
-    async def offset_for_timestamp(self, queue: "MessageQueue", moment: datetime | int, *, boundary: BoundaryType = BoundaryType.LOWER) -> int:
-        """The offset of the message stored at a moment (aware datetime or epoch milliseconds) or next to it (29); `boundary` chooses among equals."""
+    async def offset_for_timestamp(
+        self,
+        queue: MessageQueue,
+        moment: datetime | int,
+        *,
+        boundary: BoundaryType = BoundaryType.LOWER,
+    ) -> int:
+        """The offset of the message stored at a moment (aware datetime or epoch
+        milliseconds) or next to it (29); `boundary` chooses among equals.
+        """
         timestamp = epoch_milliseconds(moment)
         await self._client.route(queue.topic)
-        return await search_offset(self._client, queue.broker_name, queue.topic, queue.queue_id, timestamp, boundary=boundary)
+        return await search_offset(
+            self._client,
+            queue.broker_name,
+            queue.topic,
+            queue.queue_id,
+            timestamp,
+            boundary=boundary,
+        )
 
-    async def earliest_message_time(self, queue: "MessageQueue") -> int | None:
-        """When the first message was stored, in epoch milliseconds (32); None for an empty queue."""
+    async def earliest_message_time(self, queue: MessageQueue) -> int | None:
+        """When the first message was stored, in epoch milliseconds (32); None for an
+        empty queue.
+        """
         await self._client.route(queue.topic)
-        found = await earliest_store_time(self._client, queue.broker_name, queue.topic, queue.queue_id)
+        found = await earliest_store_time(
+            self._client, queue.broker_name, queue.topic, queue.queue_id
+        )
         return None if found < 0 else found
 
-    async def committed(self, queue: "MessageQueue") -> int | None:
-        """The offset that the group has committed at the broker (14); None when there is none."""
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that the group has committed at the broker (14); None when there
+        is none.
+        """
         await self._client.route(queue.topic)
         return await self._offsets.read(queue)

@@ -1,10 +1,15 @@
-"""The broker's locks on the queues of an orderly consumer: taken before a queue is owned, renewed while it is, given back when nothing runs any more.
+"""The broker's locks on the queues of an orderly consumer: taken before a queue is
+owned, renewed while it is, given back when nothing runs any more.
 
-Follows `RebalanceImpl.lock`, `lockAll` and `unlock` of Apache RocketMQ 5.4.0. A lock lives 60 s at the broker and is renewed every 20 s; a member
-trusts it for 30 s after the last answer. While a broker is not connected nothing more of its queues goes to the listener: a broker that starts again
-has forgotten the locks. A queue whose lock the broker refuses, or whose lock could not be renewed in time, is given up without a commit: another
-member may own it, and its offset is not ours to move.
+Follows `RebalanceImpl.lock`, `lockAll` and `unlock` of Apache RocketMQ 5.4.0. A lock
+lives 60 s at the broker and is renewed every 20 s; a member trusts it for 30 s after
+the last answer. While a broker is not connected nothing more of its queues goes to the
+listener: a broker that starts again has forgotten the locks. A queue whose lock the
+broker refuses, or whose lock could not be renewed in time, is given up without a
+commit: another member may own it, and its offset is not ours to move.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import defaultdict
@@ -32,37 +37,52 @@ REFUSED_PAUSE: Final = 0.5
 
 
 class QueueLocks:
-    """The locks of one consumer. `held` tells what this consumer believes to hold and since when."""
+    """The locks of one consumer. `held` tells what this consumer believes to hold and
+    since when.
+    """
 
-    def __init__(self, client: "Caller", group: str) -> None:
+    def __init__(self, client: Caller, group: str) -> None:
         self._client = client
         self._group = group
         self.held: dict[MessageQueue, float] = {}
-        # A renewal that overtakes an unlock would leave a lock at the broker that nobody renews or gives back.
+        # A renewal that overtakes an unlock would leave a lock at the broker that
+        # nobody renews or gives back.
         self._one_at_a_time = trio.Lock()
 
-    def trusted_until(self, queue: "MessageQueue") -> float:
+    def trusted_until(self, queue: MessageQueue) -> float:
         """Until when a lock counts as held, in seconds of trio's clock."""
         return self.held.get(queue, float("-inf")) + TRUST
 
-    async def lock(self, queues: "Callable[[], Iterable[MessageQueue]]") -> "tuple[set[MessageQueue], set[MessageQueue]]":
-        """Take or renew locks: those that are held now, and those that a broker refused. For the others no broker answered.
+    async def lock(
+        self, queues: Callable[[], Iterable[MessageQueue]]
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """Take or renew locks: those that are held now, and those that a broker
+        refused. For the others no broker answered.
 
         `queues` is asked when it is this call's turn: no lock is given back in between.
         """
         async with self._one_at_a_time:
             return await self._lock(_by_broker(queues()))
 
-    async def _lock(self, by_broker: "dict[str, list[MessageQueue]]") -> "tuple[set[MessageQueue], set[MessageQueue]]":
+    async def _lock(
+        self, by_broker: dict[str, list[MessageQueue]]
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         locked: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
 
-        async def ask(broker_name: str, wanted: "list[MessageQueue]") -> None:
+        async def ask(broker_name: str, wanted: list[MessageQueue]) -> None:
             asked = trio.current_time()
             try:
-                granted = await lock_batch(self._client, broker_name, self._group, wanted, LOCK_TIMEOUT)
+                granted = await lock_batch(
+                    self._client, broker_name, self._group, wanted, LOCK_TIMEOUT
+                )
             except RocketMQError as error:
-                logger.info("group %s: queues of broker %s could not be locked: %s", self._group, broker_name, error)
+                logger.info(
+                    "group %s: queues of broker %s could not be locked: %s",
+                    self._group,
+                    broker_name,
+                    error,
+                )
                 return
             for queue in wanted:
                 if queue in granted:
@@ -77,22 +97,29 @@ class QueueLocks:
                 nursery.start_soon(ask, broker_name, wanted)
         return locked, refused
 
-    async def unlock(self, queues: "Iterable[MessageQueue]") -> None:
-        """Give locks back; a broker that does not answer keeps them until they expire."""
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back; a broker that does not answer keeps them until they
+        expire.
+        """
         async with self._one_at_a_time:
             given = [queue for queue in queues if self.held.pop(queue, None) is not None]
             for broker_name, some in _by_broker(given).items():
                 try:
                     await unlock_batch(self._client, broker_name, self._group, some, LOCK_TIMEOUT)
                 except RocketMQError as error:
-                    logger.info("group %s: locks at broker %s could not be given back; they expire: %s", self._group, broker_name, error)
+                    logger.info(
+                        "group %s: locks at broker %s could not be given back; they expire: %s",
+                        self._group,
+                        broker_name,
+                        error,
+                    )
 
-    def forget(self, queue: "MessageQueue") -> None:
+    def forget(self, queue: MessageQueue) -> None:
         """Leave a lock to expire at the broker."""
         self.held.pop(queue, None)
 
 
-def _by_broker(queues: "Iterable[MessageQueue]") -> "dict[str, list[MessageQueue]]":
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
     grouped: defaultdict[str, list[MessageQueue]] = defaultdict(list)
     for queue in queues:
         grouped[queue.broker_name].append(queue)

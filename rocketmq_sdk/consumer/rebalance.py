@@ -1,9 +1,14 @@
-"""Which queues this member owns: one task computes it, one task with one cancel scope lives for each owned queue.
+"""Which queues this member owns: one task computes it, one task with one cancel scope
+lives for each owned queue.
 
-Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s, after 1 s when a round could not be completed, and at
-once when the members or a route change. A queue that goes to another member is not flagged; its task is told to stop pulling, lets the running
-listeners finish within the grace, commits the contiguous prefix and ends, and only then can the queue be owned again.
+Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every
+20 s, after 1 s when a round could not be completed, and at once when the members or a
+route change. A queue that goes to another member is not flagged; its task is told to
+stop pulling, lets the running listeners finish within the grace, commits the contiguous
+prefix and ends, and only then can the queue be owned again.
 """
+
+from __future__ import annotations
 
 import logging
 import random
@@ -39,19 +44,25 @@ RENEW_RETRY: Final = 2.0
 
 
 class OrderlyQueues(Protocol):
-    """What an orderly consumer adds: who runs the listeners tells when they have stopped."""
+    """What an orderly consumer adds: who runs the listeners tells when they have
+    stopped.
+    """
 
-    async def wait_settled(self, process_queue: "ProcessQueue") -> bool:
-        """Wait until no worker has a withdrawn process queue; False when a listener may run on all the same."""
+    async def wait_settled(self, process_queue: ProcessQueue) -> bool:
+        """Wait until no worker has a withdrawn process queue; False when a listener may
+        run on all the same.
+        """
         ...
 
 
 class OwnedQueue:
-    """One queue of this member: its pull loop, the scopes around it and around the wait for its listeners, and whether its task has ended."""
+    """One queue of this member: its pull loop, the scopes around it and around the wait
+    for its listeners, and whether its task has ended.
+    """
 
     __slots__ = ("draining", "ended", "lost", "puller", "pulling", "queue", "reset_to")
 
-    def __init__(self, queue: "MessageQueue", puller: QueuePuller) -> None:
+    def __init__(self, queue: MessageQueue, puller: QueuePuller) -> None:
         self.queue = queue
         self.puller = puller
         self.pulling = trio.CancelScope()
@@ -62,13 +73,15 @@ class OwnedQueue:
         """The broker's lock is not ours any more, so the offset is not either."""
 
     @property
-    def process_queue(self) -> "ProcessQueue":
+    def process_queue(self) -> ProcessQueue:
         """What is cached of the queue, and counts for its offset."""
         return self.puller.process_queue
 
     @property
-    def process_queues(self) -> "tuple[ProcessQueue, ...]":
-        """The same, and in front of it what listeners still work on from before a correction of the offset."""
+    def process_queues(self) -> tuple[ProcessQueue, ...]:
+        """The same, and in front of it what listeners still work on from before a
+        correction of the offset.
+        """
         return (*self.puller.former, self.puller.process_queue)
 
 
@@ -78,10 +91,10 @@ class Rebalancer:
     def __init__(
         self,
         context: PullContext,
-        subscriptions: "Mapping[str, SubscriptionData]",
-        start_offsets: "StartOffsets",
+        subscriptions: Mapping[str, SubscriptionData],
+        start_offsets: StartOffsets,
         *,
-        locks: "QueueLocks | None" = None,
+        locks: QueueLocks | None = None,
         orderly: OrderlyQueues | None = None,
     ) -> None:
         self.owned: dict[MessageQueue, OwnedQueue] = {}
@@ -93,7 +106,9 @@ class Rebalancer:
         self._start_offsets = start_offsets
         self._grace = context.config.revoke_grace
         self.on_change: Callable[[set[MessageQueue]], None] | None = None
-        """Called, if set, with the queues owned before when a round has changed them."""
+        """Called, if set, with the queues owned before when a round has changed
+        them.
+        """
         self._woken = trio.Event()
         self._begun = 0
         self._rounds = Watermark()
@@ -113,12 +128,16 @@ class Rebalancer:
         self._woken.set()
 
     async def next_round(self) -> None:
-        """Run a round at once, and wait until one that begins after this call has ended. Raises `ClosedError` when there is none any more."""
+        """Run a round at once, and wait until one that begins after this call has
+        ended. Raises `ClosedError` when there is none any more.
+        """
         self.wake()
         await self._rounds.wait_reached(self._begun + 1)
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Rebalance until cancelled; the tasks of the owned queues live in `nursery`."""
+        """Rebalance until cancelled; the tasks of the owned queues live in
+        `nursery`.
+        """
         while True:
             self._woken = trio.Event()
             self._begun += 1
@@ -135,7 +154,9 @@ class Rebalancer:
                 await trio.sleep(MINIMUM_PAUSE)
 
     def suspend(self) -> None:
-        """Stop pulling and taking queues; what is cached is still consumed, and owned queues stay owned."""
+        """Stop pulling and taking queues; what is cached is still consumed, and owned
+        queues stay owned.
+        """
         if not self.suspended:
             self.suspended, self._resumed = True, trio.Event()
         for owned in self.owned.values():
@@ -150,17 +171,22 @@ class Rebalancer:
         self.wake()
 
     async def commit_all(self) -> None:
-        """Commit the contiguous prefix of each owned queue, without waiting for brokers."""
+        """Commit the contiguous prefix of each owned queue, without waiting for
+        brokers.
+        """
         unreachable: set[str] = set()
         for owned in list(self.owned.values()):
             queue = owned.queue
             if queue.broker_name not in unreachable and self._may_commit(owned):
-                sent = await self._context.offsets.commit(queue, owned.process_queue.commit_offset, confirmed=False)
+                sent = await self._context.offsets.commit(
+                    queue, owned.process_queue.commit_offset, confirmed=False
+                )
                 if not sent:
                     unreachable.add(queue.broker_name)
 
     async def close(self, grace: float) -> None:
-        """Give up all queues; returns when each is committed. `grace` bounds how long running listeners may take from now on.
+        """Give up all queues; returns when each is committed. `grace` bounds how long
+        running listeners may take from now on.
 
         Call it when `run` has ended: until then queues may be added.
         """
@@ -188,19 +214,25 @@ class Rebalancer:
         self._renew.set()
 
     def distrust_locks(self, broker_name: str) -> None:
-        """Hand out nothing more of a broker's ordered queues until their locks are renewed: a broker that starts again has forgotten them."""
+        """Hand out nothing more of a broker's ordered queues until their locks are
+        renewed: a broker that starts again has forgotten them.
+        """
         if self.locks is not None:
             for queue, owned in self.owned.items():
                 if queue.broker_name == broker_name:
                     owned.process_queue.locked_until = trio.current_time()
 
     async def keep_locks(self) -> None:
-        """Renew the locks of the owned queues until cancelled, and give up queues whose lock is lost."""
+        """Renew the locks of the owned queues until cancelled, and give up queues whose
+        lock is lost.
+        """
         locks = self.locks
         assert locks is not None
         pause = RENEW_INTERVAL
         while True:
-            with trio.move_on_at(min([trio.current_time() + pause, *map(locks.trusted_until, self.owned)])):
+            with trio.move_on_at(
+                min([trio.current_time() + pause, *map(locks.trusted_until, self.owned)])
+            ):
                 await self._renew.wait()
             self._renew = trio.Event()
             locked, refused = await locks.lock(lambda: list(self.owned))
@@ -210,18 +242,33 @@ class Rebalancer:
                     owned.process_queue.locked_until = locks.trusted_until(queue)
                     self._context.service.add(owned.process_queue)
                 elif queue in refused or locks.trusted_until(queue) <= trio.current_time():
-                    why = "is held by another member" if queue in refused else "could not be renewed in time"
-                    logger.warning("group %s: the lock on %r %s; the queue is given up", self._context.group, queue, why)
+                    why = (
+                        "is held by another member"
+                        if queue in refused
+                        else "could not be renewed in time"
+                    )
+                    logger.warning(
+                        "group %s: the lock on %r %s; the queue is given up",
+                        self._context.group,
+                        queue,
+                        why,
+                    )
                     owned.lost = True
                     for each in owned.process_queues:
                         each.locked_until = trio.current_time()
-                        self._context.service.interrupt(each)  # what it does now counts for nothing, and may be done elsewhere at the same time
+                        self._context.service.interrupt(
+                            each
+                            # what it does now counts for nothing, and may be done
+                            # elsewhere at the same time
+                        )
                     self._revoke(owned)
                 else:
                     pause = RENEW_RETRY
 
-    def reset(self, offsets: "Mapping[MessageQueue, int]") -> None:
-        """Let the owned ones of these queues begin again at other offsets (`MQClientInstance.resetOffset`)."""
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Let the owned ones of these queues begin again at other offsets
+        (`MQClientInstance.resetOffset`).
+        """
         for queue, offset in offsets.items():
             owned = self.owned.get(queue)
             if owned is not None:
@@ -244,13 +291,21 @@ class Rebalancer:
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
         complete = True
         members: dict[str, list[str]] = {}
-        for owned in [owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions]:
+        for owned in [
+            owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions
+        ]:
             self._revoke(owned)
         for topic in list(self._subscriptions):
             complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
         return complete
 
-    async def _rebalance_topic(self, topic: str, nursery: trio.Nursery, unreachable: set[str], members: dict[str, list[str]]) -> bool:
+    async def _rebalance_topic(
+        self,
+        topic: str,
+        nursery: trio.Nursery,
+        unreachable: set[str],
+        members: dict[str, list[str]],
+    ) -> bool:
         """One topic's part of a round; False when it should be repeated soon."""
         client, config = self._context.client, self._context.config
         queues = client.routes.subscribe_queues(topic)
@@ -263,7 +318,10 @@ class Rebalancer:
             wanted = wanted_queues(config.strategy, client.client_id, queues, ids)
         except Exception:
             logger.exception(
-                "group %s: the strategy %s failed for topic %s; its queues stay as they are", self._context.group, config.strategy.name, topic
+                "group %s: the strategy %s failed for topic %s; its queues stay as they are",
+                self._context.group,
+                config.strategy.name,
+                topic,
             )
             return False
         change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
@@ -271,7 +329,8 @@ class Rebalancer:
             self._revoke(self.owned[queue])
         complete = client.client_id in ids
         if not complete:
-            # The broker has not seen the heartbeat: all queues of the topic were given up.
+            # The broker has not seen the heartbeat: all queues of the topic were given
+            # up.
             await self._context.introduce()
         taken = await self._locked_of(change.added)
         complete &= len(taken) == len(change.added)
@@ -279,8 +338,10 @@ class Rebalancer:
             complete &= await self._acquire(queue, nursery, unreachable)
         return complete
 
-    async def _locked_of(self, queues: "Sequence[MessageQueue]") -> "Sequence[MessageQueue]":
-        """Those of the queues that may be taken: all, or in order those whose lock the broker gave."""
+    async def _locked_of(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Those of the queues that may be taken: all, or in order those whose lock the
+        broker gave.
+        """
         if self.locks is None or not queues:
             return queues
         free = [queue for queue in queues if queue not in self.leaving]
@@ -289,7 +350,9 @@ class Rebalancer:
         return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
-        """The members of the group, from a broker of the topic; none when no broker knows any."""
+        """The members of the group, from a broker of the topic; none when no broker
+        knows any.
+        """
         client = self._context.client
         route = client.routes.get(topic)
         names = [] if route is None else [data.broker_name for data in route.broker_datas]
@@ -311,10 +374,18 @@ class Rebalancer:
                 return known[name]
         if problem != self.complaint:
             self.complaint = problem
-            logger.info("group %s: the members are not known, so the queues of topic %s stay as they are: %s", self._context.group, topic, problem)
+            logger.info(
+                "group %s: the members are not known, so the queues of topic %s stay as they are: "
+                "%s",
+                self._context.group,
+                topic,
+                problem,
+            )
         return []
 
-    async def _acquire(self, queue: "MessageQueue", nursery: trio.Nursery, unreachable: set[str]) -> bool:
+    async def _acquire(
+        self, queue: MessageQueue, nursery: trio.Nursery, unreachable: set[str]
+    ) -> bool:
         if queue in self.leaving:
             return True  # the end of the old task wakes this one
         if queue.broker_name in unreachable:
@@ -325,7 +396,12 @@ class Rebalancer:
             offset = await self._first_offset(queue)
         except RocketMQError as error:
             unreachable.add(queue.broker_name)
-            logger.info("group %s: the first offset of %r is not known, so it is not taken yet: %s", self._context.group, queue, error)
+            logger.info(
+                "group %s: the first offset of %r is not known, so it is not taken yet: %s",
+                self._context.group,
+                queue,
+                error,
+            )
             if self.locks is not None:
                 await self.locks.unlock([queue])
             return False
@@ -343,12 +419,17 @@ class Rebalancer:
         nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
         return True
 
-    async def _first_offset(self, queue: "MessageQueue") -> int:
+    async def _first_offset(self, queue: MessageQueue) -> int:
         return await self._start_offsets.first_offset(queue)
 
     def _share_limits(self) -> None:
         config = self._context.config
-        limits = shared_limits(config.flow_limits, config.pull_threshold_for_topic, config.pull_threshold_size_for_topic, len(self.owned))
+        limits = shared_limits(
+            config.flow_limits,
+            config.pull_threshold_for_topic,
+            config.pull_threshold_size_for_topic,
+            len(self.owned),
+        )
         for owned in self.owned.values():
             owned.process_queue.set_limits(limits)
 
@@ -376,8 +457,14 @@ class Rebalancer:
         for each in process_queues:
             context.service.withdraw(each)
         committed = process_queue.commit_offset
-        if context.commits and owned.reset_to is None and process_queue.in_flight and self._may_commit(owned):
-            # The next owner may start right now: the sooner it knows, the fewer messages are delivered twice.
+        if (
+            context.commits
+            and owned.reset_to is None
+            and process_queue.in_flight
+            and self._may_commit(owned)
+        ):
+            # The next owner may start right now: the sooner it knows, the fewer
+            # messages are delivered twice.
             await context.offsets.commit(owned.queue, committed, confirmed=False)
         owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
         with owned.draining:
@@ -395,13 +482,19 @@ class Rebalancer:
         if self.locks is not None:
             await self._give_lock_back(self.locks, owned, settled=settled)
 
-    async def _give_lock_back(self, locks: "QueueLocks", owned: OwnedQueue, *, settled: bool) -> None:
+    async def _give_lock_back(self, locks: QueueLocks, owned: OwnedQueue, *, settled: bool) -> None:
         if owned.lost:
             locks.forget(owned.queue)
         elif settled:
             await locks.unlock([owned.queue])
         else:
-            # Its listener runs on in a thread: nobody else should have the queue before the lock expires.
+            # Its listener runs on in a thread: nobody else should have the queue before
+            # the lock expires.
             group, queue = self._context.group, owned.queue
-            logger.warning("group %s: a listener of %r still runs in its thread; the lock is not given back, it expires", group, queue)
+            logger.warning(
+                "group %s: a listener of %r still runs in its thread; the lock is not given back, "
+                "it expires",
+                group,
+                queue,
+            )
             locks.forget(owned.queue)

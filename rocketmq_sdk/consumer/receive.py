@@ -1,9 +1,14 @@
-"""Receiving popped messages: which broker of which topic is asked, in turns, and how a receive waits when there is nothing.
+"""Receiving popped messages: which broker of which topic is asked, in turns, and how a
+receive waits when there is nothing.
 
-A pop asks one broker for any queue of one topic. With one place to ask, the pop itself waits there. With several, each is asked once without
-waiting, in turns; when none has any, all are asked to tell when there is something (NOTIFICATION, 200054), and then they are popped again. (Apache's
-simple consumer waits at one place for the whole time, and a message at another one waits with it.)
+A pop asks one broker for any queue of one topic. With one place to ask, the pop itself
+waits there. With several, each is asked once without waiting, in turns; when none has
+any, all are asked to tell when there is something (NOTIFICATION, 200054), and then they
+are popped again. (Apache's simple consumer waits at one place for the whole time, and a
+message at another one waits with it.)
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -28,14 +33,20 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 ANY_QUEUE: Final = -1
 INIT_AT_END: Final = 1
-"""`initMode`: a group without a position in a queue begins at its newest message (`ConsumeInitMode.MAX`)."""
+"""`initMode`: a group without a position in a queue begins at its newest message
+(`ConsumeInitMode.MAX`).
+"""
 INIT_AT_BEGINNING: Final = 0
 BROKERS_CLOCK: Final = 0
-"""A born time that brokers replace by their own: with the client's, one whose clock is half a second behind is told that its time is over."""
+"""A born time that brokers replace by their own: with the client's, one whose clock is
+half a second behind is told that its time is over.
+"""
 ERROR_PAUSE: Final = 1.0
 """Seconds until places that could not be asked are tried again within one receive."""
 LONGEST_POLL: Final = 30.0
-"""Seconds that one request asks a broker to wait; a receive that waits for longer asks again, so that it notices a broker that is silently gone."""
+"""Seconds that one request asks a broker to wait; a receive that waits for longer asks
+again, so that it notices a broker that is silently gone.
+"""
 LEAST_WAIT: Final = 0.05
 """Seconds before its deadline at which a receive ends when it has nothing."""
 MAX_POP: Final = 32
@@ -50,11 +61,13 @@ class Place(NamedTuple):
 
 
 class Popped(NamedTuple):
-    """What one pop brought: messages with receipts, handles of messages that only share the hash of a tag, messages that can not be decoded."""
+    """What one pop brought: messages with receipts, handles of messages that only share
+    the hash of a tag, messages that cannot be decoded.
+    """
 
     messages: list[PoppedMessage]
-    unwanted: "Sequence[ReceiptHandle]" = ()
-    undecodable: "Sequence[PoppedMessage]" = ()
+    unwanted: Sequence[ReceiptHandle] = ()
+    undecodable: Sequence[PoppedMessage] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -66,7 +79,14 @@ class Receiver:
     """Pops for one consumer. Any number of tasks may receive at a time."""
 
     def __init__(
-        self, client: "Client", group: str, subscriptions: "dict[str, SubscriptionData]", *, margin: float, fifo: bool, init_mode: int
+        self,
+        client: Client,
+        group: str,
+        subscriptions: dict[str, SubscriptionData],
+        *,
+        margin: float,
+        fifo: bool,
+        init_mode: int,
     ) -> None:
         self.last_pop: float | None = None
         self.rests: dict[Place, int] = {}
@@ -97,21 +117,29 @@ class Receiver:
                     found[Place(topic, broker_name)] = None
         return list(found)
 
-    async def receive(self, most: int, invisible_ms: int, deadline: float) -> tuple[Place, Popped] | None:
-        """Messages of one place, None when none come before the deadline. Raises the last error when no place could be asked."""
+    async def receive(
+        self, most: int, invisible_ms: int, deadline: float
+    ) -> tuple[Place, Popped] | None:
+        """Messages of one place, None when none come before the deadline. Raises the
+        last error when no place could be asked.
+        """
         while True:
             changed = self._changed
             places = self._in_turn()
             remaining = max(deadline - trio.current_time(), 0.0)
             if len(places) == 1:
                 began = trio.current_time()
-                popped = await self._pop(places[0], most, invisible_ms, min(remaining, LONGEST_POLL))
+                popped = await self._pop(
+                    places[0], most, invisible_ms, min(remaining, LONGEST_POLL)
+                )
                 if not popped.is_empty:
                     return places[0], popped
                 now = trio.current_time()
                 if deadline - now < LEAST_WAIT:
                     return None
-                if now - began < ERROR_PAUSE:  # a broker that can not hold the request answers at once
+                if (
+                    now - began < ERROR_PAUSE
+                ):  # a broker that cannot hold the request answers at once
                     await trio.sleep(min(deadline - now, ERROR_PAUSE))
                 continue
             if places:
@@ -131,16 +159,26 @@ class Receiver:
             places = places[first:] + places[:first]
         return places
 
-    async def _ask_each(self, places: list[Place], most: int, invisible_ms: int) -> tuple[Place, Popped] | None:
+    async def _ask_each(
+        self, places: list[Place], most: int, invisible_ms: int
+    ) -> tuple[Place, Popped] | None:
         failures: list[RocketMQError] = []
         for place in places:
-            if place.topic not in self._subscriptions:  # given up while the places in front were asked
+            if (
+                place.topic not in self._subscriptions
+            ):  # given up while the places in front were asked
                 continue
             try:
                 popped = await self._pop(place, most, invisible_ms, 0.0)
             except RocketMQError as error:
                 failures.append(error)
-                logger.info("group %s: %s at %s could not be popped: %s", self._group, place.topic, place.broker_name, error)
+                logger.info(
+                    "group %s: %s at %s could not be popped: %s",
+                    self._group,
+                    place.topic,
+                    place.broker_name,
+                    error,
+                )
                 continue
             if not popped.is_empty:
                 return place, popped
@@ -167,7 +205,14 @@ class Receiver:
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         found = False
         try:
-            result = await pop_message(self._client, place.broker_name, header, wait + self._margin, tags=tags, kind=PoppedMessage)
+            result = await pop_message(
+                self._client,
+                place.broker_name,
+                header,
+                wait + self._margin,
+                tags=tags,
+                kind=PoppedMessage,
+            )
             found = result.status is PopStatus.FOUND
         except RocketMQError as error:
             self.complaints[place] = str(error)
@@ -191,25 +236,39 @@ class Receiver:
         if self._client.namespace:
             for message in messages:
                 message.topic = self._client.namespace.unwrap(message.topic)
-        return Popped(messages, result.unwanted, self._undecodable(place, result.undecodable, expires_at) if result.undecodable else ())
+        return Popped(
+            messages,
+            result.unwanted,
+            self._undecodable(place, result.undecodable, expires_at) if result.undecodable else (),
+        )
 
-    def _undecodable(self, place: Place, found: "Sequence[Undecodable]", expires_at: float) -> list[PoppedMessage]:
+    def _undecodable(
+        self, place: Place, found: Sequence[Undecodable], expires_at: float
+    ) -> list[PoppedMessage]:
         messages = []
         for message, handle, reason in found:
             assert isinstance(message, PoppedMessage)
             message._receipt = Receipt(place.topic, handle, expires_at, self._group)
             messages.append(message)
             logger.warning(
-                "group %s: the message of topic %s at broker %s, queue %d, offset %d can not be decoded: %s. It comes again when its time is over, "
+                "group %s: the message of topic %s at broker %s, queue %d, offset %d cannot be "
+                "decoded: %s. It comes again when its time is over, "
                 "until its attempts are used up; install what is missing.",
-                self._group, place.topic, place.broker_name, message.queue_id, message.offset, reason,
-            )  # fmt: skip
+                self._group,
+                place.topic,
+                place.broker_name,
+                message.queue_id,
+                message.offset,
+                reason,
+            )
         return messages
 
     def _take_attempt(self, place: Place) -> str | None:
-        """The id of an ordered pop: that of one which got no messages, so that a lost answer does not block the queue, else a new one.
+        """The id of an ordered pop: that of one which got no messages, so that a lost
+        answer does not block the queue, else a new one.
 
-        Never that of another pop under way: the broker would give both the same messages.
+        Never that of another pop under way: the broker would give both the same
+        messages.
         """
         if not self._fifo:
             return None
@@ -242,9 +301,17 @@ class Receiver:
             )
             began = trio.current_time()
             try:
-                answer = await notification(self._client, place.broker_name, header, remaining + self._margin)
+                answer = await notification(
+                    self._client, place.broker_name, header, remaining + self._margin
+                )
             except RocketMQError as error:
-                logger.debug("group %s: %s at %s does not notify: %s", self._group, place.topic, place.broker_name, error)
+                logger.debug(
+                    "group %s: %s at %s does not notify: %s",
+                    self._group,
+                    place.topic,
+                    place.broker_name,
+                    error,
+                )
                 await trio.sleep(ERROR_PAUSE)
                 return
             if answer.has_msg:

@@ -1,4 +1,8 @@
-"""Extending the invisible duration of messages while they are processed: one task for all messages of a consumer."""
+"""Extending the invisible duration of messages while they are processed: one task for
+all messages of a consumer.
+"""
+
+from __future__ import annotations
 
 import heapq
 import logging
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 AHEAD: Final = 10.0
-"""Seconds before the end of an invisible duration at which it is extended; half of a shorter one (`ReceiptHandleProcessor` of the proxy)."""
+"""Seconds before the end of an invisible duration at which it is extended; half of a
+shorter one (`ReceiptHandleProcessor` of the proxy).
+"""
 RETRY_INTERVAL: Final = 1.0
 
 
@@ -27,19 +33,21 @@ class Extended:
 
     __slots__ = ("duration", "ended", "known", "message", "until")
 
-    def __init__(self, message: "PoppedMessage", duration: float, until: float) -> None:
+    def __init__(self, message: PoppedMessage, duration: float, until: float) -> None:
         self.message = message
         self.duration = duration
         self.until = until
         self.ended = False
         self.known = message.receipt
-        """The receipt that it was taken in with, or has from its last extension; the message has another when the program has changed its time."""
+        """The receipt that it was taken in with, or has from its last extension; the
+        message has another when the program has changed its time.
+        """
 
 
 class Renewals:
     """Keeps messages invisible until they are taken out again."""
 
-    def __init__(self, group: str, change: "Callable[[Receipt, float], Awaitable[Receipt]]") -> None:
+    def __init__(self, group: str, change: Callable[[Receipt, float], Awaitable[Receipt]]) -> None:
         self._group = group
         self._change = change
         self._due: list[tuple[float, int, Extended]] = []
@@ -47,10 +55,14 @@ class Renewals:
         self._woken = trio.Event()
         self.extended = 0
 
-    def add(self, message: "PoppedMessage", duration: float, limit: float) -> Extended:
-        """Extend a message's time by `duration` whenever it is nearly over, for at most `limit` seconds."""
+    def add(self, message: PoppedMessage, duration: float, limit: float) -> Extended:
+        """Extend a message's time by `duration` whenever it is nearly over, for at most
+        `limit` seconds.
+        """
         if duration <= 0:
-            raise ConfigurationError(f"an invisible duration of {duration} s can not be extended; give one above 0")
+            raise ConfigurationError(
+                f"an invisible duration of {duration} s cannot be extended; give one above 0"
+            )
         entry = Extended(message, duration, trio.current_time() + limit)
         self._plan(entry, self._moment(entry))
         return entry
@@ -81,7 +93,12 @@ class Renewals:
         now = trio.current_time()
         if receipt.state is not State.INFLIGHT or now >= entry.until:
             if now >= entry.until:
-                logger.warning("group %s: message %s is processed for so long that its time is not extended again", self._group, receipt)
+                logger.warning(
+                    "group %s: message %s is processed for so long that its time is not extended "
+                    "again",
+                    self._group,
+                    receipt,
+                )
             return
         if self._moment(entry) > now:  # somebody else has changed it
             self._plan(entry, self._moment(entry))
@@ -91,10 +108,19 @@ class Renewals:
         except ReceiptHandleError as error:
             if entry.ended or receipt.newest.state is State.COMMIT:
                 return  # acknowledged at the same moment
-            logger.warning("group %s: the invisible duration of a message that is processed can not be extended: %s", self._group, error)
+            logger.warning(
+                "group %s: the invisible duration of a message that is processed cannot be "
+                "extended: %s",
+                self._group,
+                error,
+            )
             return
         except RocketMQError as error:
-            logger.info("group %s: an invisible duration could not be extended, to be tried again: %s", self._group, error)
+            logger.info(
+                "group %s: an invisible duration could not be extended, to be tried again: %s",
+                self._group,
+                error,
+            )
             self._plan(entry, trio.current_time() + RETRY_INTERVAL)
             return
         self.extended += 1

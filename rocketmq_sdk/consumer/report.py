@@ -1,4 +1,8 @@
-"""What a consumer that owns queues tells of itself: statistics and health to its user, running info (307) to administrators."""
+"""What a consumer that owns queues tells of itself: statistics and health to its user,
+running info (307) to administrators.
+"""
+
+from __future__ import annotations
 
 import sys
 import traceback
@@ -7,11 +11,28 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
-from rocketmq_sdk.consumer.health import ConsumerHealth, ConsumerView, PopView, QueueView, TopicView, health_of
-from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Counters, PopStatistics, QueueStatistics
+from rocketmq_sdk.consumer.health import (
+    ConsumerHealth,
+    ConsumerView,
+    PopView,
+    QueueView,
+    TopicView,
+    health_of,
+)
+from rocketmq_sdk.consumer.statistics import (
+    ConsumerStatistics,
+    Counters,
+    PopStatistics,
+    QueueStatistics,
+)
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
-from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo, ConsumeStatus, PopProcessQueueInfo, ProcessQueueInfo
+from rocketmq_sdk.protocol.bodies.running import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    PopProcessQueueInfo,
+    ProcessQueueInfo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,10 +50,12 @@ _MIB: Final = 1024 * 1024
 
 
 class ReportedService(Protocol):
-    """What hands messages on: the workers of a push consumer, or the polls of a lite pull consumer."""
+    """What hands messages on: the workers of a push consumer, or the polls of a lite
+    pull consumer.
+    """
 
     @property
-    def counters(self) -> "dict[str, Counters]":
+    def counters(self) -> dict[str, Counters]:
         """What became of messages, by topic."""
         ...
 
@@ -74,7 +97,9 @@ class ReportedService(Protocol):
 
 @attrs.frozen
 class Report:
-    """The parts of one consumer that reports are made of; `taker` says in health reports what happens too slowly."""
+    """The parts of one consumer that reports are made of; `taker` says in health
+    reports what happens too slowly.
+    """
 
     client: "Client"
     group: str
@@ -95,7 +120,11 @@ class Report:
         """Numbers of this moment."""
         rebalancer, service = self.rebalancer, self.service
         pops = self.pops()
-        caches: list[ProcessQueue] = [cache for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values()) for cache in owned.process_queues]
+        caches: list[ProcessQueue] = [
+            cache
+            for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values())
+            for cache in owned.process_queues
+        ]
         caches += pops.values()
         now, counters = trio.current_time(), service.counters
         return ConsumerStatistics(
@@ -115,7 +144,7 @@ class Report:
             pulled_per_second=self.rates.per_second(now, counters, "pulled"),
         )
 
-    def _queue(self, owned: "OwnedQueue") -> QueueStatistics:
+    def _queue(self, owned: OwnedQueue) -> QueueStatistics:
         cache, puller = owned.process_queue, owned.puller
         offset = cache.commit_offset
         return QueueStatistics(
@@ -141,7 +170,12 @@ class Report:
             if topic != retry_topic(self.group) and origin_of_pop_retry(topic, self.group) == topic
         }
         queues = {
-            queue: QueueView(self._queue(owned), owned.puller.complaint, owned.process_queue.is_full, owned.process_queue.paused)
+            queue: QueueView(
+                self._queue(owned),
+                owned.puller.complaint,
+                owned.process_queue.is_full,
+                owned.process_queue.paused,
+            )
             for queue, owned in rebalancer.owned.items()
         }
         view = ConsumerView(
@@ -150,7 +184,10 @@ class Report:
             topics=topics,
             complaint=rebalancer.complaint,
             queues=queues,
-            pops={queue: PopView(_popped(popped), popped.complaint, popped.is_full) for queue, popped in pops.items()},
+            pops={
+                queue: PopView(_popped(popped), popped.complaint, popped.is_full)
+                for queue, popped in pops.items()
+            },
             refused=tuple(rebalancer.refused),
             busy_for=max(trio.current_time() - service.running_since, 0.0),
             is_saturated=service.is_saturated,
@@ -167,17 +204,28 @@ class Report:
         return ConsumerRunningInfo(
             properties=self._properties(),
             subscription_set=tuple(self.subscriptions.values()),
-            mq_table={queue: self._process_queue(queue, owned) for queue, owned in self.rebalancer.owned.items()},
+            mq_table={
+                queue: self._process_queue(queue, owned)
+                for queue, owned in self.rebalancer.owned.items()
+            },
             mq_pop_table={
-                queue: PopProcessQueueInfo(popped.message_count, last_pop_timestamp=self._epoch_ms(popped.last_pop))
+                queue: PopProcessQueueInfo(
+                    popped.message_count, last_pop_timestamp=self._epoch_ms(popped.last_pop)
+                )
                 for queue, popped in self.pops().items()
             },
-            status_table={topic: self._status(topic, counters) for topic, counters in self.service.counters.items()},
+            status_table={
+                topic: self._status(topic, counters)
+                for topic, counters in self.service.counters.items()
+            },
             jstack=_stacks() if stacks else None,
         )
 
     def _properties(self) -> dict[str, str]:
-        options = {attribute.name: str(getattr(self.config, attribute.name)) for attribute in attrs.fields(type(self.config))}
+        options = {
+            attribute.name: str(getattr(self.config, attribute.name))
+            for attribute in attrs.fields(type(self.config))
+        }
         return {
             **options,
             "PROP_NAMESERVER_ADDR": self.client.name_server_text,
@@ -188,7 +236,7 @@ class Report:
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
         }
 
-    def _process_queue(self, queue: "MessageQueue", owned: "OwnedQueue") -> ProcessQueueInfo:
+    def _process_queue(self, queue: MessageQueue, owned: OwnedQueue) -> ProcessQueueInfo:
         cache, numbers = owned.process_queue, self._queue(owned)
         locks = self.rebalancer.locks
         held = None if locks is None else locks.held.get(queue)
@@ -205,7 +253,11 @@ class Report:
 
     def _epoch_ms(self, moment: float | None) -> int:
         """A moment of trio's clock as brokers write it; 0 for none."""
-        return 0 if moment is None else self.client.clock.now_ms() - round((trio.current_time() - moment) * 1000)
+        return (
+            0
+            if moment is None
+            else self.client.clock.now_ms() - round((trio.current_time() - moment) * 1000)
+        )
 
     def _status(self, topic: str, counters: Counters) -> ConsumeStatus:
         seconds, grown = self.rates.change(trio.current_time(), topic, counters)
@@ -221,11 +273,16 @@ class Report:
         )
 
 
-def _popped(popped: "PoppedQueue") -> PopStatistics:
-    return PopStatistics(popped.rest, popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop)
+def _popped(popped: PoppedQueue) -> PopStatistics:
+    return PopStatistics(
+        popped.rest, popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop
+    )
 
 
 def _stacks() -> str:
     """The stacks of all threads as text."""
-    parts = [f"thread {thread}\n{''.join(traceback.format_stack(frame))}" for thread, frame in sys._current_frames().items()]
+    parts = [
+        f"thread {thread}\n{''.join(traceback.format_stack(frame))}"
+        for thread, frame in sys._current_frames().items()
+    ]
     return "\n".join(parts)

@@ -1,10 +1,15 @@
-"""What happens to a message that a listener did not take: it goes back to a broker, or it stays here and is tried again.
+"""What happens to a message that a listener did not take: it goes back to a broker, or
+it stays here and is tried again.
 
-Three steps, each only when the one before failed (`ConsumeMessageConcurrentlyService.processConsumeResult` and
-`DefaultMQPushConsumerImpl.sendMessageBack` of Apache RocketMQ 5.4.0): ask the broker that stores the message; send a copy to the group's retry
-topic at any broker; keep the message and consume it again after five seconds. The offset never passes a message for which none of the first two was
-confirmed.
+Three steps, each only when the one before failed
+(`ConsumeMessageConcurrentlyService.processConsumeResult` and
+`DefaultMQPushConsumerImpl.sendMessageBack` of Apache RocketMQ 5.4.0): ask the broker
+that stores the message; send a copy to the group's retry topic at any broker; keep the
+message and consume it again after five seconds. The offset never passes a message for
+which none of the first two was confirmed.
 """
+
+from __future__ import annotations
 
 import logging
 import random
@@ -26,19 +31,23 @@ SEND_BACK_TIMEOUT: Final = 5.0
 RECONSUME_DELAY: Final = 5.0
 """Seconds after which a message that could not be sent back is consumed again."""
 TIMEOUT_DELAY_LEVEL: Final = 3
-"""The delay level of a message whose listener took too long (`ProcessQueue.cleanExpiredMsg`)."""
+"""The delay level of a message whose listener took too long
+(`ProcessQueue.cleanExpiredMsg`).
+"""
 
 
 class SendBack:
     """Gives messages of one group back."""
 
-    def __init__(self, client: "Client", group: str, *, most_retries: "Callable[[], int]") -> None:
+    def __init__(self, client: Client, group: str, *, most_retries: Callable[[], int]) -> None:
         self._client = client
         self._group = group
         self._most_retries = most_retries
 
-    async def give_back(self, message: "ReceivedMessage", delay_level: int) -> bool:
-        """Whether a broker confirmed that it will deliver the message again (or has put it into the dead letter topic)."""
+    async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        """Whether a broker confirmed that it will deliver the message again (or has put
+        it into the dead letter topic).
+        """
         try:
             await self._ask_its_broker(message, delay_level)
         except RocketMQError as error:
@@ -49,14 +58,25 @@ class SendBack:
             await self._send_copy(message, delay_level)
         except RocketMQError as error:
             logger.warning(
-                "group %s: message %s of %s could not be sent back (%s), nor a copy to the retry topic (%s); it is consumed again in %g s",
-                self._group, message.message_id, message.topic, first, error, RECONSUME_DELAY,
-            )  # fmt: skip
+                "group %s: message %s of %s could not be sent back (%s), nor a copy to the retry "
+                "topic (%s); it is consumed again in %g s",
+                self._group,
+                message.message_id,
+                message.topic,
+                first,
+                error,
+                RECONSUME_DELAY,
+            )
             return False
-        logger.info("group %s: message %s could not be sent back (%s); a copy went to the retry topic", self._group, message.message_id, first)
+        logger.info(
+            "group %s: message %s could not be sent back (%s); a copy went to the retry topic",
+            self._group,
+            message.message_id,
+            first,
+        )
         return True
 
-    async def _ask_its_broker(self, message: "ReceivedMessage", delay_level: int) -> None:
+    async def _ask_its_broker(self, message: ReceivedMessage, delay_level: int) -> None:
         await consumer_send_back(
             self._client,
             message.broker_name,
@@ -69,7 +89,7 @@ class SendBack:
             timeout=SEND_BACK_TIMEOUT,
         )
 
-    async def _send_copy(self, message: "ReceivedMessage", delay_level: int) -> None:
+    async def _send_copy(self, message: ReceivedMessage, delay_level: int) -> None:
         topic = retry_topic(self._group)
         route = await self._client.route(topic)
         # One queue of each broker; the broker that just failed comes last.
@@ -77,7 +97,9 @@ class SendBack:
         random.shuffle(publishable)
         queues = {queue.broker_name: queue for queue in publishable}
         failure: RocketMQError = ConnectError(f"no broker can store messages of {topic}")
-        for queue in sorted(queues.values(), key=lambda queue: queue.broker_name == message.broker_name):
+        for queue in sorted(
+            queues.values(), key=lambda queue: queue.broker_name == message.broker_name
+        ):
             try:
                 await send_retry_message(
                     self._client,

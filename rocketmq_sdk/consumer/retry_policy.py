@@ -1,4 +1,8 @@
-"""How long a popped message that failed waits: the group's retry policy (`CustomizedRetryPolicy`, `ExponentialRetryPolicy` of Apache RocketMQ)."""
+"""How long a popped message that failed waits: the group's retry policy
+(`CustomizedRetryPolicy`, `ExponentialRetryPolicy` of Apache RocketMQ).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -8,23 +12,38 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
 
 _FIRST: Final = 2
-"""The first retry takes the third value of a customised list: as delay levels, the first two are for other uses."""
+"""The first retry takes the third value of a customised list: as delay levels, the
+first two are for other uses.
+"""
 _MOST_DOUBLINGS: Final = 32
 
 
-def delay_ms(policy: "GroupRetryPolicy | None", reconsume_times: int) -> int:
-    """Milliseconds until the next delivery, after `reconsume_times` failures before this one."""
+def delay_ms(policy: GroupRetryPolicy | None, reconsume_times: int) -> int:
+    """Milliseconds until the next delivery, after `reconsume_times` failures before
+    this one.
+    """
     times = max(reconsume_times, 0)
-    if policy is not None and policy.type == "EXPONENTIAL" and policy.exponential_retry_policy is not None:
+    if (
+        policy is not None
+        and policy.type == "EXPONENTIAL"
+        and policy.exponential_retry_policy is not None
+    ):
         exponential = policy.exponential_retry_policy
         factor: int = exponential.multiplier ** min(times, _MOST_DOUBLINGS)
         return min(exponential.initial * factor, exponential.max)
-    if policy is not None and policy.type == "CUSTOMIZED" and policy.customized_retry_policy is not None and policy.customized_retry_policy.next:
+    if (
+        policy is not None
+        and policy.type == "CUSTOMIZED"
+        and policy.customized_retry_policy is not None
+        and policy.customized_retry_policy.next
+    ):
         values = policy.customized_retry_policy.next
         return values[min(times + _FIRST, len(values) - 1)]
     return interval(times) * 1000
 
 
 def level_ms(delay_level: int) -> int:
-    """Milliseconds of a delay level, from 1, that a listener has chosen; whatever the policy is."""
+    """Milliseconds of a delay level, from 1, that a listener has chosen; whatever the
+    policy is.
+    """
     return LEVELS[min(delay_level, len(LEVELS)) - 1] * 1000

@@ -1,8 +1,11 @@
-"""A simple consumer between its start and its end: receives, acknowledgements, changes of invisible durations, dead letters."""
+"""A simple consumer between its start and its end: receives, acknowledgements, changes
+of invisible durations, dead letters.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
@@ -26,6 +29,8 @@ from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.arguments import Expression
     from rocketmq_sdk.consumer.config import SimpleConfig
@@ -34,7 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 RECEIVE_MARGIN: Final = 10.0
-"""Seconds that an answer to a pop may take, besides the time that the broker may hold it."""
+"""Seconds that an answer to a pop may take, besides the time that the broker may hold
+it.
+"""
 
 GIVE_UP_LIMIT: Final = 2.0
 """Seconds for which a failure of the program is held up to tell the broker of it."""
@@ -45,13 +52,31 @@ class SimpleMember(Membership):
 
     kind: ClassVar[str] = "simple consumer"
 
-    def __init__(self, client: "Client", group: str, config: "SimpleConfig", wanted: "Mapping[str, Expression]", *, own_client: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        config: SimpleConfig,
+        wanted: Mapping[str, Expression],
+        *,
+        own_client: bool,
+    ) -> None:
         now = client.clock.now_ms()
-        subscriptions = {topic: build_subscription(topic, *expression, sub_version=now) for topic, expression in wanted.items()}
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in wanted.items()
+        }
         super().__init__(client, group, subscriptions, own_client=own_client)
         self._config = config
         at = INIT_AT_BEGINNING if config.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_AT_END
-        self.receiver = Receiver(client, group, self._subscriptions, margin=RECEIVE_MARGIN, fifo=config.fifo, init_mode=at)
+        self.receiver = Receiver(
+            client,
+            group,
+            self._subscriptions,
+            margin=RECEIVE_MARGIN,
+            fifo=config.fifo,
+            init_mode=at,
+        )
         self.renewals = Renewals(group, self.change_invisible_duration)
         self.running = False
         self._receiving: set[trio.CancelScope] = set()
@@ -81,7 +106,9 @@ class SimpleMember(Membership):
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
 
     def check(self, target: PoppedMessage | Receipt) -> None:
-        """Raise `ReceiptHandleError` when a message is not this consumer's, or not any more."""
+        """Raise `ReceiptHandleError` when a message is not this consumer's, or not any
+        more.
+        """
         receipt_of(target).check(self._group)
 
     def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
@@ -93,7 +120,9 @@ class SimpleMember(Membership):
             self.receiver.wake()
 
     def heartbeat_data(self) -> ConsumerData:
-        """The consumer's entry in the heartbeat, as a proxy writes it for its simple consumers."""
+        """The consumer's entry in the heartbeat, as a proxy writes it for its simple
+        consumers.
+        """
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_ACTIVELY,
@@ -124,16 +153,30 @@ class SimpleMember(Membership):
     def health(self) -> ConsumerHealth:
         """Whether receives get what comes, and if not, why."""
         places = self.receiver.places()
-        complaints = {place: text for place, text in self.receiver.complaints.items() if place in places}
-        missing = {topic for topic in self._subscriptions if not any(place.topic == topic for place in places)}
-        reasons = [f"no name server knows a readable queue of topic {topic} at a master" for topic in sorted(missing)]
-        reasons += [f"{place.topic} at {place.broker_name} can not be popped: {told(text)}" for place, text in sorted(complaints.items())]
+        complaints = {
+            place: text for place, text in self.receiver.complaints.items() if place in places
+        }
+        missing = {
+            topic
+            for topic in self._subscriptions
+            if not any(place.topic == topic for place in places)
+        }
+        reasons = [
+            f"no name server knows a readable queue of topic {topic} at a master"
+            for topic in sorted(missing)
+        ]
+        reasons += [
+            f"{place.topic} at {place.broker_name} cannot be popped: {told(text)}"
+            for place, text in sorted(complaints.items())
+        ]
         return ConsumerHealth(len(complaints) < len(places), tuple(reasons))
 
     # -- receiving
 
     async def receive(self, most: int, invisible_ms: int, deadline: float) -> list[PoppedMessage]:
-        """Messages that may be handed out; what has used up its attempts goes to the dead letter topic instead."""
+        """Messages that may be handed out; what has used up its attempts goes to the
+        dead letter topic instead.
+        """
         self.check_running()
         with trio.CancelScope() as scope:
             self._receiving.add(scope)
@@ -159,21 +202,36 @@ class SimpleMember(Membership):
         most = self._config.most_retries(self._retries_of_group)
         # A count can only be too high, so most messages need no second look.
         found = (*messages, *popped.undecodable)
-        exhausted = [message for message in found if message.reconsume_times > most and received(message.failed_before, most) is State.DLQ]
+        exhausted = [
+            message
+            for message in found
+            if message.reconsume_times > most and received(message.failed_before, most) is State.DLQ
+        ]
         if not exhausted:
             return messages
         for message in exhausted:
             await self._bury(message)
         return [message for message in messages if message not in exhausted]
 
-    async def _drop(self, place: Place, handles: "Sequence[ReceiptHandle]") -> None:
+    async def _drop(self, place: Place, handles: Sequence[ReceiptHandle]) -> None:
         try:
-            await batch_ack_messages(self._client, place.broker_name, [(place.topic, self._group, handle) for handle in handles])
+            await batch_ack_messages(
+                self._client,
+                place.broker_name,
+                [(place.topic, self._group, handle) for handle in handles],
+            )
         except RocketMQError as error:
-            logger.info("group %s: %d messages with other tags come again: %s", self._group, len(handles), error)
+            logger.info(
+                "group %s: %d messages with other tags come again: %s",
+                self._group,
+                len(handles),
+                error,
+            )
 
     async def _bury(self, message: PoppedMessage) -> None:
-        """Put a message into the dead letter topic; when that fails it comes again, and is tried again."""
+        """Put a message into the dead letter topic; when that fails it comes again, and
+        is tried again.
+        """
         try:
             await consumer_send_back(
                 self._client,
@@ -189,14 +247,21 @@ class SimpleMember(Membership):
             await self.ack(message)
         except RocketMQError as error:
             logger.warning(
-                "group %s: message %s of %s has used up its attempts, but could not be put into the dead letter topic; to be tried again: %s",
-                self._group, message.message_id, message.topic, error,
-            )  # fmt: skip
+                "group %s: message %s of %s has used up its attempts, but could not be put into "
+                "the dead letter topic; to be tried again: %s",
+                self._group,
+                message.message_id,
+                message.topic,
+                error,
+            )
             return
         self._counters_of(message.receipt.topic).consumed -= 1
         self._dead_letters += 1
         logger.warning(
-            "group %s: message %s of %s has used up its attempts; it is in the dead letter topic", self._group, message.message_id, message.topic
+            "group %s: message %s of %s has used up its attempts; it is in the dead letter topic",
+            self._group,
+            message.message_id,
+            message.topic,
         )
 
     # -- receipts
@@ -233,7 +298,9 @@ class SimpleMember(Membership):
         self._counters_of(receipt.topic).consumed += 1
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
-        """Tell brokers that messages are done; all brokers are tried, then the first error is raised, else one for the receipts that are no good."""
+        """Tell brokers that messages are done; all brokers are tried, then the first
+        error is raised, else one for the receipts that are no good.
+        """
         asked = [receipt_of(target) for target in targets]
         if any(receipt.busy is not None for receipt in asked):
             for target in targets:
@@ -261,12 +328,16 @@ class SimpleMember(Membership):
         if not by_broker:
             await trio.lowlevel.checkpoint()
 
-    async def _ack_at(self, broker_name: str, receipts: "Iterable[Receipt]") -> None:
+    async def _ack_at(self, broker_name: str, receipts: Iterable[Receipt]) -> None:
         busy = trio.Event()
         for receipt in receipts:
             receipt.busy = busy
         try:
-            await batch_ack_messages(self._client, broker_name, [(receipt.topic, self._group, receipt.handle) for receipt in receipts])
+            await batch_ack_messages(
+                self._client,
+                broker_name,
+                [(receipt.topic, self._group, receipt.handle) for receipt in receipts],
+            )
             for receipt in receipts:
                 receipt.acknowledged()
             if self._deliveries is not None:
@@ -280,14 +351,20 @@ class SimpleMember(Membership):
             busy.set()
 
     async def postpone(self, message: PoppedMessage) -> Receipt:
-        """Let a message that failed be seen again when the group's retry policy says; gives its new receipt."""
+        """Let a message that failed be seen again when the group's retry policy says;
+        gives its new receipt.
+        """
         message.receipt.check(self._group)
-        return await self.change_invisible_duration(message, delay_ms(self._policy_of_group, message.failed_before) / 1000)
+        return await self.change_invisible_duration(
+            message, delay_ms(self._policy_of_group, message.failed_before) / 1000
+        )
 
     async def give_up(self, message: PoppedMessage) -> None:
-        """The program has failed on a message: postpone it if it still is this consumer's; else, and after an error, it comes again by itself.
+        """The program has failed on a message: postpone it if it still is this
+        consumer's; else, and after an error, it comes again by itself.
 
-        In order it waits for the end of its invisible duration: longer with each attempt would hold up its queue.
+        In order it waits for the end of its invisible duration: longer with each
+        attempt would hold up its queue.
         """
         if self._config.fifo or not message.receipt.is_good:
             return
@@ -296,17 +373,24 @@ class SimpleMember(Membership):
                 await self.postpone(message)
             except RocketMQError as error:
                 logger.info(
-                    "group %s: message %s failed and could not be postponed, it comes again when its time is over: %s",
-                    self._group, message.message_id, error,
-                )  # fmt: skip
+                    "group %s: message %s failed and could not be postponed, it comes again when "
+                    "its time is over: %s",
+                    self._group,
+                    message.message_id,
+                    error,
+                )
 
-    async def change_invisible_duration(self, target: PoppedMessage | Receipt, seconds: float) -> Receipt:
+    async def change_invisible_duration(
+        self, target: PoppedMessage | Receipt, seconds: float
+    ) -> Receipt:
         """Let a message be seen again `seconds` from now; gives its new receipt."""
         receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()
         try:
-            handle = await change_invisible_time(self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000))
+            handle = await change_invisible_time(
+                self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000)
+            )
             new = receipt.replace(handle, trio.current_time() + seconds)
             if self._deliveries is not None:
                 self._deliveries.replaced(receipt, new)

@@ -1,4 +1,8 @@
-"""Where the consumption of a queue begins (`RebalancePushImpl.computePullFromWhereWithException` of Apache RocketMQ 5.4.0)."""
+"""Where the consumption of a queue begins
+(`RebalancePushImpl.computePullFromWhereWithException` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -15,18 +19,23 @@ DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000
 
 
 class StartOffsets:
-    """Computes first offsets for one consumer; `timestamp` is the moment that TIMESTAMP means, in epoch milliseconds."""
+    """Computes first offsets for one consumer; `timestamp` is the moment that TIMESTAMP
+    means, in epoch milliseconds.
+    """
 
-    def __init__(self, client: "Caller", offsets: "OffsetStore", consume_from: ConsumeFrom, timestamp: int) -> None:
+    def __init__(
+        self, client: Caller, offsets: OffsetStore, consume_from: ConsumeFrom, timestamp: int
+    ) -> None:
         self._client = client
         self._offsets = offsets
         self._consume_from = consume_from
         self._timestamp = timestamp
 
-    async def first_offset(self, queue: "MessageQueue") -> int:
+    async def first_offset(self, queue: MessageQueue) -> int:
         """The committed offset, else where the settings say.
 
-        Raises `RocketMQError` when the broker can not be asked; the queue must then not be taken.
+        Raises `RocketMQError` when the broker cannot be asked; the queue must then not
+        be taken.
         """
         stored = await self._offsets.read(queue)
         if stored is not None:
@@ -37,12 +46,16 @@ class StartOffsets:
         if self._consume_from is ConsumeFrom.TIMESTAMP:
             if is_retry:
                 return await self._end(queue)
-            return await search_offset(self._client, queue.broker_name, queue.topic, queue.queue_id, self._timestamp)
+            return await search_offset(
+                self._client, queue.broker_name, queue.topic, queue.queue_id, self._timestamp
+            )
         return 0 if is_retry else await self._last_offset(queue)
 
-    async def _last_offset(self, queue: "MessageQueue") -> int:
-        # A broker answers 0 for a queue that is still young, but "none" for one that is empty. A message that comes between that answer and the next
-        # question would turn the end of an empty queue into an offset behind the message, so a queue that is not empty is asked about again.
+    async def _last_offset(self, queue: MessageQueue) -> int:
+        # A broker answers 0 for a queue that is still young, but "none" for one that is
+        # empty. A message that comes between that answer and the next question would
+        # turn the end of an empty queue into an offset behind the message, so a queue
+        # that is not empty is asked about again.
         end = await self._end(queue)
         if end > 0:
             stored = await self._offsets.read(queue)
@@ -50,5 +63,5 @@ class StartOffsets:
                 return stored
         return end
 
-    async def _end(self, queue: "MessageQueue") -> int:
+    async def _end(self, queue: MessageQueue) -> int:
         return await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)

@@ -1,5 +1,7 @@
 """What a consumer is doing at one moment, and how fast."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -13,15 +15,19 @@ if TYPE_CHECKING:
 
 SAMPLE_INTERVAL: Final = 10.0
 SAMPLES: Final = 7
-"""Samples that are kept, so rates are those of about the last minute (`ConsumerStatsManager`)."""
+"""Samples that are kept, so rates are those of about the last minute
+(`ConsumerStatsManager`).
+"""
 
 
 @attrs.frozen
 class QueueStatistics:
     """One owned queue.
 
-    `offset` is what may be committed, `lag` how many messages of the queue lie behind it as far as the last pull told (None: no pull was answered
-    yet), `last_pull` when the last pull left, in seconds of trio's clock. `locked` tells of an ordered queue whether its lock is held.
+    `offset` is what may be committed, `lag` how many messages of the queue lie behind
+    it as far as the last pull told (None: no pull was answered yet), `last_pull` when
+    the last pull left, in seconds of trio's clock. `locked` tells of an ordered queue
+    whether its lock is held.
     """
 
     offset: int
@@ -35,9 +41,11 @@ class QueueStatistics:
 
 @attrs.frozen
 class PopStatistics:
-    """One place that a push consumer pops: what it holds, and when the last pop left, in seconds of trio's clock.
+    """One place that a push consumer pops: what it holds, and when the last pop left,
+    in seconds of trio's clock.
 
-    `lag` is how many messages more the broker had for the group behind the last pop, as it guesses (None: no pop was answered yet).
+    `lag` is how many messages more the broker had for the group behind the last pop, as
+    it guesses (None: no pop was answered yet).
     """
 
     lag: int | None = None
@@ -51,11 +59,15 @@ class PopStatistics:
 class ConsumerStatistics:
     """Numbers of one consumer.
 
-    `queues` are the queues it owns, those of its retry topic included. `cached_messages` and `cached_bytes` count what was pulled and is not done
-    yet, `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to no broker and will be consumed again here (of ordered
-    queues: how many are suspended). The totals count from the start of the consumer. `last_rebalance` is when the queues were last computed, in
-    seconds of trio's clock (None: not yet). `by_queue` tells of each owned queue, `lag` is their sum where known. `popped` tells of each place that
-    is popped because the broker says so (queue id -1: any queue of the broker); nobody owns such queues, so they have no offset here. The rates are
+    `queues` are the queues it owns, those of its retry topic included.
+    `cached_messages` and `cached_bytes` count what was pulled and is not done yet,
+    `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to
+    no broker and will be consumed again here (of ordered queues: how many are
+    suspended). The totals count from the start of the consumer. `last_rebalance` is
+    when the queues were last computed, in seconds of trio's clock (None: not yet).
+    `by_queue` tells of each owned queue, `lag` is their sum where known. `popped` tells
+    of each place that is popped because the broker says so (queue id -1: any queue of
+    the broker); nobody owns such queues, so they have no offset here. The rates are
     messages per second over about the last minute.
     """
 
@@ -76,19 +88,26 @@ class ConsumerStatistics:
 
     @property
     def lag(self) -> int:
-        """Messages of owned queues that are not consumed yet, and of popped ones that are not popped yet, as far as brokers have told."""
-        return sum(queue.lag or 0 for queue in self.by_queue.values()) + sum(place.lag or 0 for place in self.popped.values())
+        """Messages of owned queues that are not consumed yet, and of popped ones that
+        are not popped yet, as far as brokers have told.
+        """
+        return sum(queue.lag or 0 for queue in self.by_queue.values()) + sum(
+            place.lag or 0 for place in self.popped.values()
+        )
 
 
 @attrs.frozen
 class SimpleStatistics:
     """Numbers of one simple consumer, counted from its start.
 
-    `received` messages were handed to the program, `consumed` were acknowledged, `dead_letters` had used up their attempts and went to the dead
-    letter topic, `extended` counts how often `processing` has extended an invisible duration. `receiving` receives wait at the moment; `last_receive`
-    is when a broker last answered one, in seconds of trio's clock (None: not yet). `places` says how many topics at brokers take turns, `lag` is how
-    many messages more the brokers had for the group when they last answered, as they guess. The rates are messages per second over about the last
-    minute.
+    `received` messages were handed to the program, `consumed` were acknowledged,
+    `dead_letters` had used up their attempts and went to the dead letter topic,
+    `extended` counts how often `processing` has extended an invisible duration.
+    `receiving` receives wait at the moment; `last_receive` is when a broker last
+    answered one, in seconds of trio's clock (None: not yet). `places` says how many
+    topics at brokers take turns, `lag` is how many messages more the brokers had for
+    the group when they last answered, as they guess. The rates are messages per second
+    over about the last minute.
     """
 
     received: int = 0
@@ -122,7 +141,9 @@ class Counters:
 
 
 class Rates:
-    """Changes of counters over about the last minute, from samples that their owner takes."""
+    """Changes of counters over about the last minute, from samples that their owner
+    takes.
+    """
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, dict[str, tuple[float, ...]]]] = []
@@ -131,9 +152,11 @@ class Rates:
         """Keep the counters of this moment."""
         if len(self._samples) == SAMPLES:
             del self._samples[0]
-        self._samples.append((now, {topic: of_topic.values() for topic, of_topic in counters.items()}))
+        self._samples.append(
+            (now, {topic: of_topic.values() for topic, of_topic in counters.items()})
+        )
 
-    def sampling(self, counters: Mapping[str, Counters]) -> "Job":
+    def sampling(self, counters: Mapping[str, Counters]) -> Job:
         """The job that keeps samples."""
 
         async def sample() -> float:
@@ -143,7 +166,9 @@ class Rates:
         return sample
 
     def change(self, now: float, topic: str, counters: Counters) -> tuple[float, Counters]:
-        """Seconds since the oldest sample, and how much a topic's counters grew since."""
+        """Seconds since the oldest sample, and how much a topic's counters grew
+        since.
+        """
         if not self._samples:
             return 0.0, Counters()
         then, before = self._samples[0]
@@ -155,5 +180,9 @@ class Rates:
 
     def per_second(self, now: float, counters: Mapping[str, Counters], name: str) -> float:
         """The rate of one counter over all topics; 0 before there are samples."""
-        changes: Iterable[tuple[float, Counters]] = (self.change(now, topic, of_topic) for topic, of_topic in counters.items())
-        return sum(float(getattr(grown, name)) / seconds for seconds, grown in changes if seconds > 0)
+        changes: Iterable[tuple[float, Counters]] = (
+            self.change(now, topic, of_topic) for topic, of_topic in counters.items()
+        )
+        return sum(
+            float(getattr(grown, name)) / seconds for seconds, grown in changes if seconds > 0
+        )

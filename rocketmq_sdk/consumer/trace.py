@@ -1,9 +1,14 @@
-"""What consumers tell message traces (`ConsumeMessageTraceHookImpl` of Apache RocketMQ 5.4.0): when a message is handed over, and how that ends.
+"""What consumers tell message traces (`ConsumeMessageTraceHookImpl` of Apache RocketMQ
+5.4.0): when a message is handed over, and how that ends.
 
-A push consumer tells of each call of its listener. A lite pull consumer tells of both at once when it hands messages out, as Apache's: what becomes
-of them then is not known to it. Apache's simple consumer speaks to proxies, which write no such records; here a delivery begins with the receive, and
-ends with its acknowledgement, or as a time-out with its invisible duration.
+A push consumer tells of each call of its listener. A lite pull consumer tells of both
+at once when it hands messages out, as Apache's: what becomes of them then is not known
+to it. Apache's simple consumer speaks to proxies, which write no such records; here a
+delivery begins with the receive, and ends with its acknowledgement, or as a time-out
+with its invisible duration.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +32,20 @@ EXPIRY_INTERVAL: Final = 5.0
 
 
 class ConsumeTrace:
-    """Adds two records for each message that is handed over: when it begins and when it ends."""
+    """Adds two records for each message that is handed over: when it begins and when it
+    ends.
+    """
 
-    def __init__(self, client: "Client", group: str) -> None:
+    def __init__(self, client: Client, group: str) -> None:
         self.dispatcher = TraceDispatcher(client, group, "CONSUME")
         self._client = client
         self._group = self.dispatcher.unwrap(group)
 
-    def wanted(self, message: "ReceivedMessage") -> bool:
+    def wanted(self, message: ReceivedMessage) -> bool:
         """Whether a message is traced."""
         return message.properties.get(TRACE_ON) != "false" and self.dispatcher.traces(message.topic)
 
-    def polled(self, messages: "Sequence[ReceivedMessage]") -> None:
+    def polled(self, messages: Sequence[ReceivedMessage]) -> None:
         """Messages of any topics were handed out; that is all that is known."""
         by_topic: dict[str, list[ReceivedMessage]] = {}
         for message in messages:
@@ -47,11 +54,15 @@ class ConsumeTrace:
         for of_topic in by_topic.values():
             self.end(of_topic, self.begin(of_topic), 0.0, ConsumeResult.SUCCESS)
 
-    def around(self, listener: "AsyncListener") -> "AsyncListener":
-        """The listener with its traces. Its errors, and its cancellation, which counts as a time-out, pass through."""
+    def around(self, listener: AsyncListener) -> AsyncListener:
+        """The listener with its traces. Its errors, and its cancellation, which counts
+        as a time-out, pass through.
+        """
 
         async def traced(argument: Any) -> object:
-            messages: Sequence[ReceivedMessage] = argument if isinstance(argument, list) else (argument,)
+            messages: Sequence[ReceivedMessage] = (
+                argument if isinstance(argument, list) else (argument,)
+            )
             wanted = [message for message in messages if self.wanted(message)]
             if not wanted:
                 return await listener(argument)
@@ -73,8 +84,10 @@ class ConsumeTrace:
 
         return traced
 
-    def begin(self, messages: "Sequence[ReceivedMessage]") -> str:
-        """Messages of one topic are handed over; gives what joins this record with that of the end."""
+    def begin(self, messages: Sequence[ReceivedMessage]) -> str:
+        """Messages of one topic are handed over; gives what joins this record with that
+        of the end.
+        """
         now, request_id = self._client.clock.now_ms(), self._client.ids.next_id()
         records = [
             ConsumeStarted(
@@ -91,7 +104,13 @@ class ConsumeTrace:
         self.dispatcher.append(messages[0].topic, *records)
         return request_id
 
-    def end(self, messages: "Sequence[ReceivedMessage]", request_id: str, seconds: float, result: ConsumeResult) -> None:
+    def end(
+        self,
+        messages: Sequence[ReceivedMessage],
+        request_id: str,
+        seconds: float,
+        result: ConsumeResult,
+    ) -> None:
         """It has ended, after so many seconds for each message."""
         now = self._client.clock.now_ms()
         records = [
@@ -111,13 +130,15 @@ class ConsumeTrace:
 
 
 class ReceiptTrace:
-    """Traces what a simple consumer receives: each delivery from the receive to its acknowledgement, or to the end of its time."""
+    """Traces what a simple consumer receives: each delivery from the receive to its
+    acknowledgement, or to the end of its time.
+    """
 
     def __init__(self, trace: ConsumeTrace) -> None:
         self._trace = trace
         self._open: dict[Receipt, tuple[PoppedMessage, str, float]] = {}
 
-    def received(self, messages: "Sequence[PoppedMessage]") -> None:
+    def received(self, messages: Sequence[PoppedMessage]) -> None:
         """Messages of one topic were received."""
         wanted = [message for message in messages if self._trace.wanted(message)]
         if wanted:
@@ -125,13 +146,13 @@ class ReceiptTrace:
             for message in wanted:
                 self._open[message.receipt] = message, request_id, now
 
-    def replaced(self, old: "Receipt", new: "Receipt") -> None:
+    def replaced(self, old: Receipt, new: Receipt) -> None:
         """The invisible duration of a message was changed."""
         entry = self._open.pop(old, None)
         if entry is not None:
             self._open[new] = entry
 
-    def acknowledged(self, receipt: "Receipt") -> None:
+    def acknowledged(self, receipt: Receipt) -> None:
         """A message is done."""
         self._close(receipt, ConsumeResult.SUCCESS)
 
@@ -142,8 +163,10 @@ class ReceiptTrace:
             self._close(receipt, ConsumeResult.TIME_OUT)
         return EXPIRY_INTERVAL
 
-    def _close(self, receipt: "Receipt", result: ConsumeResult) -> None:
+    def _close(self, receipt: Receipt, result: ConsumeResult) -> None:
         entry = self._open.pop(receipt, None)
         if entry is not None:
             message, request_id, began = entry
-            self._trace.end([message], request_id, min(trio.current_time(), receipt.expires_at) - began, result)
+            self._trace.end(
+                [message], request_id, min(trio.current_time(), receipt.expires_at) - began, result
+            )

@@ -1,9 +1,14 @@
-"""What the services that run listeners share: workers, the line of queues that have work, and what a listener may be.
+"""What the services that run listeners share: workers, the line of queues that have
+work, and what a listener may be.
 
-A message costs no task, no memory channel and no cancel scope: queues that have work stand in one line, a free worker takes the first queue and
-awaits the listener directly. A worker that starts while there is more to do wakes one other worker, so that a listener that never waits keeps one
-worker busy and a slow listener soon has all of them. The cancel scope around a worker's loop is opened anew only after it was used.
+A message costs no task, no memory channel and no cancel scope: queues that have work
+stand in one line, a free worker takes the first queue and awaits the listener directly.
+A worker that starts while there is more to do wakes one other worker, so that a
+listener that never waits keeps one worker busy and a slow listener soon has all of
+them. The cancel scope around a worker's loop is opened anew only after it was used.
 """
+
+from __future__ import annotations
 
 import inspect
 import logging
@@ -27,9 +32,11 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 AsyncListener = Callable[[Any], Awaitable[object]]
 Listener = Callable[[Any], object]
-"""Takes one message, or with `batch` above 1 a list; a coroutine function, or a plain function, which then runs in a worker thread.
+"""Takes one message, or with `batch` above 1 a list; a coroutine function, or a plain
+function, which then runs in a worker thread.
 
-What a plain function returns is awaited when it is a coroutine, as that of `lambda message: handle(message, more)` is.
+What a plain function returns is awaited when it is a coroutine, as that of
+`lambda message: handle(message, more)` is.
 """
 GiveBack = Callable[["ReceivedMessage", int], Awaitable[bool]]
 
@@ -39,7 +46,9 @@ SLICE: Final = 0.005
 """Seconds after which it does so, when its listener is slow without waiting."""
 NOT_RUNNING: Final = math.inf
 DIRECT_TIMEOUT: Final = 9.0
-"""Seconds for a message that an administrator has consumed directly; the broker waits for 10."""
+"""Seconds for a message that an administrator has consumed directly; the broker waits
+for 10.
+"""
 
 
 class Worker:
@@ -59,20 +68,31 @@ class Worker:
 def is_async(listener: Listener) -> bool:
     """Whether calling a listener gives something to await."""
     # An object may have an `async def __call__`; `callable` would not tell.
-    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004 - see above
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
+        getattr(listener, "__call__", None)  # noqa: B004 - see above
+    )
 
 
 def in_thread(listener: Listener) -> AsyncListener:
-    """A plain listener as one to await: it runs in a thread, which is left to itself when the wait for it is cancelled."""
-    # At most one thread for each worker, and those whose results nobody waits for any more.
+    """A plain listener as one to await: it runs in a thread, which is left to itself
+    when the wait for it is cancelled.
+    """
+    # At most one thread for each worker, and those whose results nobody waits for any
+    # more.
     limiter = trio.CapacityLimiter(math.inf)
 
     def run(argument: object) -> tuple[object]:
-        return (listener(argument),)  # a bare coroutine is something that trio's thread does not give back
+        return (
+            listener(argument),
+        )  # a bare coroutine is something that trio's thread does not give back
 
     async def call(argument: object) -> object:
-        (result,) = await trio.to_thread.run_sync(run, argument, abandon_on_cancel=True, limiter=limiter)
-        if inspect.iscoroutine(result):  # a lambda or an object around an async function: only a call can tell
+        (result,) = await trio.to_thread.run_sync(
+            run, argument, abandon_on_cancel=True, limiter=limiter
+        )
+        if inspect.iscoroutine(
+            result
+        ):  # a lambda or an object around an async function: only a call can tell
             return await result
         return result
 
@@ -80,11 +100,13 @@ def in_thread(listener: Listener) -> AsyncListener:
 
 
 class ListenerService:
-    """Runs the listener for the messages of the process queues of one consumer; the kinds differ in how they take messages and what failures mean."""
+    """Runs the listener for the messages of the process queues of one consumer; the
+    kinds differ in how they take messages and what failures mean.
+    """
 
     def __init__(self, listener: Listener, *, group: str, batch: int, concurrency: int) -> None:
         if not callable(listener):
-            raise ConfigurationError(f"the listener is {listener!r}, which can not be called")
+            raise ConfigurationError(f"the listener is {listener!r}, which cannot be called")
         self.in_threads = not is_async(listener)
         self._listener = in_thread(listener) if self.in_threads else cast("AsyncListener", listener)
         self._group = group
@@ -105,7 +127,9 @@ class ListenerService:
         self._listener = wrap(self._listener)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start the workers and the sweeper; they run until the nursery is cancelled."""
+        """Start the workers and the sweeper; they run until the nursery is
+        cancelled.
+        """
         for worker in self._workers:
             nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
         nursery.start_soon(self._sweep_forever)
@@ -124,10 +148,12 @@ class ListenerService:
 
     @property
     def failed(self) -> int:
-        """Messages that the listener has failed on since the start, each time counted."""
+        """Messages that the listener has failed on since the start, each time
+        counted.
+        """
         return sum(counters.failed for counters in self.counters.values())
 
-    def add(self, process_queue: "ProcessQueue") -> None:
+    def add(self, process_queue: ProcessQueue) -> None:
         """Tell that a process queue has messages for the listener."""
         if process_queue.counters is None:
             process_queue.counters = self.counters_of(process_queue.queue.topic)
@@ -137,11 +163,15 @@ class ListenerService:
             self._wake_one()
 
     @abstractmethod
-    def withdraw(self, process_queue: "ProcessQueue") -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it has goes on."""
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Take a process queue out: what the listener has not got is forgotten, what it
+        has goes on.
+        """
 
-    def interrupt(self, process_queue: "ProcessQueue") -> None:
-        """Cancel the listeners that work on messages of a process queue; the messages are neither done nor sent back."""
+    def interrupt(self, process_queue: ProcessQueue) -> None:
+        """Cancel the listeners that work on messages of a process queue; the messages
+        are neither done nor sent back.
+        """
         for worker in self._workers:
             if worker.process_queue is process_queue:
                 worker.abandoned = True
@@ -155,7 +185,9 @@ class ListenerService:
 
     @property
     def running_since(self) -> float:
-        """When the listener that runs longest was called, in seconds of trio's clock; infinite when none runs."""
+        """When the listener that runs longest was called, in seconds of trio's clock;
+        infinite when none runs.
+        """
         return min(worker.started for worker in self._workers)
 
     @property
@@ -163,8 +195,10 @@ class ListenerService:
         """Whether every worker is in the listener."""
         return all(worker.started is not NOT_RUNNING for worker in self._workers)
 
-    async def consume_directly(self, message: "ReceivedMessage") -> None:
-        """Hand one message to the listener now, beside the workers; raises what the listener raises. Nothing else comes of it."""
+    async def consume_directly(self, message: ReceivedMessage) -> None:
+        """Hand one message to the listener now, beside the workers; raises what the
+        listener raises. Nothing else comes of it.
+        """
         with trio.move_on_after(DIRECT_TIMEOUT) as scope:
             await self._listener(message if self._batch == 1 else [message])
         if scope.cancelled_caught:
@@ -200,7 +234,8 @@ class ListenerService:
     async def _consume(self, worker: Worker) -> None:
         """Take messages and call the listener until cancelled.
 
-        Every message passes here, so both kinds write out what follows a call that has succeeded: one shared method for it made the loop 8 % slower.
+        Every message passes here, so both kinds write out what follows a call that has
+        succeeded: one shared method for it made the loop 8 % slower.
         """
 
     @abstractmethod
@@ -213,12 +248,17 @@ class ListenerService:
 
     # -- failures
 
-    async def _after_mixed_failure(self, worker: Worker, group: BaseExceptionGroup[BaseException]) -> None:
-        # A cancelled listener whose own tasks failed as well: the cancellation counts, the failures are told.
+    async def _after_mixed_failure(
+        self, worker: Worker, group: BaseExceptionGroup[BaseException]
+    ) -> None:
+        # A cancelled listener whose own tasks failed as well: the cancellation counts,
+        # the failures are told.
         cancelled, failures = group.split(trio.Cancelled)
         if cancelled is None or not isinstance(failures, ExceptionGroup):
             raise group
-        logger.warning("group %s: a listener failed while it was cancelled", self._group, exc_info=failures)
+        logger.warning(
+            "group %s: a listener failed while it was cancelled", self._group, exc_info=failures
+        )
         await trio.lowlevel.checkpoint()
         await self._after_failure(worker, failures)
 
@@ -226,27 +266,35 @@ class ListenerService:
     async def _after_failure(self, worker: Worker, error: Exception) -> None:
         """The listener has raised."""
 
-    def _meant(self, answer: "ListenerAnswer", messages: "Sequence[ReceivedMessage]") -> "Sequence[ReceivedMessage]":
+    def _meant(
+        self, answer: ListenerAnswer, messages: Sequence[ReceivedMessage]
+    ) -> Sequence[ReceivedMessage]:
         """Which messages of the call an answer means: all, or those it names.
 
-        An answer that names a message that was not in the call says nothing that could be trusted, so it means all.
+        An answer that names a message that was not in the call says nothing that could
+        be trusted, so it means all.
         """
         if answer.messages is None:
             return messages
         meant = {id(message) for message in answer.messages}
         if not meant <= {id(message) for message in messages}:
             logger.warning(
-                "group %s: the listener's answer %r names messages that it was not given; all of this call are meant: %s",
-                self._group, answer, describe(messages),
-            )  # fmt: skip
+                "group %s: the listener's answer %r names messages that it was not given; all of "
+                "this call are meant: %s",
+                self._group,
+                answer,
+                describe(messages),
+            )
             return messages
         return [message for message in messages if id(message) in meant]
 
 
-def describe(messages: "Sequence[ReceivedMessage]") -> str:
+def describe(messages: Sequence[ReceivedMessage]) -> str:
     """Messages for the log."""
     first = messages[0] if messages else None
     if first is None:
         return "no message"
     more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-    return f"message {first.message_id} of {first.topic} (attempt {first.reconsume_times + 1}){more}"
+    return (
+        f"message {first.message_id} of {first.topic} (attempt {first.reconsume_times + 1}){more}"
+    )

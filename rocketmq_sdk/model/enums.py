@@ -1,5 +1,7 @@
 """Small vocabularies that users see."""
 
+from __future__ import annotations
+
 from enum import Enum, IntEnum, IntFlag
 
 
@@ -13,7 +15,9 @@ class SendStatus(Enum):
 
 
 class TransactionState(Enum):
-    """What became of the local work of a transactional message (`LocalTransactionState`)."""
+    """What became of the local work of a transactional message
+    (`LocalTransactionState`).
+    """
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -60,7 +64,9 @@ class PullStatus(Enum):
 
 
 class PopStatus(Enum):
-    """How a pop ended: with messages, with none in time, or refused because too many wait."""
+    """How a pop ended: with messages, with none in time, or refused because too many
+    wait.
+    """
 
     FOUND = "FOUND"
     NO_NEW_MESSAGE = "NO_NEW_MSG"
@@ -76,7 +82,9 @@ class BoundaryType(Enum):
 
 
 class RequestSource(IntEnum):
-    """Who brings a pull: a client itself, or a proxy for one that consumes in order, by broadcasting, or as a stream."""
+    """Who brings a pull: a client itself, or a proxy for one that consumes in order, by
+    broadcasting, or as a stream.
+    """
 
     SDK = -1
     PROXY_FOR_ORDER = 0

@@ -1,5 +1,7 @@
 """What users send and what they receive."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -20,7 +22,9 @@ def _check_separators(what: str, text: str) -> None:
     if not isinstance(text, str):
         raise ConfigurationError(f"{what} is {text!r}, which is no text")
     if "\x01" in text or "\x02" in text:
-        raise ConfigurationError(f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties")
+        raise ConfigurationError(
+            f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties"
+        )
 
 
 def _check_property(name: str, value: str) -> None:
@@ -29,7 +33,10 @@ def _check_property(name: str, value: str) -> None:
     if not name or name.isspace() or not value or value.isspace():
         raise ConfigurationError(f"the property {name!r}={value!r} has a blank name or value")
     if name in names.RESERVED_NAMES:
-        raise ConfigurationError(f"the property {name!r} is reserved; it is set through an argument of its own or by the broker")
+        raise ConfigurationError(
+            f"the property {name!r} is reserved; it is set through an argument of its own or by "
+            "the broker"
+        )
 
 
 def _as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
@@ -44,7 +51,10 @@ def _as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
 def _check_key(key: str) -> None:
     _check_separators("the key", key)
     if " " in key:
-        raise ConfigurationError(f"the key {key!r} contains a space, which separates keys; give several keys as a sequence")
+        raise ConfigurationError(
+            f"the key {key!r} contains a space, which separates keys; give several keys as a "
+            "sequence"
+        )
 
 
 def _as_bytes(body: object) -> bytes:
@@ -56,25 +66,36 @@ def _as_bytes(body: object) -> bytes:
 def epoch_milliseconds(moment: datetime | int) -> int:
     """Epoch milliseconds of an aware `datetime` or of a whole number that already is.
 
-    Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess, and for anything else.
+    Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess,
+    and for anything else.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
-            raise ConfigurationError(f"{moment!r} has no time zone; give an aware datetime or epoch milliseconds")
+            raise ConfigurationError(
+                f"{moment!r} has no time zone; give an aware datetime or epoch milliseconds"
+            )
         return round(moment.timestamp() * 1000)
     if not isinstance(moment, int) or isinstance(moment, bool):
-        raise ConfigurationError(f"{moment!r} is no point in time; give an aware datetime or epoch milliseconds as a whole number")
+        raise ConfigurationError(
+            f"{moment!r} is no point in time; give an aware datetime or epoch milliseconds as a "
+            "whole number"
+        )
     return moment
 
 
 class Message:
-    """A message to send. Immutable; may be sent several times, each send gives it a new unique id.
+    """A message to send. Immutable; may be sent several times, each send gives it a new
+    unique id.
 
-    `body` is not empty. `tags` is one tag (the broker filters by the whole text); `keys` are looked up by queries; `properties` are the user's own.
-    `sharding_key` keeps messages of equal key in order on one queue when a selector by key is used. `delay_level` (1-18 by default at the broker) or
-    `deliver_at` (aware datetime or epoch milliseconds) delays delivery; only one of them may be set. A message with a `priority` (0 or more) goes to
-    the queue of that number, the last one at most, unless it is delayed, transactional or has a sharding key. `flag` is an integer that the SDK does
-    not look at. With `wait_store_ok` false the broker answers before a synchronous flush or replication is done.
+    `body` is not empty. `tags` is one tag (the broker filters by the whole text);
+    `keys` are looked up by queries; `properties` are the user's own. `sharding_key`
+    keeps messages of equal key in order on one queue when a selector by key is used.
+    `delay_level` (1-18 by default at the broker) or `deliver_at` (aware datetime or
+    epoch milliseconds) delays delivery; only one of them may be set. A message with a
+    `priority` (0 or more) goes to the queue of that number, the last one at most,
+    unless it is delayed, transactional or has a sharding key. `flag` is an integer that
+    the SDK does not look at. With `wait_store_ok` false the broker answers before a
+    synchronous flush or replication is done.
 
     Raises `ConfigurationError` naming the argument that is not acceptable.
     """
@@ -148,11 +169,17 @@ class Message:
             _check_separators("the sharding key", sharding_key)
         if delay_level is not None:
             if deliver_at is not None:
-                raise ConfigurationError("delay_level and deliver_at exclude each other; give one of them")
+                raise ConfigurationError(
+                    "delay_level and deliver_at exclude each other; give one of them"
+                )
             if type(delay_level) is not int:
-                raise ConfigurationError(f"delay_level is {delay_level!r}, which is no whole number")
+                raise ConfigurationError(
+                    f"delay_level is {delay_level!r}, which is no whole number"
+                )
             if delay_level < 0:
-                raise ConfigurationError(f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay")
+                raise ConfigurationError(
+                    f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
+                )
         if priority is not None and (type(priority) is not int or not 0 <= priority <= _MAX_FLAG):
             raise ConfigurationError(f"priority is {priority!r}; give a whole number of at least 0")
         if flag and not -_MAX_FLAG - 1 <= flag <= _MAX_FLAG:
@@ -162,10 +189,10 @@ class Message:
                 _check_property(name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a message can not be changed: {name}")
+        raise AttributeError(f"a message cannot be changed: {name}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a message can not be changed: {name}")
+        raise AttributeError(f"a message cannot be changed: {name}")
 
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""
@@ -173,7 +200,9 @@ class Message:
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes{tags}{keys})"
 
     def property_text(self) -> str:
-        """The encoded properties without the unique id, made once; a producer adds the id in front."""
+        """The encoded properties without the unique id, made once; a producer adds the
+        id in front.
+        """
         text = self._text
         if text is None:
             text = self._encode_properties()
@@ -181,7 +210,11 @@ class Message:
         return text
 
     def _encode_properties(self) -> str:
-        text = "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()]) if self.properties else ""
+        text = (
+            "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
+            if self.properties
+            else ""
+        )
         if self.keys:
             text += f"KEYS\x01{' '.join(self.keys)}\x02"
         text += "WAIT\x01true\x02" if self.wait_store_ok else "WAIT\x01false\x02"
@@ -198,7 +231,8 @@ class Message:
         return text
 
 
-# The setters of the slots, taken past the `__setattr__` that refuses changes: half the cost of `object.__setattr__` by name.
+# The setters of the slots, taken past the `__setattr__` that refuses changes: half the
+# cost of `object.__setattr__` by name.
 def _setter(slot: str) -> _Setter:
     setter: _Setter = Message.__dict__[slot].__set__
     return setter
@@ -219,11 +253,14 @@ _set_text: Final = _setter("_text")
 
 
 class ReceivedMessage:
-    """A message as a broker stored it. Properties are decoded when they are first asked for.
+    """A message as a broker stored it. Properties are decoded when they are first asked
+    for.
 
-    `offset` is the queue offset, `commit_log_offset` the physical one, `message_id` the unique id that the producer gave (else the offset id),
-    `offset_message_id` names broker and physical offset. `reconsume_times` counts earlier failed deliveries to this group. `topic` is the topic the
-    user subscribed to, also for a message that comes from the group's retry topic.
+    `offset` is the queue offset, `commit_log_offset` the physical one, `message_id` the
+    unique id that the producer gave (else the offset id), `offset_message_id` names
+    broker and physical offset. `reconsume_times` counts earlier failed deliveries to
+    this group. `topic` is the topic the user subscribed to, also for a message that
+    comes from the group's retry topic.
     """
 
     __slots__ = (
@@ -268,7 +305,9 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, system ones included; decoded on first use. Bytes that are not UTF-8 become replacement characters."""
+        """All properties, system ones included; decoded on first use. Bytes that are
+        not UTF-8 become replacement characters.
+        """
         found = self._properties
         if found is None:
             found = decode_properties(self._properties_raw.decode("utf-8", "replace"))
@@ -308,8 +347,12 @@ class ReceivedMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset as upper-case hex (`MessageDecoder.createMessageId`)."""
-        return (self.store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+        """Store host and physical offset as upper-case hex
+        (`MessageDecoder.createMessageId`).
+        """
+        return (
+            (self.store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
+        )
 
     @property
     def born_time(self) -> datetime:
@@ -323,6 +366,8 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         return (
-            f"ReceivedMessage(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id}, offset={self.offset}, "
-            f"body={len(self.body)} bytes, message_id={self.message_id!r}, reconsume_times={self.reconsume_times})"
+            f"ReceivedMessage(topic={self.topic!r}, broker_name={self.broker_name!r}, "
+            f"queue_id={self.queue_id}, offset={self.offset}, "
+            f"body={len(self.body)} bytes, message_id={self.message_id!r}, "
+            f"reconsume_times={self.reconsume_times})"
         )

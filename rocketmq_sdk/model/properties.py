@@ -1,11 +1,18 @@
-"""Message properties: their names, and the text that carries them on the wire and in the store.
+"""Message properties: their names, and the text that carries them on the wire and in
+the store.
 
-The text is name, 0x01, value, 0x02, repeated (`MessageDecoder.messageProperties2String` and `string2messageProperties` of Apache RocketMQ 5.4.0). The
-last 0x02 may be missing; an entry without a name, a 0x01 or a value is dropped; only the first 0x01 of an entry splits; later duplicates win.
+The text is name, 0x01, value, 0x02, repeated (`MessageDecoder.messageProperties2String`
+and `string2messageProperties` of Apache RocketMQ 5.4.0). The last 0x02 may be missing;
+an entry without a name, a 0x01 or a value is dropped; only the first 0x01 of an entry
+splits; later duplicates win.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -114,15 +121,21 @@ RESERVED_NAMES: Final = frozenset(
         "__CRC32#",
     }
 )
-"""Names that users can not set themselves (`MessageConst.STRING_HASH_SET` of Apache RocketMQ 5.4.0)."""
+"""Names that users cannot set themselves (`MessageConst.STRING_HASH_SET` of Apache
+RocketMQ 5.4.0).
+"""
 
 _SEPARATOR: Final = "\x01"
 _END: Final = "\x02"
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """The text form in the mapping's order, with the 0x02 behind the last entry; entries whose value is None are left out."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None])
+    """The text form in the mapping's order, with the 0x02 behind the last entry;
+    entries whose value is None are left out.
+    """
+    return "".join(
+        [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
+    )
 
 
 def decode_properties(text: str) -> dict[str, str]:
@@ -136,7 +149,9 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def without_property(text: str, name: str) -> str:
-    """The text form with all entries of one name taken out (`MessageUtils.deleteProperty`)."""
+    """The text form with all entries of one name taken out
+    (`MessageUtils.deleteProperty`).
+    """
     marker = f"{name}\x01"
     if marker not in text:
         return text
@@ -144,7 +159,9 @@ def without_property(text: str, name: str) -> str:
 
 
 def property_in_text(text: str, name: str) -> str | None:
-    """The value of one property, as `decode_properties` would give it, without decoding the others; None when it is missing."""
+    """The value of one property, as `decode_properties` would give it, without decoding
+    the others; None when it is missing.
+    """
     marker = f"{name}\x01"
     position = len(text)
     while (position := text.rfind(marker, 0, position)) >= 0:

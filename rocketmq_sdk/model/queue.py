@@ -1,11 +1,15 @@
 """A message queue: one queue of one topic at one broker."""
 
+from __future__ import annotations
+
 from functools import total_ordering
 
 
 @total_ordering
 class MessageQueue:
-    """Topic, broker name and queue id; hashable, ordered like Apache's `MessageQueue` (topic, broker name, queue id)."""
+    """Topic, broker name and queue id; hashable, ordered like Apache's `MessageQueue`
+    (topic, broker name, queue id).
+    """
 
     __slots__ = ("_hash", "broker_name", "queue_id", "topic")
 
@@ -25,13 +29,20 @@ class MessageQueue:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MessageQueue):
             return NotImplemented
-        return self.queue_id == other.queue_id and self.topic == other.topic and self.broker_name == other.broker_name
+        return (
+            self.queue_id == other.queue_id
+            and self.topic == other.topic
+            and self.broker_name == other.broker_name
+        )
 
-    def __lt__(self, other: "MessageQueue") -> bool:
+    def __lt__(self, other: MessageQueue) -> bool:
         return self._key() < other._key()
 
     def _key(self) -> tuple[str, str, int]:
         return self.topic, self.broker_name, self.queue_id
 
     def __repr__(self) -> str:
-        return f"MessageQueue(topic={self.topic!r}, broker_name={self.broker_name!r}, queue_id={self.queue_id})"
+        return (
+            f"MessageQueue(topic={self.topic!r}, broker_name={self.broker_name!r}, "
+            f"queue_id={self.queue_id})"
+        )

@@ -1,5 +1,7 @@
 """Answers in the words of the field."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import attrs
@@ -13,19 +15,30 @@ if TYPE_CHECKING:
 class SendResult:
     """What the broker said of a message that it stored.
 
-    `message_id` is the unique id given by the producer (for a batch the ids joined by commas), `offset_message_id` names broker and physical offset,
-    `queue_offset` is the logical offset (of the first message of a batch), `transaction_id` is set by brokers for every message, `recall_handle` only
-    for delayed ones.
+    `message_id` is the unique id given by the producer (for a batch the ids joined by
+    commas), `offset_message_id` names broker and physical offset, `queue_offset` is the
+    logical offset (of the first message of a batch), `transaction_id` is set by brokers
+    for every message, `recall_handle` only for delayed ones.
     """
 
-    __slots__ = ("message_id", "offset_message_id", "queue", "queue_offset", "recall_handle", "region_id", "status", "trace_on", "transaction_id")
+    __slots__ = (
+        "message_id",
+        "offset_message_id",
+        "queue",
+        "queue_offset",
+        "recall_handle",
+        "region_id",
+        "status",
+        "trace_on",
+        "transaction_id",
+    )
 
     def __init__(
         self,
-        status: "SendStatus",
+        status: SendStatus,
         message_id: str,
         offset_message_id: str,
-        queue: "MessageQueue",
+        queue: MessageQueue,
         queue_offset: int,
         transaction_id: str | None = None,
         recall_handle: str | None = None,
@@ -43,7 +56,10 @@ class SendResult:
         self.trace_on = trace_on
 
     def __repr__(self) -> str:
-        return f"SendResult(status={self.status.name}, message_id={self.message_id!r}, queue={self.queue!r}, queue_offset={self.queue_offset})"
+        return (
+            f"SendResult(status={self.status.name}, message_id={self.message_id!r}, "
+            f"queue={self.queue!r}, queue_offset={self.queue_offset})"
+        )
 
 
 @attrs.frozen(slots=True)

@@ -1,5 +1,7 @@
 """Routes: which brokers hold which queues of a topic, and how addresses are written."""
 
+from __future__ import annotations
+
 import ipaddress
 
 import attrs
@@ -13,7 +15,9 @@ MASTER_ID = 0
 
 @attrs.frozen(slots=True, order=True)
 class QueueData:
-    """What one broker offers of a topic: numbers of queues, permissions (`Permission` bits), topic system flags."""
+    """What one broker offers of a topic: numbers of queues, permissions (`Permission`
+    bits), topic system flags.
+    """
 
     broker_name: str
     read_queue_nums: int
@@ -48,7 +52,9 @@ class TopicRoute:
     filter_server_table: dict[str, list[str]] = attrs.field(factory=dict)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that a producer may use: writable ones of brokers that have a master, by broker name (`MQClientInstance`)."""
+        """Queues that a producer may use: writable ones of brokers that have a master,
+        by broker name (`MQClientInstance`).
+        """
         if self.order_topic_conf:
             return _ordered_queues(topic, self.order_topic_conf)
         masters = {data.broker_name for data in self.broker_datas if MASTER_ID in data.broker_addrs}
@@ -61,7 +67,11 @@ class TopicRoute:
 
     def readable_brokers(self) -> list[str]:
         """Names of the brokers that have queues which a consumer may read."""
-        return [data.broker_name for data in self.queue_datas if data.perm & Permission.READ and data.read_queue_nums > 0]
+        return [
+            data.broker_name
+            for data in self.queue_datas
+            if data.perm & Permission.READ and data.read_queue_nums > 0
+        ]
 
     def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Queues that a consumer may read."""
@@ -78,7 +88,9 @@ def _ordered_queues(topic: str, order_topic_conf: str) -> list[MessageQueue]:
     for part in order_topic_conf.split(";"):
         broker_name, _, number = part.partition(":")
         if broker_name and number.isdigit():
-            queues.extend(MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(number)))
+            queues.extend(
+                MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(number))
+            )
     return queues
 
 
@@ -90,19 +102,24 @@ def split_address(address: str) -> tuple[str, int]:
     host, separator, port = address.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not separator or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
-        raise ConfigurationError(f"{address!r} is not an address; write host:port, with a port from 0 to 65535")
+        raise ConfigurationError(
+            f"{address!r} is not an address; write host:port, with a port from 0 to 65535"
+        )
     return host, int(port)
 
 
 def join_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host; a v4-mapped IPv6 host is written as IPv4."""
+    """`host:port`, with brackets around an IPv6 host; a v4-mapped IPv6 host is written
+    as IPv4.
+    """
     if host.startswith("::ffff:") and "." in host:
         host = host[7:]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """IP (4 or 16 bytes) and port (4 bytes) as records and message ids hold them. `host` is an IP address.
+    """IP (4 or 16 bytes) and port (4 bytes) as records and message ids hold them.
+    `host` is an IP address.
 
     Raises `ConfigurationError` when it is a name.
     """
@@ -120,15 +137,19 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
     return str(ipaddress.ip_address(packed[:-4])), int.from_bytes(packed[-4:], "big", signed=True)
 
 
-def parse_addresses(addresses: "str | list[str] | tuple[str, ...]") -> tuple[str, ...]:
+def parse_addresses(addresses: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     """A name server list: text separated by `;` or `,`, or a sequence; each checked.
 
     Raises `ConfigurationError` when it is empty or holds something that is no address.
     """
-    parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
+    parts = (
+        addresses.replace(",", ";").split(";") if isinstance(addresses, str) else list(addresses)
+    )
     cleaned = [part.strip().rpartition("/")[2] for part in parts if part.strip()]
     if not cleaned:
-        raise ConfigurationError("no name server address was given; pass namesrv= or set NAMESRV_ADDR")
+        raise ConfigurationError(
+            "no name server address was given; pass namesrv= or set NAMESRV_ADDR"
+        )
     for address in cleaned:
         split_address(address)
     return tuple(dict.fromkeys(cleaned))

@@ -1,4 +1,8 @@
-"""What a stored message tells of its way: where it was sent, where it is, what delayed it, how often it was retried."""
+"""What a stored message tells of its way: where it was sent, where it is, what delayed
+it, how often it was retried.
+"""
+
+from __future__ import annotations
 
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -8,7 +12,13 @@ import attrs
 from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import join_address, unpack_host
-from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_HALF_TOPIC
+from rocketmq_sdk.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -31,9 +41,12 @@ class Station(Enum):
 class MessageTrail:
     """One stored copy of a message, in words.
 
-    `topic` is the topic that the producer sent to, `queue` where this copy is stored, `target` the topic that it will go to or came for when that is
-    another one. Times are epoch milliseconds. `group` is the consumer group of a retry or a dead letter, `retries` how often it was tried before,
-    `delay_level` and `deliver_at` what it waits or waited for. `origin_message_id` is the offset id of the copy that was first sent back.
+    `topic` is the topic that the producer sent to, `queue` where this copy is stored,
+    `target` the topic that it will go to or came for when that is another one. Times
+    are epoch milliseconds. `group` is the consumer group of a retry or a dead letter,
+    `retries` how often it was tried before, `delay_level` and `deliver_at` what it
+    waits or waited for. `origin_message_id` is the offset id of the copy that was first
+    sent back.
     """
 
     station: Station
@@ -57,16 +70,24 @@ class MessageTrail:
     prepared_offset: int | None = None
 
     @classmethod
-    def of(cls, message: "ReceivedMessage", stored_in: str | None = None) -> "MessageTrail":
-        """The trail that a message carries. `stored_in` is the topic of its record, for messages of a retry topic that bear the original one."""
+    def of(cls, message: ReceivedMessage, stored_in: str | None = None) -> MessageTrail:
+        """The trail that a message carries. `stored_in` is the topic of its record, for
+        messages of a retry topic that bear the original one.
+        """
         properties = message.properties
         place = stored_in or message.topic
         station = _station(place)
-        target = properties.get(names.REAL_TOPIC) if station in (Station.DELAYED, Station.TIMED, Station.PREPARED) else None
+        target = (
+            properties.get(names.REAL_TOPIC)
+            if station in (Station.DELAYED, Station.TIMED, Station.PREPARED)
+            else None
+        )
         origin = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
         if origin is None:
             origin = target or message.topic
-        deliver_at = _number(properties.get(names.TIMER_OUT_MS)) or _number(properties.get(names.TIMER_DELIVER_MS))
+        deliver_at = _number(properties.get(names.TIMER_OUT_MS)) or _number(
+            properties.get(names.TIMER_DELIVER_MS)
+        )
         return cls(
             station=station,
             topic=origin,
@@ -82,9 +103,12 @@ class MessageTrail:
             group=_group(target or place, origin),
             retries=message.reconsume_times,
             max_retries=_number(properties.get(names.MAX_RECONSUME_TIMES)),
-            delay_level=message.queue_id + _DELAY_QUEUE_OFFSET if station is Station.DELAYED else _number(properties.get(names.DELAY)),
+            delay_level=message.queue_id + _DELAY_QUEUE_OFFSET
+            if station is Station.DELAYED
+            else _number(properties.get(names.DELAY)),
             deliver_at=deliver_at,
-            origin_message_id=properties.get(names.DLQ_ORIGIN_MESSAGE_ID) or properties.get(names.ORIGIN_MESSAGE_ID),
+            origin_message_id=properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
+            or properties.get(names.ORIGIN_MESSAGE_ID),
             producer_group=properties.get(names.PGROUP),
             prepared_offset=message.prepared_transaction_offset or None,
         )
@@ -95,17 +119,34 @@ def _station(topic: str) -> Station:
         return Station.RETRY
     if topic.startswith(DLQ_PREFIX):
         return Station.DEAD
-    return {SCHEDULE_TOPIC: Station.DELAYED, TIMER_TOPIC: Station.TIMED, TRANSACTION_HALF_TOPIC: Station.PREPARED}.get(topic, Station.TOPIC)
+    return {
+        SCHEDULE_TOPIC: Station.DELAYED,
+        TIMER_TOPIC: Station.TIMED,
+        TRANSACTION_HALF_TOPIC: Station.PREPARED,
+    }.get(topic, Station.TOPIC)
 
 
 def _group(place: str, topic: str) -> str | None:
-    """The group in the name of a retry or dead letter topic; those of pop consumers hold the topic behind it."""
+    """The group in the name of a retry or dead letter topic; those of pop consumers
+    hold the topic behind it.
+    """
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if place.startswith(prefix):
             group = place.removeprefix(prefix)
-            return next((group.removesuffix(end) for end in (f"_{topic}", f"+{topic}") if group.endswith(end)), group)
+            return next(
+                (
+                    group.removesuffix(end)
+                    for end in (f"_{topic}", f"+{topic}")
+                    if group.endswith(end)
+                ),
+                group,
+            )
     return None
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.removeprefix("-").isdecimal() else None
+    return (
+        int(text)
+        if text is not None and text.isascii() and text.removeprefix("-").isdecimal()
+        else None
+    )

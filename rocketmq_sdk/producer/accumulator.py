@@ -1,13 +1,17 @@
-"""Small messages joined into batches on their way out (`ProduceAccumulator` of Apache RocketMQ 5.4.0).
+"""Small messages joined into batches on their way out (`ProduceAccumulator` of Apache
+RocketMQ 5.4.0).
 
-Messages of one topic, tag and `wait_store_ok` gather until they are `max_bytes` together or the first of them has waited for `linger`; then they
-go as one batch, and each handle tells of its own message. Nothing is made for a message but its handle and its bytes; one task looks after the
-lingering.
-What a batch can not carry goes alone: delayed messages, those with a priority or for a retry topic, replies, and bodies that are to be compressed.
+Messages of one topic, tag and `wait_store_ok` gather until they are `max_bytes`
+together or the first of them has waited for `linger`; then they go as one batch, and
+each handle tells of its own message. Nothing is made for a message but its handle and
+its bytes; one task looks after the lingering. What a batch cannot carry goes alone:
+delayed messages, those with a priority or for a retry topic, replies, and bodies that
+are to be compressed.
 """
 
+from __future__ import annotations
+
 from collections import deque
-from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -19,6 +23,8 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.outgoing import Element, element_of, encode_elements
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.targets import TopicTargets
@@ -33,7 +39,13 @@ class _Batch:
 
     __slots__ = ("deadline", "gone", "handle", "ids", "items", "key", "maker", "offset_ids", "size")
 
-    def __init__(self, key: tuple[str, str | None, bool], handle: SendHandle, deadline: float, maker: "UniqueIdGenerator") -> None:
+    def __init__(
+        self,
+        key: tuple[str, str | None, bool],
+        handle: SendHandle,
+        deadline: float,
+        maker: UniqueIdGenerator,
+    ) -> None:
         self.maker = maker
         self.key = key
         self.handle = handle
@@ -41,7 +53,9 @@ class _Batch:
         self.items: list[Element] = []
         """What the body will hold of each message; let go when the batch has gone."""
         self.ids: list[str] = []
-        """The unique ids: of all messages once the batch has gone, before of those whose id somebody wanted to know and of those in front of them."""
+        """The unique ids: of all messages once the batch has gone, before of those
+        whose id somebody wanted to know and of those in front of them.
+        """
         self.size = 0
         self.gone = False
         self.offset_ids: list[str] | None = None
@@ -52,24 +66,38 @@ class _Batch:
         self.ids += self.maker.next_ids(len(self.items) - len(self.ids))
 
     def result(self, index: int) -> SendResult:
-        """What the broker said of one of the messages. Raises the error of the batch."""
+        """What the broker said of one of the messages. Raises the error of the
+        batch.
+        """
         whole = self.handle.outcome()
         offset_ids = self.offset_ids
         if offset_ids is None:
             offset_ids = self.offset_ids = whole.offset_message_id.split(",")
-        offset_id = offset_ids[index] if len(offset_ids) == len(self.ids) else whole.offset_message_id
+        offset_id = (
+            offset_ids[index] if len(offset_ids) == len(self.ids) else whole.offset_message_id
+        )
         message_id = self.ids[index]
         return SendResult(
-            whole.status, message_id, offset_id, whole.queue, whole.queue_offset + index, message_id, None, whole.region_id, whole.trace_on
+            whole.status,
+            message_id,
+            offset_id,
+            whole.queue,
+            whole.queue_offset + index,
+            message_id,
+            None,
+            whole.region_id,
+            whole.trace_on,
         )
 
 
 class AccumulatedHandle:
-    """One message among those of a batch. Await it (or `wait()`) for its `SendResult`, as a `SendHandle`; cancelling the waiter changes nothing."""
+    """One message among those of a batch. Await it (or `wait()`) for its `SendResult`,
+    as a `SendHandle`; cancelling the waiter changes nothing.
+    """
 
     __slots__ = ("_batch", "_index", "message")
 
-    def __init__(self, batch: _Batch, index: int, message: "Message") -> None:
+    def __init__(self, batch: _Batch, index: int, message: Message) -> None:
         self._batch = batch
         self._index = index
         self.message = message
@@ -91,7 +119,9 @@ class AccumulatedHandle:
         return batch.ids[self._index]
 
     async def wait(self) -> SendResult:
-        """Wait for the result. Raises what `Producer.send` raises; the error is that of the whole batch."""
+        """Wait for the result. Raises what `Producer.send` raises; the error is that of
+        the whole batch.
+        """
         await self._batch.handle.wait()
         return self._batch.result(self._index)
 
@@ -110,12 +140,14 @@ class AccumulatedHandle:
 
 
 class Accumulator:
-    """The batches of one producer that are being gathered. `send` takes the handle of a full one; it may raise."""
+    """The batches of one producer that are being gathered. `send` takes the handle of a
+    full one; it may raise.
+    """
 
     def __init__(
         self,
-        config: "ProducerConfig",
-        ids: "UniqueIdGenerator",
+        config: ProducerConfig,
+        ids: UniqueIdGenerator,
         more: str,
         send: Callable[[SendHandle], object],
         abandon: Callable[[SendHandle], None],
@@ -135,7 +167,7 @@ class Accumulator:
         self._lingering: deque[_Batch] = deque()
         self._begun = trio.Event()
 
-    def takes(self, message: "Message") -> bool:
+    def takes(self, message: Message) -> bool:
         """Whether a message can go in a batch."""
         return (
             0 < len(message.body) < self._alone_from
@@ -146,8 +178,10 @@ class Accumulator:
             and message.topic[0] != "%"
         )
 
-    def add(self, topic: "TopicTargets", message: "Message") -> AccumulatedHandle:
-        """Take a message that `takes` accepts. Raises `ConfigurationError` when its properties are too long."""
+    def add(self, topic: TopicTargets, message: Message) -> AccumulatedHandle:
+        """Take a message that `takes` accepts. Raises `ConfigurationError` when its
+        properties are too long.
+        """
         element, total = element_of(message, self._id_digits, self._more)
         key = (topic.topic, message.tags, message.wait_store_ok)
         batch = self._open.get(key)
@@ -165,9 +199,23 @@ class Accumulator:
         return handle
 
     @trio.lowlevel.enable_ki_protection
-    def _begin(self, key: tuple[str, str | None, bool], topic: "TopicTargets", message: "Message") -> _Batch:
+    def _begin(
+        self, key: tuple[str, str | None, bool], topic: TopicTargets, message: Message
+    ) -> _Batch:
         now = trio.current_time()
-        handle = SendHandle(topic, SEND_BATCH, message, "", "", b"", 0, now, float("inf"), self._attempts, self._abandon)
+        handle = SendHandle(
+            topic,
+            SEND_BATCH,
+            message,
+            "",
+            "",
+            b"",
+            0,
+            now,
+            float("inf"),
+            self._attempts,
+            self._abandon,
+        )
         batch = self._open[key] = _Batch(key, handle, now + self._linger, self._ids)
         self._lingering.append(batch)
         self._begun.set()
@@ -187,7 +235,10 @@ class Accumulator:
         handle.body = encode_elements(batch.items, batch.ids)
         handle.message_id = ",".join(batch.ids)
         batch.items = []
-        handle.properties = f"UNIQ_KEY\x01{self._ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02{self._more}"
+        handle.properties = (
+            f"UNIQ_KEY\x01{self._ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
+            f"{self._more}"
+        )
         if tags:
             handle.properties += f"TAGS\x01{tags}\x02"
         handle.started, handle.deadline = now, now + self._timeout

@@ -1,14 +1,23 @@
-"""Settings of a producer: one frozen object and its keyword form, which holds the settings of a client too.
+"""Settings of a producer: one frozen object and its keyword form, which holds the
+settings of a client too.
 
-Options and defaults are those of `DefaultMQProducer` of Apache RocketMQ 5.4.0; durations are seconds, sizes bytes.
+Options and defaults are those of `DefaultMQProducer` of Apache RocketMQ 5.4.0;
+durations are seconds, sizes bytes.
 """
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions, positive, refuse_unknown, to_seconds
+from rocketmq_sdk.client.config import (
+    CLIENT_OPTIONS,
+    ClientOptions,
+    positive,
+    refuse_unknown,
+    to_seconds,
+)
 from rocketmq_sdk.client.hooks import ForbiddenHook, SendHook, check_hooks
 from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
 from rocketmq_sdk.errors import ConfigurationError
@@ -17,26 +26,35 @@ from rocketmq_sdk.producer.fault_strategy import FaultProfileName, fault_profile
 from rocketmq_sdk.protocol.compression import CompressionType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
 
 @attrs.frozen(kw_only=True)
 class AutoBatch:
-    """How small messages are joined into batches: for how many seconds the first one waits, and how many bytes they are together at most."""
+    """How small messages are joined into batches: for how many seconds the first one
+    waits, and how many bytes they are together at most.
+    """
 
     linger: float = attrs.field(default=0.01, converter=to_seconds, validator=positive)
     max_bytes: int = 32 * 1024
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
-            raise ConfigurationError(f"max_bytes is {self.max_bytes!r}; it must be a whole number of at least 1")
+        if (
+            isinstance(self.max_bytes, bool)
+            or not isinstance(self.max_bytes, int)
+            or self.max_bytes < 1
+        ):
+            raise ConfigurationError(
+                f"max_bytes is {self.max_bytes!r}; it must be a whole number of at least 1"
+            )
 
 
 class ProducerOptions(ClientOptions, total=False):
     """Keyword form of `ProducerConfig` and `ClientConfig`."""
 
-    send_timeout: "float | timedelta"
-    send_timeout_per_attempt: "float | timedelta | None"
+    send_timeout: float | timedelta
+    send_timeout_per_attempt: float | timedelta | None
     retry_times: int
     retry_another_broker_when_not_store_ok: bool
     retry_response_codes: Iterable[int]
@@ -48,8 +66,8 @@ class ProducerOptions(ClientOptions, total=False):
     default_topic_queue_nums: int
     fault_profile: FaultProfileName | None
     detector: bool
-    detect_timeout: "float | timedelta"
-    detect_interval: "float | timedelta"
+    detect_timeout: float | timedelta
+    detect_interval: float | timedelta
     max_in_flight: int
     max_in_flight_bytes: int
     check_message_type: bool
@@ -58,7 +76,7 @@ class ProducerOptions(ClientOptions, total=False):
     forbidden_hooks: Iterable[ForbiddenHook]
 
 
-def _optional_seconds(value: "float | timedelta | None") -> float | None:
+def _optional_seconds(value: float | timedelta | None) -> float | None:
     return None if value is None else to_seconds(value)
 
 
@@ -71,28 +89,36 @@ def _auto_batch(value: AutoBatch | bool | None) -> AutoBatch | None:
         return value
     if isinstance(value, bool):
         return AutoBatch() if value else None
-    raise ConfigurationError(f"auto_batch is {value!r}; give True, False or an AutoBatch(linger=..., max_bytes=...)")
+    raise ConfigurationError(
+        f"auto_batch is {value!r}; give True, False or an AutoBatch(linger=..., max_bytes=...)"
+    )
 
 
 def _codes(value: Iterable[int]) -> frozenset[int]:
     return frozenset(value)
 
 
-def _not_negative(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+def _not_negative(_instance: object, field: attrs.Attribute[int], value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 0")
+        raise ConfigurationError(
+            f"{field.name} is {value!r}; it must be a whole number of at least 0"
+        )
 
 
-def _at_least_one(_instance: object, field: "attrs.Attribute[int]", value: int) -> None:
+def _at_least_one(_instance: object, field: attrs.Attribute[int], value: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be a whole number of at least 1")
+        raise ConfigurationError(
+            f"{field.name} is {value!r}; it must be a whole number of at least 1"
+        )
 
 
 def _check_profile(_instance: object, _field: object, value: str | None) -> None:
     fault_profile(value)
 
 
-def _check_limit(_instance: object, field: "attrs.Attribute[float | None]", value: float | None) -> None:
+def _check_limit(
+    _instance: object, field: attrs.Attribute[float | None], value: float | None
+) -> None:
     if value is not None and not value > 0:
         raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0, or None")
 
@@ -103,13 +129,19 @@ class ProducerConfig:
 
     send_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     """For the whole send, all attempts together."""
-    send_timeout_per_attempt: float | None = attrs.field(default=None, converter=_optional_seconds, validator=_check_limit)
+    send_timeout_per_attempt: float | None = attrs.field(
+        default=None, converter=_optional_seconds, validator=_check_limit
+    )
     """For one attempt, while another one is possible behind it."""
     retry_times: int = attrs.field(default=2, validator=_not_negative)
     """Attempts after the first one."""
     retry_another_broker_when_not_store_ok: bool = False
-    """Whether a message that is stored with a status other than SEND_OK is sent to another broker as well."""
-    retry_response_codes: frozenset[int] = attrs.field(default=DEFAULT_RETRY_CODES, converter=_codes)
+    """Whether a message that is stored with a status other than SEND_OK is sent to
+    another broker as well.
+    """
+    retry_response_codes: frozenset[int] = attrs.field(
+        default=DEFAULT_RETRY_CODES, converter=_codes
+    )
     max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least_one)
     """Of a body before compression, and of an encoded batch."""
     compress_over: int = attrs.field(default=4096, validator=_at_least_one)
@@ -120,7 +152,9 @@ class ProducerConfig:
     """The topic that brokers create missing ones from."""
     default_topic_queue_nums: int = attrs.field(default=4, validator=_at_least_one)
     fault_profile: str | None = attrs.field(default=None, validator=_check_profile)
-    """`"today"` or `"classic"` avoids brokers that answered late or not at all; None does not."""
+    """`"today"` or `"classic"` avoids brokers that answered late or not at all; None
+    does not.
+    """
     detector: bool = False
     """Whether brokers that were not reached are probed until they answer again."""
     detect_timeout: float = attrs.field(default=0.2, converter=to_seconds, validator=positive)
@@ -130,23 +164,40 @@ class ProducerConfig:
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
     """Their bodies together; one message is always let through."""
     check_message_type: bool = False
-    """Whether a message of another type than the topic's attribute `message.type` is refused before it is sent; brokers never do that."""
+    """Whether a message of another type than the topic's attribute `message.type` is
+    refused before it is sent; brokers never do that.
+    """
     auto_batch: AutoBatch | None = attrs.field(default=None, converter=_auto_batch)
-    """Whether small messages of `send` and `submit` are joined into batches, and how; True means the defaults of `AutoBatch`."""
-    send_hooks: tuple[SendHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("before_send", "after_send"))
+    """Whether small messages of `send` and `submit` are joined into batches, and how;
+    True means the defaults of `AutoBatch`.
+    """
+    send_hooks: tuple[SendHook, ...] = attrs.field(
+        default=(), converter=tuple, validator=check_hooks("before_send", "after_send")
+    )
     """Told of each message before it is sent and when it is finished."""
-    forbidden_hooks: tuple[ForbiddenHook, ...] = attrs.field(default=(), converter=tuple, validator=check_hooks("check_forbidden"))
+    forbidden_hooks: tuple[ForbiddenHook, ...] = attrs.field(
+        default=(), converter=tuple, validator=check_hooks("check_forbidden")
+    )
     """May refuse messages before they are sent."""
 
 
 PRODUCER_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ProducerConfig))
 
 
-def split_options(options: Mapping[str, Any], *, shared_client: bool) -> tuple[ProducerConfig, dict[str, Any]]:
+def split_options(
+    options: Mapping[str, Any], *, shared_client: bool
+) -> tuple[ProducerConfig, dict[str, Any]]:
     """The producer's settings, and those meant for the client that it makes for itself.
 
-    Raises `ConfigurationError` for unknown settings, and for client settings beside a client that is shared.
+    Raises `ConfigurationError` for unknown settings, and for client settings beside a
+    client that is shared.
     """
-    refuse_unknown(options, PRODUCER_OPTIONS if shared_client else PRODUCER_OPTIONS | CLIENT_OPTIONS, "Producer")
+    refuse_unknown(
+        options,
+        PRODUCER_OPTIONS if shared_client else PRODUCER_OPTIONS | CLIENT_OPTIONS,
+        "Producer",
+    )
     own = {name: value for name, value in options.items() if name in PRODUCER_OPTIONS}
-    return ProducerConfig(**own), {name: value for name, value in options.items() if name in CLIENT_OPTIONS}
+    return ProducerConfig(**own), {
+        name: value for name, value in options.items() if name in CLIENT_OPTIONS
+    }

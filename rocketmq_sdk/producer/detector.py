@@ -1,4 +1,8 @@
-"""Probing brokers that were not reached, so that they are used again as soon as they answer (`LatencyFaultToleranceImpl.detectByOneRound`)."""
+"""Probing brokers that were not reached, so that they are used again as soon as they
+answer (`LatencyFaultToleranceImpl.detectByOneRound`).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -19,10 +23,18 @@ ROUND: Final = 3.0
 
 
 class Detector:
-    """One task that looks every three seconds at brokers that are due, and asks each for the end of some queue."""
+    """One task that looks every three seconds at brokers that are due, and asks each
+    for the end of some queue.
+    """
 
     def __init__(
-        self, client: "Client", strategy: "MQFaultStrategy", topic: "Callable[[], str | None]", *, timeout: float, interval: float
+        self,
+        client: Client,
+        strategy: MQFaultStrategy,
+        topic: Callable[[], str | None],
+        *,
+        timeout: float,
+        interval: float,
     ) -> None:
         self._client = client
         self._strategy = strategy
@@ -39,7 +51,9 @@ class Detector:
     async def detect_by_one_round(self) -> None:
         """Probe what is due. A broker without an address is forgotten."""
         tolerance = self._strategy.tolerance
-        for broker_name in tolerance.due_for_detection(int(trio.current_time() * 1000), int(self._interval * 1000)):
+        for broker_name in tolerance.due_for_detection(
+            int(trio.current_time() * 1000), int(self._interval * 1000)
+        ):
             topic = self._topic()
             if topic is None:
                 return

@@ -1,24 +1,30 @@
-"""Avoiding brokers that answered late or not at all (`MQFaultStrategy`, `LatencyFaultToleranceImpl` of Apache RocketMQ).
+"""Avoiding brokers that answered late or not at all (`MQFaultStrategy`,
+`LatencyFaultToleranceImpl` of Apache RocketMQ).
 
-Pure policies: time comes as the argument `now`, in milliseconds like all times of this module, and nothing here waits. There are two profiles.
-Today's (5.1.4 and later) keeps a broker away for at most 30 s, does not take the broker of the failed attempt again while there is another one, and
-falls back on brokers that are known to be reachable. The classic one (4.2 to 4.7) keeps a broker away for up to 600 s, accepts in a retry only queues
-of the broker of the failed attempt, and falls back on one of the better half of all brokers it knows (`pickOneAtLeast`).
+Pure policies: time comes as the argument `now`, in milliseconds like all times of this
+module, and nothing here waits. There are two profiles. Today's (5.1.4 and later) keeps
+a broker away for at most 30 s, does not take the broker of the failed attempt again
+while there is another one, and falls back on brokers that are known to be reachable.
+The classic one (4.2 to 4.7) keeps a broker away for up to 600 s, accepts in a retry
+only queues of the broker of the failed attempt, and falls back on one of the better
+half of all brokers it knows (`pickOneAtLeast`).
 """
 
+from __future__ import annotations
+
 import random
-from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rocketmq_sdk.model.queue import MessageQueue
 
 FaultProfileName = Literal["today", "classic"]
 
@@ -32,7 +38,9 @@ class LastBrokerRule(Enum):
 
 @attrs.frozen(kw_only=True)
 class FaultProfile:
-    """One generation of fault avoidance. A latency of at least `latency_max[i]` keeps a broker away for `not_available_duration[i]`."""
+    """One generation of fault avoidance. A latency of at least `latency_max[i]` keeps a
+    broker away for `not_available_duration[i]`.
+    """
 
     name: FaultProfileName
     latency_max: tuple[int, ...]
@@ -41,13 +49,17 @@ class FaultProfile:
     """The latency that counts when an attempt failed."""
     last_broker_rule: LastBrokerRule
     pick_one_at_least: bool
-    """Whether the fallback is one of the better half of the known brokers, instead of reachable ones."""
+    """Whether the fallback is one of the better half of the known brokers, instead of
+    reachable ones.
+    """
     start_may_go_back: bool
     """Whether a quick answer makes a broker available again at once."""
 
     def compute_not_available_duration(self, latency: int) -> int:
         """How long a broker that took `latency` is kept away."""
-        for limit, duration in zip(reversed(self.latency_max), reversed(self.not_available_duration), strict=True):
+        for limit, duration in zip(
+            reversed(self.latency_max), reversed(self.not_available_duration), strict=True
+        ):
             if latency >= limit:
                 return duration
         return 0
@@ -88,7 +100,9 @@ def fault_profile(name: str | None) -> FaultProfile | None:
 
 
 class FaultItem:
-    """What is known of one broker. `start_timestamp` is when it is available again, `check_stamp` when the detector looks at it next."""
+    """What is known of one broker. `start_timestamp` is when it is available again,
+    `check_stamp` when the detector looks at it next.
+    """
 
     __slots__ = ("check_stamp", "current_latency", "name", "reachable", "start_timestamp")
 
@@ -104,11 +118,16 @@ class FaultItem:
         return now >= self.start_timestamp
 
     def __repr__(self) -> str:
-        return f"FaultItem({self.name!r}, latency={self.current_latency}, start={self.start_timestamp}, reachable={self.reachable})"
+        return (
+            f"FaultItem({self.name!r}, latency={self.current_latency}, "
+            f"start={self.start_timestamp}, reachable={self.reachable})"
+        )
 
 
 class LatencyFaultTolerance:
-    """The table of brokers that were heard of; an unknown broker is available and reachable."""
+    """The table of brokers that were heard of; an unknown broker is available and
+    reachable.
+    """
 
     __slots__ = ("_index", "_items")
 
@@ -117,14 +136,23 @@ class LatencyFaultTolerance:
         self._index = QueueIndex()
 
     @property
-    def items(self) -> "Iterable[FaultItem]":
+    def items(self) -> Iterable[FaultItem]:
         """All items."""
         return self._items.values()
 
     def update_fault_item(
-        self, name: str, latency: int, not_available_duration: int, *, reachable: bool, now: int, start_may_go_back: bool = False
+        self,
+        name: str,
+        latency: int,
+        not_available_duration: int,
+        *,
+        reachable: bool,
+        now: int,
+        start_may_go_back: bool = False,
     ) -> None:
-        """Note how a broker did. Today's rule never ends a time away earlier than noted before; the classic one does."""
+        """Note how a broker did. Today's rule never ends a time away earlier than noted
+        before; the classic one does.
+        """
         item = self._items.get(name)
         if item is None:
             item = self._items[name] = FaultItem(name)
@@ -149,22 +177,34 @@ class LatencyFaultTolerance:
         self._items.pop(name, None)
 
     def pick_one_at_least(self) -> str | None:
-        """A random reachable broker of the table (today's `pickOneAtLeast`), None when there is none."""
+        """A random reachable broker of the table (today's `pickOneAtLeast`), None when
+        there is none.
+        """
         reachable = [item.name for item in self._items.values() if item.reachable]
         return random.choice(reachable) if reachable else None
 
     def pick_of_better_half(self, now: int) -> str | None:
-        """One of the better half of the table, in turn (the classic `pickOneAtLeast`): available ones first, then by latency, then by start."""
+        """One of the better half of the table, in turn (the classic `pickOneAtLeast`):
+        available ones first, then by latency, then by start.
+        """
         items = list(self._items.values())
         if not items:
             return None
         random.shuffle(items)
-        items.sort(key=lambda item: (not item.is_available(now), item.current_latency, item.start_timestamp))
+        items.sort(
+            key=lambda item: (
+                not item.is_available(now),
+                item.current_latency,
+                item.start_timestamp,
+            )
+        )
         half = len(items) // 2
         return items[self._index.next() % half if half else 0].name
 
     def due_for_detection(self, now: int, interval: int) -> list[str]:
-        """Brokers that the detector should look at now; each is due again `interval` later."""
+        """Brokers that the detector should look at now; each is due again `interval`
+        later.
+        """
         due = [item for item in self._items.values() if now >= item.check_stamp]
         for item in due:
             item.check_stamp = now + interval
@@ -186,19 +226,36 @@ class MQFaultStrategy:
         self.profile = profile
         self.tolerance = LatencyFaultTolerance()
 
-    def update_fault_item(self, broker_name: str, latency: int, *, isolation: bool, reachable: bool, now: int) -> None:
+    def update_fault_item(
+        self, broker_name: str, latency: int, *, isolation: bool, reachable: bool, now: int
+    ) -> None:
         """Note how an attempt at a broker went; `isolation` when it failed."""
         profile = self.profile
         if profile is not None:
-            duration = profile.compute_not_available_duration(profile.isolation_latency if isolation else latency)
+            duration = profile.compute_not_available_duration(
+                profile.isolation_latency if isolation else latency
+            )
             self.tolerance.update_fault_item(
-                broker_name, latency, duration, reachable=reachable, now=now, start_may_go_back=profile.start_may_go_back
+                broker_name,
+                latency,
+                duration,
+                reachable=reachable,
+                now=now,
+                start_may_go_back=profile.start_may_go_back,
             )
 
     def select(
-        self, queues: Sequence[MessageQueue], index: QueueIndex, *, last_broker: str | None = None, retry: bool = False, now: int
+        self,
+        queues: Sequence[MessageQueue],
+        index: QueueIndex,
+        *,
+        last_broker: str | None = None,
+        retry: bool = False,
+        now: int,
     ) -> MessageQueue:
-        """The queue for the next attempt, out of at least one; `last_broker` is the one that failed, `retry` whether there was an attempt before."""
+        """The queue for the next attempt, out of at least one; `last_broker` is the one
+        that failed, `retry` whether there was an attempt before.
+        """
         if self.profile is None:
             if last_broker is not None:
                 found = _first(queues, index, lambda queue: queue.broker_name != last_broker)
@@ -209,21 +266,46 @@ class MQFaultStrategy:
             return self._select_classic(queues, index, last_broker, now)
         return self._select_today(queues, index, last_broker, now, retry=retry)
 
-    def _select_today(self, queues: Sequence[MessageQueue], index: QueueIndex, last_broker: str | None, now: int, *, retry: bool) -> MessageQueue:
+    def _select_today(
+        self,
+        queues: Sequence[MessageQueue],
+        index: QueueIndex,
+        last_broker: str | None,
+        now: int,
+        *,
+        retry: bool,
+    ) -> MessageQueue:
         tolerance = self.tolerance
         if retry:
             index.reset()
-        found = _first(queues, index, lambda queue: queue.broker_name != last_broker and tolerance.is_available(queue.broker_name, now))
+        found = _first(
+            queues,
+            index,
+            lambda queue: (
+                queue.broker_name != last_broker and tolerance.is_available(queue.broker_name, now)
+            ),
+        )
         if found is None:
-            found = _first(queues, index, lambda queue: queue.broker_name != last_broker and tolerance.is_reachable(queue.broker_name))
+            found = _first(
+                queues,
+                index,
+                lambda queue: (
+                    queue.broker_name != last_broker and tolerance.is_reachable(queue.broker_name)
+                ),
+            )
         return queues[index.next() % len(queues)] if found is None else found
 
-    def _select_classic(self, queues: Sequence[MessageQueue], index: QueueIndex, last_broker: str | None, now: int) -> MessageQueue:
+    def _select_classic(
+        self, queues: Sequence[MessageQueue], index: QueueIndex, last_broker: str | None, now: int
+    ) -> MessageQueue:
         tolerance = self.tolerance
         start = index.next()
         for step in range(len(queues)):
             queue = queues[(start + step) % len(queues)]
-            if tolerance.is_available(queue.broker_name, now) and last_broker in (None, queue.broker_name):
+            if tolerance.is_available(queue.broker_name, now) and last_broker in (
+                None,
+                queue.broker_name,
+            ):
                 return queue
         best = tolerance.pick_of_better_half(now)
         if best is not None:
@@ -235,7 +317,9 @@ class MQFaultStrategy:
         return queues[index.next() % len(queues)]
 
 
-def _first(queues: Sequence[MessageQueue], index: QueueIndex, accept: Callable[[MessageQueue], bool]) -> MessageQueue | None:
+def _first(
+    queues: Sequence[MessageQueue], index: QueueIndex, accept: Callable[[MessageQueue], bool]
+) -> MessageQueue | None:
     """The first acceptable one of the next positions, each tried once."""
     for _ in range(len(queues)):
         queue = queues[index.next() % len(queues)]

@@ -1,6 +1,9 @@
-"""One message under way: what its sender waits on, and what the send loop knows of it."""
+"""One message under way: what its sender waits on, and what the send loop knows of
+it.
+"""
 
-from collections.abc import Callable, Generator
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -8,6 +11,8 @@ import trio
 from rocketmq_sdk.errors import ClosedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
@@ -17,9 +22,11 @@ if TYPE_CHECKING:
 
 
 class SendHandle:
-    """A message that was handed over with `Producer.submit`. Await it (or `wait()`) for its `SendResult`; any number of tasks may.
+    """A message that was handed over with `Producer.submit`. Await it (or `wait()`) for
+    its `SendResult`; any number of tasks may.
 
-    `done` tells that it is finished, `message_id` is its unique id. Nothing is lost by not awaiting it: retries go on without a waiter.
+    `done` tells that it is finished, `message_id` is its unique id. Nothing is lost by
+    not awaiting it: retries go on without a waiter.
     """
 
     __slots__ = (
@@ -54,9 +61,9 @@ class SendHandle:
 
     def __init__(
         self,
-        topic: "TopicTargets",
+        topic: TopicTargets,
         code: int,
-        message: "Message",
+        message: Message,
         message_id: str,
         properties: str,
         body: bytes,
@@ -64,7 +71,7 @@ class SendHandle:
         started: float,
         deadline: float,
         attempts: int,
-        abandon: "Callable[[SendHandle], None]",
+        abandon: Callable[[SendHandle], None],
     ) -> None:
         self.topic = topic
         self.code = code
@@ -94,13 +101,14 @@ class SendHandle:
         self._waiters: list[trio.lowlevel.Task] | None = None
         self._settled: trio.Event | None = None
 
-    def __await__(self) -> Generator[Any, Any, "SendResult"]:
+    def __await__(self) -> Generator[Any, Any, SendResult]:
         return self.wait().__await__()
 
-    async def wait(self) -> "SendResult":
+    async def wait(self) -> SendResult:
         """Wait for the result.
 
-        Raises what `Producer.send` raises. Cancelling the waiter does not touch the message: it stays under way, and may be awaited again.
+        Raises what `Producer.send` raises. Cancelling the waiter does not touch the
+        message: it stays under way, and may be awaited again.
         """
         if self.done:
             await trio.lowlevel.checkpoint()
@@ -108,8 +116,10 @@ class SendHandle:
             await self._park(self._leave)
         return self.outcome()
 
-    async def wait_or_abandon(self) -> "SendResult":
-        """As `wait` for the only waiter: when it is cancelled the message is given up, no further attempt is made, and it may be stored."""
+    async def wait_or_abandon(self) -> SendResult:
+        """As `wait` for the only waiter: when it is cancelled the message is given up,
+        no further attempt is made, and it may be stored.
+        """
         if self.done:
             await trio.lowlevel.checkpoint()
         else:
@@ -117,21 +127,23 @@ class SendHandle:
         return self.outcome()
 
     async def settled(self) -> None:
-        """Wait until the message is finished, however. Whoever waits here does not look at the outcome: a failure still counts as seen by nobody."""
+        """Wait until the message is finished, however. Whoever waits here does not look
+        at the outcome: a failure still counts as seen by nobody.
+        """
         if self._settled is None:
             self._settled = trio.Event()
         if self.done:
             self._settled.set()
         await self._settled.wait()
 
-    def outcome(self) -> "SendResult":
+    def outcome(self) -> SendResult:
         """The result of a finished message, or its error raised."""
         self.observed = True
         if self.result is not None:
             return self.result
         raise self.error or ClosedError("the message is not finished")
 
-    async def _park(self, leave: "Callable[[trio.lowlevel.Task], None]") -> None:
+    async def _park(self, leave: Callable[[trio.lowlevel.Task], None]) -> None:
         task = trio.lowlevel.current_task()
         if self._waiters is None:
             self._waiters = [task]

@@ -1,7 +1,11 @@
-"""The type of a message against the type of its topic (`TopicMessageType` of Apache RocketMQ 5.4.0), for producers that ask for it.
+"""The type of a message against the type of its topic (`TopicMessageType` of Apache
+RocketMQ 5.4.0), for producers that ask for it.
 
-Brokers keep a topic's type as the attribute `message.type` and do not look at it when they store; only clients that want to can hold to it.
+Brokers keep a topic's type as the attribute `message.type` and do not look at it when
+they store; only clients that want to can hold to it.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +22,10 @@ TRANSACTION: Final = "TRANSACTION"
 _ANY: Final = frozenset({"MIXED", "UNSPECIFIED"})
 
 
-def message_type(message: "Message") -> str:
-    """NORMAL, FIFO, DELAY or PRIORITY, as its properties say; that a message is sent in a transaction they do not say."""
+def message_type(message: Message) -> str:
+    """NORMAL, FIFO, DELAY or PRIORITY, as its properties say; that a message is sent in
+    a transaction they do not say.
+    """
     if message.delay_level or message.deliver_at_ms is not None:
         return "DELAY"
     if message.sharding_key:
@@ -32,12 +38,14 @@ class TypeCheck:
 
     __slots__ = ("_client", "_types")
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._types: dict[str, str | None] = {}
 
-    async def learn(self, topic: "TopicTargets") -> None:
-        """Ask for the type of a topic whose route is known. Raises `BrokerError` when the broker does not tell."""
+    async def learn(self, topic: TopicTargets) -> None:
+        """Ask for the type of a topic whose route is known. Raises `BrokerError` when
+        the broker does not tell.
+        """
         if topic.topic not in self._types and topic.current():
             try:
                 config = await topic_config(self._client, topic.targets[0].address, topic.topic)
@@ -46,13 +54,20 @@ class TypeCheck:
             else:
                 self._types[topic.topic] = config.attributes.get(ATTRIBUTE)
 
-    def check(self, topic: "TopicTargets", message: "Message", kind: str | None = None) -> None:
-        """Refuse a message of another type than its topic's; topics without a type, and MIXED ones, take all.
+    def check(self, topic: TopicTargets, message: Message, kind: str | None = None) -> None:
+        """Refuse a message of another type than its topic's; topics without a type, and
+        MIXED ones, take all.
 
         Raises `ConfigurationError`, also when the topic's type was not asked for yet.
         """
         if topic.topic not in self._types:
-            raise ConfigurationError(f"the type of topic {topic.topic!r} is not known yet; await `producer.learn_topic_type({topic.topic!r})` first")
+            raise ConfigurationError(
+                f"the type of topic {topic.topic!r} is not known yet; await "
+                f"`producer.learn_topic_type({topic.topic!r})` first"
+            )
         wanted, found = self._types[topic.topic], kind or message_type(message)
         if wanted is not None and wanted not in _ANY and wanted != found:
-            raise ConfigurationError(f"topic {topic.topic!r} is for messages of type {wanted}; {message!r} is of type {found}")
+            raise ConfigurationError(
+                f"topic {topic.topic!r} is for messages of type {wanted}; {message!r} is of type "
+                f"{found}"
+            )

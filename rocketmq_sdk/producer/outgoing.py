@@ -1,6 +1,9 @@
-"""From a message to what one request carries: checked, given its unique id, compressed; and batches of one topic."""
+"""From a message to what one request carries: checked, given its unique id, compressed;
+and batches of one topic.
+"""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -12,13 +15,15 @@ from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
 MAX_PROPERTIES: Final = 32767
-"""Bytes of UTF-8 in which a record holds its properties; their length is a signed short."""
+"""Bytes of UTF-8 in which a record holds its properties; their length is a signed
+short.
+"""
 _ID_OVERHEAD: Final = len("UNIQ_KEY\x01\x02")
 MAX_UTF8_CHARACTERS: Final = MAX_PROPERTIES // 4
 """So many characters fit in any case; shorter texts need not be looked at."""
@@ -32,9 +37,13 @@ def check_size(size: int, limit: int) -> None:
         raise ConfigurationError(f"the body has {size} bytes, more than max_message_size = {limit}")
 
 
-def compressed(body: bytes, config: "ProducerConfig") -> tuple[bytes, int]:
-    """The body made smaller and the system flag that says how. The result is used even when it is bigger, as Apache's client does."""
-    return compress(body, config.compression, config.compression_level), SysFlag.COMPRESSED | config.compression.sys_flag_bits
+def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
+    """The body made smaller and the system flag that says how. The result is used even
+    when it is bigger, as Apache's client does.
+    """
+    return compress(
+        body, config.compression, config.compression_level
+    ), SysFlag.COMPRESSED | config.compression.sys_flag_bits
 
 
 def properties_of(message: Message, message_id: str, more: str = "") -> str:
@@ -57,7 +66,9 @@ Element = tuple[int, bytes, str]
 
 
 def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Element, int]:
-    """A message for a batch, and the bytes it will take there with a unique id of so many digits. Raises as `properties_of`."""
+    """A message for a batch, and the bytes it will take there with a unique id of so
+    many digits. Raises as `properties_of`.
+    """
     text = message.property_text() + more
     if not text.isascii():
         text = encode_text(text).decode()
@@ -70,10 +81,15 @@ def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Elemen
     return (message.flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
 
 
-def encode_elements(elements: "Iterable[Element]", ids: "Iterable[str]") -> bytes:
+def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
     """The body of a batch of messages with these unique ids."""
     items = zip(elements, ids, strict=True)
-    return encode_batch([(flag, body, f"UNIQ_KEY\x01{message_id}\x02{text}".encode()) for (flag, body, text), message_id in items])
+    return encode_batch(
+        [
+            (flag, body, f"UNIQ_KEY\x01{message_id}\x02{text}".encode())
+            for (flag, body, text), message_id in items
+        ]
+    )
 
 
 class Batch(NamedTuple):
@@ -87,13 +103,17 @@ class Batch(NamedTuple):
     """What hooks and selectors see."""
 
 
-# The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a batch pass whose messages have a time to be delivered at, and
-# the broker then delivers them at once.
-def make_batch(messages: Sequence[Message], config: "ProducerConfig", ids: "UniqueIdGenerator") -> Batch:
+# The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a
+# batch pass whose messages have a time to be delivered at, and the broker then delivers
+# them at once.
+def make_batch(
+    messages: Sequence[Message], config: ProducerConfig, ids: UniqueIdGenerator
+) -> Batch:
     """Encode messages of one topic as one request.
 
-    Raises `ConfigurationError` when there is none, when they differ in topic or `wait_store_ok`, when one of them is delayed or goes to a retry
-    topic, and when they are more than `max_message_size` bytes together.
+    Raises `ConfigurationError` when there is none, when they differ in topic or
+    `wait_store_ok`, when one of them is delayed or goes to a retry topic, and when they
+    are more than `max_message_size` bytes together.
     """
     if not messages:
         raise ConfigurationError("the batch is empty")
@@ -101,37 +121,51 @@ def make_batch(messages: Sequence[Message], config: "ProducerConfig", ids: "Uniq
     topic, wait = first.topic, first.wait_store_ok
     check_send_topic(topic)
     if topic.startswith(RETRY_PREFIX):
-        raise ConfigurationError(f"messages to the retry topic {topic!r} can not be sent in a batch")
+        raise ConfigurationError(f"messages to the retry topic {topic!r} cannot be sent in a batch")
     id_digits, most = ids.digits, config.max_message_size
     elements: list[Element] = []
     total = 0
     for message in messages:
         if message.topic != topic or message.wait_store_ok != wait:
-            raise ConfigurationError(f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}")
+            raise ConfigurationError(
+                f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}"
+            )
         if message.delay_level or message.deliver_at_ms is not None:
-            raise ConfigurationError(f"{message!r} is delayed; delayed messages can not be sent in a batch")
+            raise ConfigurationError(
+                f"{message!r} is delayed; delayed messages cannot be sent in a batch"
+            )
         if message.priority is not None:
-            raise ConfigurationError(f"{message!r} has a priority, which brokers do not heed in a batch; send it alone")
+            raise ConfigurationError(
+                f"{message!r} has a priority, which brokers do not heed in a batch; send it alone"
+            )
         if not 0 < len(message.body) <= most:
             check_size(len(message.body), most)
         element, size = element_of(message, id_digits)
         elements.append(element)
         total += size
     if total > most:
-        raise ConfigurationError(f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts")
+        raise ConfigurationError(
+            f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"
+        )
     *message_ids, own_id = ids.next_ids(len(elements) + 1)
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    return Batch(topic, ",".join(message_ids), properties, encode_elements(elements, message_ids), first)
+    return Batch(
+        topic, ",".join(message_ids), properties, encode_elements(elements, message_ids), first
+    )
 
 
-def wrap_batch(topic: str, body: bytes, config: "ProducerConfig", ids: "UniqueIdGenerator") -> Batch:
-    """The request for messages that are encoded already (`protocol.batch_codec`), each with its unique id.
+def wrap_batch(topic: str, body: bytes, config: ProducerConfig, ids: UniqueIdGenerator) -> Batch:
+    """The request for messages that are encoded already (`protocol.batch_codec`), each
+    with its unique id.
 
-    Raises `ConfigurationError` for a topic that no batch can be sent to, and for an empty or too large body.
+    Raises `ConfigurationError` for a topic that no batch can be sent to, and for an
+    empty or too large body.
     """
     check_send_topic(topic)
     if topic.startswith(RETRY_PREFIX):
-        raise ConfigurationError(f"messages to the retry topic {topic!r} can not be sent in a batch")
+        raise ConfigurationError(f"messages to the retry topic {topic!r} cannot be sent in a batch")
     check_size(len(body), config.max_message_size)
     own_id = ids.next_id()
-    return Batch(topic, own_id, f"UNIQ_KEY\x01{own_id}\x02WAIT\x01true\x02", body, Message(topic, body))
+    return Batch(
+        topic, own_id, f"UNIQ_KEY\x01{own_id}\x02WAIT\x01true\x02", body, Message(topic, body)
+    )

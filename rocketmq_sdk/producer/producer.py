@@ -1,8 +1,9 @@
 """The producer."""
 
+from __future__ import annotations
+
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
@@ -16,10 +17,14 @@ from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import TraceDispatcher
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    RouteError,
+    SendTimeout,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.model.message import Message, ReceivedMessage
-from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import check_group, check_send_topic
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
@@ -28,7 +33,14 @@ from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TypeCheck
-from rocketmq_sdk.producer.outgoing import Batch, check_size, compressed, make_batch, properties_of, wrap_batch
+from rocketmq_sdk.producer.outgoing import (
+    Batch,
+    check_size,
+    compressed,
+    make_batch,
+    properties_of,
+    wrap_batch,
+)
 from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
 from rocketmq_sdk.producer.recalling import handle_parts
 from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
@@ -38,9 +50,12 @@ from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from datetime import timedelta
 
     from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.protocol.command import Command
 
@@ -68,23 +83,34 @@ class Aim(TypedDict, total=False):
 
 
 class Producer(ProducerCallbacks, RunsOnce):
-    """Sends messages; use it as `async with Producer("group", namesrv=...) as producer`.
+    """Sends messages; use it as
+    `async with Producer("group", namesrv=...) as producer`.
 
-    `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running `Client`. The options are those of
-    `ProducerConfig` and, without `client=`, of `ClientConfig`. Leaving the block waits up to 10 s for messages under way (not at all when it is left
-    by an exception or a cancellation) and unregisters the group. Raises `ConfigurationError` for settings that are unknown or not acceptable.
+    `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
+    `client=` shares a running `Client`. The options are those of `ProducerConfig` and,
+    without `client=`, of `ClientConfig`. Leaving the block waits up to 10 s for
+    messages under way (not at all when it is left by an exception or a cancellation)
+    and unregisters the group. Raises `ConfigurationError` for settings that are unknown
+    or not acceptable.
     """
 
     _second_time = "a producer runs once; make a new one"
 
     def __init__(
-        self, group: str, *, namesrv: NamesrvSource | None = None, client: Client | None = None, **options: Unpack[ProducerOptions]
+        self,
+        group: str,
+        *,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         check_group(group)
         self.group = ""
         self.config, client_options = split_options(options, shared_client=client is not None)
         if client is not None and namesrv is not None:
-            raise ConfigurationError("namesrv= and client= exclude each other; the client knows its name servers")
+            raise ConfigurationError(
+                "namesrv= and client= exclude each other; the client knows its name servers"
+            )
         self._owns_client = client is None
         self.client = client if client is not None else Client(namesrv, **client_options)
         namespace = self.client.namespace
@@ -105,11 +131,17 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
             go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
-            self._accumulator = Accumulator(self.config, self.client.ids, self._more, go, self._abandoned)
+            self._accumulator = Accumulator(
+                self.config, self.client.ids, self._more, go, self._abandoned
+            )
         self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
         self._requested: set[str] = set()
-        self._trace = TraceDispatcher(self.client, group, "PRODUCE") if self.client.config.enable_trace else None
+        self._trace = (
+            TraceDispatcher(self.client, group, "PRODUCE")
+            if self.client.config.enable_trace
+            else None
+        )
 
     # --- life
 
@@ -121,7 +153,9 @@ class Producer(ProducerCallbacks, RunsOnce):
             self.client.register_producer(self.group, self)
             try:
                 async with open_quiet_nursery() as nursery:
-                    self._loop = SendLoop(self.client, self.config, self._strategy, nursery, self._finished)
+                    self._loop = SendLoop(
+                        self.client, self.config, self._strategy, nursery, self._finished
+                    )
                     try:
                         await self._start_services(nursery)
                         yield
@@ -167,19 +201,32 @@ class Producer(ProducerCallbacks, RunsOnce):
                 call.forget()
             handle.result = handle.stored
             if handle.result is None:
-                handle.error = ClosedError("the producer was closed before the message was finished")
+                handle.error = ClosedError(
+                    "the producer was closed before the message was finished"
+                )
                 handle.error.outcome_unknown = handle.unknown
             handle.settle()
             self._finished(handle)
         lost = sum(1 for handle in self._failures if not handle.observed)
         if lost:
-            logger.warning("producer %r was closed; %d submitted messages have failed and nobody has awaited them", self.group, lost)
+            logger.warning(
+                "producer %r was closed; %d submitted messages have failed and nobody has awaited "
+                "them",
+                self.group,
+                lost,
+            )
         self._room.unpark_all()
 
     def _detector(self) -> Detector:
         config = self.config
         any_topic = lambda: next((targets.topic for targets in self._topics.values()), None)  # noqa: E731 - a question, asked later
-        return Detector(self.client, self._strategy, any_topic, timeout=config.detect_timeout, interval=config.detect_interval)
+        return Detector(
+            self.client,
+            self._strategy,
+            any_topic,
+            timeout=config.detect_timeout,
+            interval=config.detect_interval,
+        )
 
     # --- sending
 
@@ -190,17 +237,21 @@ class Producer(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout: "float | timedelta | None" = None,
-    ) -> "SendResult":
+        timeout: float | timedelta | None = None,
+    ) -> SendResult:
         """Send one message and wait until a broker has stored it.
 
-        Up to `1 + retry_times` attempts, at other brokers if there are, within `timeout` seconds in all (default `send_timeout`); the unique id stays
-        the same. With `queue=`, `selector=` or `key=` (queue by hash of the key) there is one attempt. A status other than SEND_OK is returned, not
-        raised. Waits within the same time when too many messages are under way.
+        Up to `1 + retry_times` attempts, at other brokers if there are, within
+        `timeout` seconds in all (default `send_timeout`); the unique id stays the same.
+        With `queue=`, `selector=` or `key=` (queue by hash of the key) there is one
+        attempt. A status other than SEND_OK is returned, not raised. Waits within the
+        same time when too many messages are under way.
 
-        Raises `ConfigurationError` for a message that is not acceptable, `RouteError` when the topic has no route, `SendTimeout` and `ConnectError`
-        (`outcome_unknown` tells whether it may be stored all the same), `BrokerError` by the broker's code, `ClosedError`. When cancelled the message
-        is given up: no further attempt is made, and it may have been stored.
+        Raises `ConfigurationError` for a message that is not acceptable, `RouteError`
+        when the topic has no route, `SendTimeout` and `ConnectError` (`outcome_unknown`
+        tells whether it may be stored all the same), `BrokerError` by the broker's
+        code, `ClosedError`. When cancelled the message is given up: no further attempt
+        is made, and it may have been stored.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         size = len(message.body)
@@ -208,12 +259,18 @@ class Producer(ProducerCallbacks, RunsOnce):
             await self._hold_to_type((message,))
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
-        if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
+        if (
+            self._accumulator is not None
+            and (queue, selector, key, timeout) == _UNAIMED
+            and self._accumulator.takes(message)
+        ):
             return await self._accumulate(message).wait()
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
             packed = await trio.to_thread.run_sync(compressed, message.body, self.config)
-            return await self._start(message, queue, selector, key, seconds, packed).wait_or_abandon()
+            return await self._start(
+                message, queue, selector, key, seconds, packed
+            ).wait_or_abandon()
         return await self._start(message, queue, selector, key, seconds).wait_or_abandon()
 
     def submit(
@@ -223,20 +280,32 @@ class Producer(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout: "float | timedelta | None" = None,
+        timeout: float | timedelta | None = None,
     ) -> SendHandle | AccumulatedHandle:
-        """Send one message without waiting; the rules are those of `send`. Synchronous, no task.
+        """Send one message without waiting; the rules are those of `send`. Synchronous,
+        no task.
 
-        Await the handle for the result. Raises `TooManyRequestsError` when `max_in_flight` messages or `max_in_flight_bytes` are under way,
-        `ConfigurationError` for a message that is not acceptable, `ClosedError`; all else is told by the handle.
+        Await the handle for the result. Raises `TooManyRequestsError` when
+        `max_in_flight` messages or `max_in_flight_bytes` are under way,
+        `ConfigurationError` for a message that is not acceptable, `ClosedError`; all
+        else is told by the handle.
         """
         if self._is_full(len(message.body)):
-            raise TooManyRequestsError(f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under way, the limit")
+            raise TooManyRequestsError(
+                f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under "
+                "way, the limit"
+            )
         if self._types is not None:
             self._types.check(self._topic(message.topic), message)
-        if self._accumulator is not None and (queue, selector, key, timeout) == _UNAIMED and self._accumulator.takes(message):
+        if (
+            self._accumulator is not None
+            and (queue, selector, key, timeout) == _UNAIMED
+            and self._accumulator.takes(message)
+        ):
             return self._accumulate(message)
-        handle = self._start(message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout))
+        handle = self._start(
+            message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout)
+        )
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
             handle.observed = True
             raise handle.error
@@ -249,19 +318,23 @@ class Producer(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout: "float | timedelta | None" = None,
+        timeout: float | timedelta | None = None,
     ) -> None:
-        """Send one message that nobody confirms: one attempt, and no word whether it arrived.
+        """Send one message that nobody confirms: one attempt, and no word whether it
+        arrived.
 
-        Waits only for a route, a connection, and room in the connection's queue. Raises `RouteError`, `ConnectError`, `SendTimeout` (nothing was
-        sent).
+        Waits only for a route, a connection, and room in the connection's queue. Raises
+        `RouteError`, `ConnectError`, `SendTimeout` (nothing was sent).
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         with trio.move_on_after(seconds):
             await self._hold_to_type((message,))
             await self._oneway(message, queue, selector, key)
             return
-        raise SendTimeout(f"the one-way message to {message.topic!r} found no way within {seconds:g} s", outcome_unknown=False)
+        raise SendTimeout(
+            f"the one-way message to {message.topic!r} found no way within {seconds:g} s",
+            outcome_unknown=False,
+        )
 
     async def send_batch(
         self,
@@ -270,42 +343,68 @@ class Producer(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = None,
-        timeout: "float | timedelta | None" = None,
-    ) -> "SendResult":
-        """Send messages of one topic in one request; they are stored one after the other in one queue, all or none.
+        timeout: float | timedelta | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request; they are stored one after the
+        other in one queue, all or none.
 
-        The result's `message_id` holds all unique ids joined by commas, `queue_offset` is that of the first message. Never compressed. The rules and
-        errors are those of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed or over `max_message_size` when encoded.
+        The result's `message_id` holds all unique ids joined by commas, `queue_offset`
+        is that of the first message. Never compressed. The rules and errors are those
+        of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed
+        or over `max_message_size` when encoded.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         await self._hold_to_type(messages)
         batch = make_batch(messages, self.config, self.client.ids)
         return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
 
-    async def send_encoded_batch(self, topic: str, body: bytes, *, queue: MessageQueue | None = None) -> "SendResult":
-        """`send_batch` of messages that `protocol.batch_codec` has encoded as its body already, each with its unique id and `WAIT` true.
+    async def send_encoded_batch(
+        self, topic: str, body: bytes, *, queue: MessageQueue | None = None
+    ) -> SendResult:
+        """`send_batch` of messages that `protocol.batch_codec` has encoded as its body
+        already, each with its unique id and `WAIT` true.
 
-        The result's `message_id` is that of the request; hooks see one message with this body. What the body holds is not looked at.
+        The result's `message_id` is that of the request; hooks see one message with
+        this body. What the body holds is not looked at.
         """
-        return await self._send_batch(wrap_batch(topic, body, self.config, self.client.ids), self._timeout, queue=queue)
+        return await self._send_batch(
+            wrap_batch(topic, body, self.config, self.client.ids), self._timeout, queue=queue
+        )
 
-    async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> "SendResult":
+    async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendResult:
         if self._is_full(len(batch.body)):
             seconds = await self._wait_for_room(len(batch.body), seconds)
         topic, message, now = self._topic(batch.topic), batch.message, trio.current_time()
-        more = (batch.message_ids, batch.properties, batch.body, 0, now, now + seconds, self._attempts, self._abandoned)
+        more = (
+            batch.message_ids,
+            batch.properties,
+            batch.body,
+            0,
+            now,
+            now + seconds,
+            self._attempts,
+            self._abandoned,
+        )
         handle = SendHandle(topic, SEND_BATCH, message, *more)
-        return await self._go(handle, aim.get("queue"), aim.get("selector"), aim.get("key")).wait_or_abandon()
+        return await self._go(
+            handle, aim.get("queue"), aim.get("selector"), aim.get("key")
+        ).wait_or_abandon()
 
-    async def recall(self, handle: "str | SendResult", *, timeout: "float | timedelta | None" = None) -> str:
-        """Take back a message with `deliver_at` that was not delivered yet; gives its unique id.
+    async def recall(
+        self, handle: str | SendResult, *, timeout: float | timedelta | None = None
+    ) -> str:
+        """Take back a message with `deliver_at` that was not delivered yet; gives its
+        unique id.
 
-        `handle` is the result of its send, or that result's `recall_handle`. It works for brokers since 5.3.2, up to the second of the delivery;
-        success says that the wish was stored. Apache's brokers have this switched off unless `recallMessageEnable` is set.
+        `handle` is the result of its send, or that result's `recall_handle`. It works
+        for brokers since 5.3.2, up to the second of the delivery; success says that the
+        wish was stored. Apache's brokers have this switched off unless
+        `recallMessageEnable` is set.
 
-        Raises `ConfigurationError` for a handle that is none, `RouteError` when its broker is not known, `BrokerError` by the broker's code
-        (NO_PERMISSION: switched off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`; after that and after a cancellation
-        the message may be taken back all the same.
+        Raises `ConfigurationError` for a handle that is none, `RouteError` when its
+        broker is not known, `BrokerError` by the broker's code (NO_PERMISSION: switched
+        off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`;
+        after that and after a cancellation the message may be taken back all the same.
         """
         parts = handle_parts(handle)
         await self._running_loop().find_route(parts.topic)
@@ -313,20 +412,26 @@ class Producer(ProducerCallbacks, RunsOnce):
         broker = parts.broker_name
         if self.client.brokers.address(broker) is None:
             # A proxy in front of the brokers has a name of its own.
-            broker = next((queue.broker_name for queue in await self.publish_queues(parts.topic)), broker)
+            broker = next(
+                (queue.broker_name for queue in await self.publish_queues(parts.topic)), broker
+            )
         return await recall_message(self.client, parts, self.group, seconds, broker_name=broker)
 
-    async def request(self, message: Message, *, timeout: "float | timedelta | None" = None, **aim: Unpack[Aim]) -> ReceivedMessage:
-        """Send a request and wait for the reply of whoever consumes it (`reply_message` makes one), in all for `timeout` seconds (default
-        `send_timeout`).
+    async def request(
+        self, message: Message, *, timeout: float | timedelta | None = None, **aim: Unpack[Aim]
+    ) -> ReceivedMessage:
+        """Send a request and wait for the reply of whoever consumes it (`reply_message`
+        makes one), in all for `timeout` seconds (default `send_timeout`).
 
-        The rules of sending are those of `send`, its errors too. Raises `RequestTimeoutError` when the request was sent and no reply came; a reply
-        that comes later is dropped.
+        The rules of sending are those of `send`, its errors too. Raises
+        `RequestTimeoutError` when the request was sent and no reply came; a reply that
+        comes later is dropped.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         deadline = trio.current_time() + seconds
         if message.topic not in self._requested:
-            # A reply may reach any broker of the cluster, and each hands it only to clients that it knows.
+            # A reply may reach any broker of the cluster, and each hands it only to
+            # clients that it knows.
             self._topic(message.topic)
             with trio.move_on_at(deadline):
                 await self._running_loop().find_route(message.topic)
@@ -337,20 +442,25 @@ class Producer(ProducerCallbacks, RunsOnce):
         try:
             more = request_properties(correlation, self.client.client_id, seconds)
             left = max(0.0, deadline - trio.current_time())
-            handle = self._start(message, aim.get("queue"), aim.get("selector"), aim.get("key"), left, more=more)
+            handle = self._start(
+                message, aim.get("queue"), aim.get("selector"), aim.get("key"), left, more=more
+            )
             await handle.wait_or_abandon()
-            return await self._requests.reply(correlation, deadline, f"the request {handle.message_id} to {message.topic!r}")
+            return await self._requests.reply(
+                correlation, deadline, f"the request {handle.message_id} to {message.topic!r}"
+            )
         finally:
             self._requests.close(correlation)
 
-    def on_reply(self, command: "Command") -> bool:
+    def on_reply(self, command: Command) -> bool:
         """A reply has come (326); True when it answers a request of this producer."""
         return self._requests.take(command, self.client.clock.now_ms())
 
     async def flush(self) -> None:
         """Wait until all messages submitted so far are finished.
 
-        Raises the error of the first one that has failed without anybody awaiting it; the error is raised once.
+        Raises the error of the first one that has failed without anybody awaiting it;
+        the error is raised once.
         """
         if self._accumulator is not None:
             self._accumulator.dispatch_all()
@@ -368,14 +478,16 @@ class Producer(ProducerCallbacks, RunsOnce):
         return len(self._under_way)
 
     @property
-    def messages(self) -> "MessageQueries":
+    def messages(self) -> MessageQueries:
         """Questions about stored messages: by id, key, tag, place and time."""
         return self.client.messages
 
     # --- topics
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that messages can be sent to. Raises `RouteError` when there is no route."""
+        """The queues of a topic that messages can be sent to. Raises `RouteError` when
+        there is no route.
+        """
         targets = self._topic(topic)
         if not targets.current():
             await self._running_loop().find_route(topic)
@@ -383,9 +495,11 @@ class Producer(ProducerCallbacks, RunsOnce):
         return list(targets.queues)
 
     async def learn_topic_type(self, topic: str) -> None:
-        """Ask for the type of a topic, once, so that `submit` can check messages; without `check_message_type` nothing is asked.
+        """Ask for the type of a topic, once, so that `submit` can check messages;
+        without `check_message_type` nothing is asked.
 
-        Raises `RouteError` when there is no route, `BrokerError` when the broker does not tell.
+        Raises `RouteError` when there is no route, `BrokerError` when the broker does
+        not tell.
         """
         if self._types is not None:
             await self.publish_queues(topic)
@@ -408,20 +522,30 @@ class Producer(ProducerCallbacks, RunsOnce):
         permissions: int = 6,
         order: bool = False,
         attributes: dict[str, str] | None = None,
-        timeout: "float | timedelta | None" = None,
+        timeout: float | timedelta | None = None,
     ) -> None:
-        """Create or change a topic at the master of every broker, with `queues` queues at each, and wait up to 3 s until name servers know it.
+        """Create or change a topic at the master of every broker, with `queues` queues
+        at each, and wait up to 3 s until name servers know it.
 
         Raises `RouteError` when there is no broker, `BrokerError` when one refuses.
         """
         check_send_topic(topic)
         seconds = None if timeout is None else to_seconds(timeout)
         info = await cluster_info(self.client, seconds)
-        masters = [data.broker_addrs[MASTER_ID] for data in info.broker_addr_table.values() if MASTER_ID in data.broker_addrs]
+        masters = [
+            data.broker_addrs[MASTER_ID]
+            for data in info.broker_addr_table.values()
+            if MASTER_ID in data.broker_addrs
+        ]
         if not masters:
             raise RouteError("the name server knows no broker that is a master")
         config = TopicConfig(
-            topic, queues if read_queues is None else read_queues, queues, permissions, order=order, attributes=attributes or {}
+            topic,
+            queues if read_queues is None else read_queues,
+            queues,
+            permissions,
+            order=order,
+            attributes=attributes or {},
         )
         for address in masters:
             await create_topic(self.client, address, config, seconds)
@@ -443,7 +567,10 @@ class Producer(ProducerCallbacks, RunsOnce):
     def _running_loop(self) -> SendLoop:
         loop = self._loop
         if loop is None:
-            raise ClosedError("the producer is not open; enter it with `async with`, and send before its block is left")
+            raise ClosedError(
+                "the producer is not open; enter it with `async with`, and send before its block "
+                "is left"
+            )
         return loop
 
     def _topic(self, topic: str) -> TopicTargets:
@@ -454,8 +581,16 @@ class Producer(ProducerCallbacks, RunsOnce):
             config = self.config
             unit_mode = self.client.config.unit_mode
             full = self.client.namespace.wrap(topic)
-            template = make_template(self.group, full, config.create_topic_key, config.default_topic_queue_nums, unit_mode=unit_mode)
-            targets = self._topics[topic] = TopicTargets(full, template, self.client.routes, self.client.brokers)
+            template = make_template(
+                self.group,
+                full,
+                config.create_topic_key,
+                config.default_topic_queue_nums,
+                unit_mode=unit_mode,
+            )
+            targets = self._topics[topic] = TopicTargets(
+                full, template, self.client.routes, self.client.brokers
+            )
             self.client.routes.use(full)
         return targets
 
@@ -484,7 +619,17 @@ class Producer(ProducerCallbacks, RunsOnce):
         properties = properties_of(message, message_id, self._more + more)
         now = trio.current_time()
         handle = SendHandle(
-            topic, message.send_code, message, message_id, properties, body, sys_flag, now, now + seconds, self._attempts, self._abandoned
+            topic,
+            message.send_code,
+            message,
+            message_id,
+            properties,
+            body,
+            sys_flag,
+            now,
+            now + seconds,
+            self._attempts,
+            self._abandoned,
         )
         return self._go(handle, queue, selector, key)
 
@@ -493,10 +638,18 @@ class Producer(ProducerCallbacks, RunsOnce):
         assert self._accumulator is not None
         if self._loop is None:
             self._running_loop()
-        return self._accumulator.add(self._topics.get(message.topic) or self._topic(message.topic), message)
+        return self._accumulator.add(
+            self._topics.get(message.topic) or self._topic(message.topic), message
+        )
 
     @trio.lowlevel.enable_ki_protection
-    def _go(self, handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> SendHandle:
+    def _go(
+        self,
+        handle: SendHandle,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+    ) -> SendHandle:
         loop = self._running_loop() if self._loop is None else self._loop
         if queue is not None or selector is not None or key is not None:
             _aim(handle, queue, selector, key)
@@ -514,14 +667,36 @@ class Producer(ProducerCallbacks, RunsOnce):
         self._contexts[handle] = context
         run_hooks([hook.before_send for hook in self.config.send_hooks], context)
 
-    async def _oneway(self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+    async def _oneway(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+    ) -> None:
         loop = self._running_loop()
         topic = self._topic(message.topic)
         check_size(len(message.body), self.config.max_message_size)
         message_id = self._next_id()
-        body, sys_flag = (message.body, 0) if len(message.body) < self.config.compress_over else compressed(message.body, self.config)
+        body, sys_flag = (
+            (message.body, 0)
+            if len(message.body) < self.config.compress_over
+            else compressed(message.body, self.config)
+        )
         properties = properties_of(message, message_id, self._more)
-        handle = SendHandle(topic, SEND_V2, message, message_id, properties, body, sys_flag, 0.0, _UNENDING, 1, self._abandoned)
+        handle = SendHandle(
+            topic,
+            SEND_V2,
+            message,
+            message_id,
+            properties,
+            body,
+            sys_flag,
+            0.0,
+            _UNENDING,
+            1,
+            self._abandoned,
+        )
         if queue is not None or selector is not None or key is not None:
             _aim(handle, queue, selector, key)
         if self._hooked:
@@ -531,10 +706,15 @@ class Producer(ProducerCallbacks, RunsOnce):
         if not topic.current():
             await loop.find_route(topic.topic)
             if not topic.current():
-                raise RouteError(f"topic {message.topic!r} has no queue that can be written to, or no broker of it has a master")
+                raise RouteError(
+                    f"topic {message.topic!r} has no queue that can be written to, or no broker "
+                    "of it has a master"
+                )
         target = loop.next_target(handle)
         remoting = self.client.remoting
-        channel = remoting.channel_nowait(target.address) or await remoting.channel(target.address, self.client.config.connect_timeout)
+        channel = remoting.channel_nowait(target.address) or await remoting.channel(
+            target.address, self.client.config.connect_timeout
+        )
         channel.send_oneway(loop.command(handle, target, oneway=True))
         if channel.unsent_bytes() > ONEWAY_HIGH_WATER:
             await channel.drained()
@@ -543,17 +723,24 @@ class Producer(ProducerCallbacks, RunsOnce):
 
     def _is_full(self, size: int) -> bool:
         under_way = len(self._under_way)
-        return under_way >= self.config.max_in_flight or (under_way > 0 and self._bytes_under_way + size > self.config.max_in_flight_bytes)
+        return under_way >= self.config.max_in_flight or (
+            under_way > 0 and self._bytes_under_way + size > self.config.max_in_flight_bytes
+        )
 
     async def _wait_for_room(self, size: int, seconds: float) -> float:
-        """Wait until another message may be handed over; gives the seconds that are left."""
+        """Wait until another message may be handed over; gives the seconds that are
+        left.
+        """
         deadline = trio.current_time() + seconds
         with trio.move_on_after(seconds):
             while self._is_full(size):
                 self._running_loop()
                 await self._room.park()
             return deadline - trio.current_time()
-        raise SendTimeout(f"{len(self._under_way)} messages were under way, the limit, for {seconds:g} s", outcome_unknown=False)
+        raise SendTimeout(
+            f"{len(self._under_way)} messages were under way, the limit, for {seconds:g} s",
+            outcome_unknown=False,
+        )
 
     async def _settled(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -585,7 +772,9 @@ class Producer(ProducerCallbacks, RunsOnce):
             self._room.unpark()
 
 
-def _aim(handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+def _aim(
+    handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object
+) -> None:
     """Let the caller choose the queue: there is one attempt then."""
     if queue is not None:
         if selector is not None or key is not None:

@@ -1,8 +1,12 @@
-"""Which queue a message goes to, when the caller decides it: selectors and the counter behind round robin.
+"""Which queue a message goes to, when the caller decides it: selectors and the counter
+behind round robin.
 
-`MessageQueueSelector`, `SelectMessageQueueByHash` and `ThreadLocalIndex` of Apache RocketMQ 5.4.0. A selector is any function that takes the
-queues to choose from, the message and the caller's key, and returns one of the queues; it must not wait.
+`MessageQueueSelector`, `SelectMessageQueueByHash` and `ThreadLocalIndex` of Apache
+RocketMQ 5.4.0. A selector is any function that takes the queues to choose from, the
+message and the caller's key, and returns one of the queues; it must not wait.
 """
+
+from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
@@ -16,14 +20,18 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 QueueSelector = Callable[["Sequence[MessageQueue]", "Message", object], "MessageQueue"]
-"""Queues to choose from (never empty), message, key (None when the caller gave none) to the chosen queue."""
+"""Queues to choose from (never empty), message, key (None when the caller gave none) to
+the chosen queue.
+"""
 
 _MASK: Final = 0x7FFFFFFF
 _INT_RANGE: Final = 1 << 32
 
 
 class QueueIndex:
-    """A counter that walks around any number of queues: a Java `int` that grows before use and is masked to 31 bits (`ThreadLocalIndex`)."""
+    """A counter that walks around any number of queues: a Java `int` that grows before
+    use and is masked to 31 bits (`ThreadLocalIndex`).
+    """
 
     __slots__ = ("value",)
 
@@ -44,9 +52,11 @@ class QueueIndex:
 
 
 def key_hash(key: object) -> int:
-    """Java's hash code of a key, so that a Java producer chooses the same queue: for texts, whole numbers and booleans; bytes count as Latin-1 text.
+    """Java's hash code of a key, so that a Java producer chooses the same queue: for
+    texts, whole numbers and booleans; bytes count as Latin-1 text.
 
-    Raises `ConfigurationError` for anything else, whose Java hash code has no counterpart.
+    Raises `ConfigurationError` for anything else, whose Java hash code has no
+    counterpart.
     """
     if isinstance(key, str):
         return java_hash(key)
@@ -61,27 +71,36 @@ def key_hash(key: object) -> int:
         raise ConfigurationError(f"the key {key} does not fit 64 bits; use a text")
     if isinstance(key, bytes):
         return java_hash(key.decode("latin-1"))
-    raise ConfigurationError(f"a key of type {type(key).__name__} can not choose a queue; use a text or a whole number")
+    raise ConfigurationError(
+        f"a key of type {type(key).__name__} cannot choose a queue; use a text or a whole number"
+    )
 
 
-def select_by_hash(queues: "Sequence[MessageQueue]", _message: "Message", key: object) -> "MessageQueue":
-    """Equal keys go to the same queue as long as the number of queues stays: hash code modulo number, without its sign."""
+def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: object) -> MessageQueue:
+    """Equal keys go to the same queue as long as the number of queues stays: hash code
+    modulo number, without its sign.
+    """
     return queues[abs(key_hash(key)) % len(queues)]
 
 
-def select_by_key(queues: "Sequence[MessageQueue]", message: "Message", key: object) -> "MessageQueue":
-    """As `select_by_hash`, with the message's own key when the caller gives none: its sharding key, else its first key.
+def select_by_key(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+    """As `select_by_hash`, with the message's own key when the caller gives none: its
+    sharding key, else its first key.
 
     Raises `ConfigurationError` when the message has neither.
     """
     if key is None:
         key = message.sharding_key or next(iter(message.keys), None)
         if key is None:
-            raise ConfigurationError("the message has neither a sharding key nor keys to choose a queue by")
+            raise ConfigurationError(
+                "the message has neither a sharding key nor keys to choose a queue by"
+            )
     return queues[abs(key_hash(key)) % len(queues)]
 
 
-def select_by_random(queues: "Sequence[MessageQueue]", _message: "Message", _key: object) -> "MessageQueue":
+def select_by_random(
+    queues: Sequence[MessageQueue], _message: Message, _key: object
+) -> MessageQueue:
     """Any queue."""
     return random.choice(queues)
 
@@ -94,7 +113,9 @@ class RoundRobin:
     def __init__(self) -> None:
         self._indexes: dict[str, QueueIndex] = {}
 
-    def __call__(self, queues: "Sequence[MessageQueue]", message: "Message", _key: object) -> "MessageQueue":
+    def __call__(
+        self, queues: Sequence[MessageQueue], message: Message, _key: object
+    ) -> MessageQueue:
         """The queue after the one chosen last."""
         index = self._indexes.get(message.topic)
         if index is None:

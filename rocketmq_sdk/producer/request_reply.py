@@ -1,12 +1,15 @@
-"""Requests that wait for a reply of a consumer (`DefaultMQProducer.request`, `MessageUtil.createReplyMessage` of Apache RocketMQ 5.4.0).
+"""Requests that wait for a reply of a consumer (`DefaultMQProducer.request`,
+`MessageUtil.createReplyMessage` of Apache RocketMQ 5.4.0).
 
-A request is an ordinary message with three more properties: a correlation id, the client that waits, and how long. Who consumes it sends the reply to
-the cluster's reply topic, and the broker pushes it to the waiting client on its own connection.
+A request is an ordinary message with three more properties: a correlation id, the
+client that waits, and how long. Who consumes it sends the reply to the cluster's reply
+topic, and the broker pushes it to the waiting client on its own connection.
 """
+
+from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -14,13 +17,21 @@ import trio
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RequestTimeoutError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
-from rocketmq_sdk.model.properties import CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT, TTL, property_in_text
+from rocketmq_sdk.model.properties import (
+    CLUSTER,
+    CORRELATION_ID,
+    REPLY_TO_CLIENT,
+    TTL,
+    property_in_text,
+)
 from rocketmq_sdk.model.route import pack_host, split_address
 from rocketmq_sdk.names import reply_topic
 from rocketmq_sdk.protocol.headers.transaction import ReplyMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from rocketmq_sdk.protocol.command import Command
 
 logger = logging.getLogger("rocketmq_sdk.producer")
@@ -48,16 +59,28 @@ def reply_message(
 ) -> ReplyMessage:
     """The message that answers a request; send it with `Producer.send`.
 
-    Raises `ConfigurationError` when the message received is no request, or does not name the cluster it came through.
+    Raises `ConfigurationError` when the message received is no request, or does not
+    name the cluster it came through.
     """
     found = request.properties
-    cluster, correlation, client_id = found.get(CLUSTER), found.get(CORRELATION_ID), found.get(REPLY_TO_CLIENT)
+    cluster, correlation, client_id = (
+        found.get(CLUSTER),
+        found.get(CORRELATION_ID),
+        found.get(REPLY_TO_CLIENT),
+    )
     if not correlation or not client_id:
-        raise ConfigurationError(f"{request!r} is no request: it has no correlation id or names nobody to reply to")
+        raise ConfigurationError(
+            f"{request!r} is no request: it has no correlation id or names nobody to reply to"
+        )
     if not cluster:
-        raise ConfigurationError(f"{request!r} does not name its cluster, so there is no reply topic for it")
+        raise ConfigurationError(
+            f"{request!r} does not name its cluster, so there is no reply topic for it"
+        )
     reply = ReplyMessage(reply_topic(cluster), body, tags=tags, keys=keys, properties=properties)
-    text = f"MSG_TYPE\x01reply\x02CORRELATION_ID\x01{correlation}\x02REPLY_TO_CLIENT\x01{client_id}\x02"
+    text = (
+        f"MSG_TYPE\x01reply\x02CORRELATION_ID\x01{correlation}\x02"
+        f"REPLY_TO_CLIENT\x01{client_id}\x02"
+    )
     if found.get(TTL):
         text += f"TTL\x01{found[TTL]}\x02"
     _set_reply_text(reply, text)
@@ -99,7 +122,9 @@ class RequestTable:
         self._waiting.pop(correlation, None)
 
     async def reply(self, correlation: str, deadline: float, what: str) -> ReceivedMessage:
-        """Wait for the reply until a moment of trio's clock. Raises `RequestTimeoutError` when it does not come."""
+        """Wait for the reply until a moment of trio's clock. Raises
+        `RequestTimeoutError` when it does not come.
+        """
         waiting = self._waiting[correlation]
         with trio.move_on_at(deadline):
             await waiting.arrived.wait()
@@ -107,7 +132,7 @@ class RequestTable:
             raise RequestTimeoutError(f"{what} was sent, and no reply came in time")
         return waiting.reply
 
-    def take(self, command: "Command", now_ms: int) -> bool:
+    def take(self, command: Command, now_ms: int) -> bool:
         """Hand a pushed reply to its request; False when nobody here waits for it."""
         header = ReplyMessageRequestHeader.from_ext(command.ext_fields)
         waiting = self._waiting.get(property_in_text(header.properties or "", CORRELATION_ID) or "")
@@ -116,14 +141,16 @@ class RequestTable:
         try:
             waiting.reply = received_reply(header, command.body, now_ms)
         except ProtocolError as error:
-            logger.warning("a reply can not be read: %s", error)
+            logger.warning("a reply cannot be read: %s", error)
             return True
         waiting.arrived.set()
         return True
 
 
 def received_reply(header: ReplyMessageRequestHeader, body: bytes, now_ms: int) -> ReceivedMessage:
-    """A pushed reply as a message; it has no place in a log. Raises `ProtocolError` for one that can not be read."""
+    """A pushed reply as a message; it has no place in a log. Raises `ProtocolError` for
+    one that cannot be read.
+    """
     text = f"{header.properties or ''}ARRIVE_TIME\x01{now_ms}\x02"
     record = encode_record(
         header.topic.encode(),
@@ -145,7 +172,9 @@ def received_reply(header: ReplyMessageRequestHeader, body: bytes, now_ms: int) 
 
 
 def _packed(address: str) -> bytes:
-    """A host as records hold it; an unreadable one, which only people look at, as nothing."""
+    """A host as records hold it; an unreadable one, which only people look at, as
+    nothing.
+    """
     try:
         return pack_host(*split_address(address.removeprefix("/")))
     except (ConfigurationError, ValueError):
@@ -154,4 +183,7 @@ def _packed(address: str) -> bytes:
 
 def request_properties(correlation: str, client_id: str, seconds: float) -> str:
     """What makes a message a request."""
-    return f"CORRELATION_ID\x01{correlation}\x02REPLY_TO_CLIENT\x01{client_id}\x02TTL\x01{max(1, int(seconds * 1000))}\x02"
+    return (
+        f"CORRELATION_ID\x01{correlation}\x02REPLY_TO_CLIENT\x01{client_id}\x02"
+        f"TTL\x01{max(1, int(seconds * 1000))}\x02"
+    )

@@ -1,9 +1,14 @@
-"""The send loop: attempts, what follows from them, and the end of a message (`DefaultMQProducerImpl.sendDefaultImpl`, `sendKernelImpl`).
+"""The send loop: attempts, what follows from them, and the end of a message
+(`DefaultMQProducerImpl.sendDefaultImpl`, `sendKernelImpl`).
 
-It is driven by callbacks of channels instead of a task for each message: an attempt is handed to a channel, the channel's reader runs `_answered`,
-and the next attempt starts from there. Only a missing route or connection costs a task, one for all messages that need it. The rules are those of
-`client.retry`; all attempts of a message share its deadline and its unique id.
+It is driven by callbacks of channels instead of a task for each message: an attempt is
+handed to a channel, the channel's reader runs `_answered`, and the next attempt starts
+from there. Only a missing route or connection costs a task, one for all messages that
+need it. The rules are those of `client.retry`; all attempts of a message share its
+deadline and its unique id.
 """
+
+from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -46,15 +51,17 @@ _GO_AWAY: Final = ResponseCode.GO_AWAY
 
 
 class SendLoop:
-    """Takes handles through their attempts. `finished` is called once for each, with its result or error set."""
+    """Takes handles through their attempts. `finished` is called once for each, with
+    its result or error set.
+    """
 
     def __init__(
         self,
-        client: "Client",
-        config: "ProducerConfig",
-        strategy: "MQFaultStrategy",
+        client: Client,
+        config: ProducerConfig,
+        strategy: MQFaultStrategy,
         nursery: trio.Nursery,
-        finished: "Callable[[SendHandle], None]",
+        finished: Callable[[SendHandle], None],
     ) -> None:
         self._client = client
         self._config = config
@@ -66,11 +73,25 @@ class SendLoop:
         self._now_ms = client.clock.now_ms
         self._encoding = client.config.header_encoding
         self._default = DefaultTopic(config.create_topic_key, config.default_topic_queue_nums)
-        self._routes = WaitingRoom(nursery, self.find_route, ready=self._routed, failed=self._no_route, expired=self._expired)
-        self._connections = WaitingRoom(nursery, self._connect, ready=self._connected, failed=self._not_connected, expired=self._expired)
+        self._routes = WaitingRoom(
+            nursery,
+            self.find_route,
+            ready=self._routed,
+            failed=self._no_route,
+            expired=self._expired,
+        )
+        self._connections = WaitingRoom(
+            nursery,
+            self._connect,
+            ready=self._connected,
+            failed=self._not_connected,
+            expired=self._expired,
+        )
 
     async def find_route(self, topic: str) -> None:
-        """Ask for the route of a topic, that of the default topic when it does not exist."""
+        """Ask for the route of a topic, that of the default topic when it does not
+        exist.
+        """
         await self._client.routes.fetch(topic, self._default)
 
     async def _connect(self, address: str) -> None:
@@ -78,7 +99,7 @@ class SendLoop:
 
     # --- the way of one message
 
-    def start(self, handle: "SendHandle") -> None:
+    def start(self, handle: SendHandle) -> None:
         """Make the first attempt now, or as soon as the route is known."""
         topic = handle.topic
         if not topic.current() or self._routes.is_waiting(topic.topic):
@@ -86,22 +107,29 @@ class SendLoop:
         else:
             self._choose(handle)
 
-    def _routed(self, handle: "SendHandle") -> None:
+    def _routed(self, handle: SendHandle) -> None:
         topic = handle.topic
         handle.started = 0.0
         if topic.current():
             self._choose(handle)
         else:
-            self.finish(handle, None, RouteError(f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a master"))
+            self.finish(
+                handle,
+                None,
+                RouteError(
+                    f"topic {topic.topic!r} has no queue that can be written to, or no broker of "
+                    "it has a master"
+                ),
+            )
 
-    def _no_route(self, handle: "SendHandle", error: RocketMQError) -> None:
+    def _no_route(self, handle: SendHandle, error: RocketMQError) -> None:
         if handle.target is None:
             self.finish(handle, None, error)
         else:  # the route was asked for again between two attempts; the old one has to do
             handle.started = 0.0
             self._choose(handle)
 
-    def _choose(self, handle: "SendHandle") -> None:
+    def _choose(self, handle: SendHandle) -> None:
         """Choose the queue of the next attempt and go on to it."""
         try:
             target = self.next_target(handle)
@@ -111,8 +139,10 @@ class SendLoop:
         handle.target = target
         self._attempt(handle, target)
 
-    def next_target(self, handle: "SendHandle") -> "Target":
-        """The target of the next attempt; the route is known. Raises what a caller's selector raises."""
+    def next_target(self, handle: SendHandle) -> Target:
+        """The target of the next attempt; the route is known. Raises what a caller's
+        selector raises.
+        """
         topic = handle.topic
         if handle.queue is not None:
             return topic.of_queue(handle.queue)
@@ -123,7 +153,7 @@ class SendLoop:
             return targets[topic.index.next() % len(targets)]
         return topic.another(self._strategy, handle.last_broker, self._monotonic_ms())
 
-    def _attempt(self, handle: "SendHandle", target: "Target") -> None:
+    def _attempt(self, handle: SendHandle, target: Target) -> None:
         """Hand one attempt to the connection of the target's broker."""
         channel = self._channel_nowait(target.address)
         if channel is None or self._connections.is_waiting(target.address):
@@ -147,12 +177,16 @@ class SendLoop:
             return
         handle.channel = channel
         try:
-            answered = partial(self._concluded, handle, command) if self._interceptors else partial(self._answered, handle)
+            answered = (
+                partial(self._concluded, handle, command)
+                if self._interceptors
+                else partial(self._answered, handle)
+            )
             handle.call = channel.submit(command, timeout, answered)
         except RocketMQError as error:
             self._failed(handle, error)
 
-    def command(self, handle: "SendHandle", target: "Target", *, oneway: bool = False) -> Command:
+    def command(self, handle: SendHandle, target: Target, *, oneway: bool = False) -> Command:
         """The request of one attempt."""
         fields = handle.topic.template.copy()
         fields["e"] = target.queue_id_text
@@ -165,39 +199,53 @@ class SendLoop:
             fields["m"] = "true"
         elif handle.message.flag:
             fields["h"] = str(handle.message.flag)
-        command = Command(handle.code, flag=2 if oneway else 0, ext_fields=fields, body=handle.body, encoding=self._encoding)
+        command = Command(
+            handle.code,
+            flag=2 if oneway else 0,
+            ext_fields=fields,
+            body=handle.body,
+            encoding=self._encoding,
+        )
         if self._interceptors:
             self._client.remoting.prepare(target.address, command)
         return command
 
-    def _connected(self, handle: "SendHandle") -> None:
+    def _connected(self, handle: SendHandle) -> None:
         target = handle.target
         assert target is not None
         handle.started = 0.0
         if self._channel_nowait(target.address) is None:
-            self._not_connected(handle, ConnectError(f"the connection to {target.address} ended as soon as it was open", address=target.address))
+            self._not_connected(
+                handle,
+                ConnectError(
+                    f"the connection to {target.address} ended as soon as it was open",
+                    address=target.address,
+                ),
+            )
         else:
             self._attempt(handle, target)
 
-    def _not_connected(self, handle: "SendHandle", error: RocketMQError) -> None:
+    def _not_connected(self, handle: SendHandle, error: RocketMQError) -> None:
         handle.attempts -= 1
         handle.started = trio.current_time()
         self._failed(handle, error)
 
     # --- what comes back
 
-    def _concluded(self, handle: "SendHandle", command: Command, call: "PendingCall") -> None:
+    def _concluded(self, handle: SendHandle, command: Command, call: PendingCall) -> None:
         """An attempt that interceptors look at is over."""
         if call.response is not None and handle.target is not None and not handle.done:
             try:
                 self._client.remoting.conclude(handle.target.address, command, call.response)
             except RocketMQError as error:
-                error.outcome_unknown = True  # the broker has answered, perhaps that it stored the message
+                error.outcome_unknown = (
+                    True  # the broker has answered, perhaps that it stored the message
+                )
                 self.finish(handle, handle.stored, error)
                 return
         self._answered(handle, call)
 
-    def _answered(self, handle: "SendHandle", call: "PendingCall") -> None:
+    def _answered(self, handle: SendHandle, call: PendingCall) -> None:
         """An attempt is over. Runs in the reader of the channel."""
         if handle.done:
             return
@@ -212,7 +260,12 @@ class SendLoop:
         if status is None:
             if response.code == _GO_AWAY:
                 self._client.remoting.retire(target.address, handle.channel)
-            self._failed(handle, broker_error(response.code, response.remark, address=target.address, topic=handle.topic.topic))
+            self._failed(
+                handle,
+                broker_error(
+                    response.code, response.remark, address=target.address, topic=handle.topic.topic
+                ),
+            )
             return
         try:
             result = _send_result(handle, target, response, status)
@@ -229,7 +282,7 @@ class SendLoop:
             handle.stored = result
             self._again(handle, target, ClosedError("no attempt is left"))
 
-    def _failed(self, handle: "SendHandle", error: RocketMQError) -> None:
+    def _failed(self, handle: SendHandle, error: RocketMQError) -> None:
         """An attempt has failed, or could not be made."""
         if error.outcome_unknown:
             handle.unknown = True
@@ -238,7 +291,9 @@ class SendLoop:
         target = handle.target
         assert target is not None
         handle.call = None
-        judgement = judge_error(error, retry_codes=self._config.retry_response_codes, detector=self._config.detector)
+        judgement = judge_error(
+            error, retry_codes=self._config.retry_response_codes, detector=self._config.detector
+        )
         if self._watching:
             self._note(handle, target, judgement)
         if judgement.step is Next.RETRY:
@@ -246,7 +301,7 @@ class SendLoop:
         else:
             self.finish(handle, handle.stored, error)
 
-    def _again(self, handle: "SendHandle", failed: "Target", error: RocketMQError) -> None:
+    def _again(self, handle: SendHandle, failed: Target, error: RocketMQError) -> None:
         """Make the next attempt if one is left and there is time for it."""
         if handle.attempts <= 0:
             self.finish(handle, handle.stored, error)
@@ -255,33 +310,46 @@ class SendLoop:
             self._expired(handle)
             return
         handle.last_broker = failed.broker_name
-        if isinstance(error, ConnectError) and not handle.refreshed and handle.topic.only_broker(failed.broker_name):
-            # Nobody else could take the message; perhaps the broker has another address by now.
+        if (
+            isinstance(error, ConnectError)
+            and not handle.refreshed
+            and handle.topic.only_broker(failed.broker_name)
+        ):
+            # Nobody else could take the message; perhaps the broker has another address
+            # by now.
             handle.refreshed = True
             self._routes.enter(handle.topic.topic, handle)
         else:
             handle.started = 0.0
             self._choose(handle)
 
-    def _expired(self, handle: "SendHandle") -> None:
+    def _expired(self, handle: SendHandle) -> None:
         """The time of a message is up."""
         if handle.stored is not None:
             self.finish(handle, handle.stored, None)
         else:
             self.finish(handle, None, SendTimeout(_used_up(handle), outcome_unknown=handle.unknown))
 
-    def finish(self, handle: "SendHandle", result: SendResult | None, error: Exception | None) -> None:
-        """End a message: with a result if there is one, else with an error that says whether it may be stored all the same."""
+    def finish(
+        self, handle: SendHandle, result: SendResult | None, error: Exception | None
+    ) -> None:
+        """End a message: with a result if there is one, else with an error that says
+        whether it may be stored all the same.
+        """
         if result is not None:
             handle.result = result
         else:
-            handle.error = final_error(error, unknown=handle.unknown) if isinstance(error, RocketMQError) else error
+            handle.error = (
+                final_error(error, unknown=handle.unknown)
+                if isinstance(error, RocketMQError)
+                else error
+            )
             if handle.target is not None and isinstance(handle.error, RocketMQError):
                 handle.error.last_queue = (handle.target.broker_name, handle.target.queue.queue_id)
         handle.settle()
         self._finished(handle)
 
-    def _note(self, handle: "SendHandle", target: "Target", judgement: Judgement) -> None:
+    def _note(self, handle: SendHandle, target: Target, judgement: Judgement) -> None:
         if judgement.isolated is not None:
             self._strategy.update_fault_item(
                 target.broker_name,
@@ -295,26 +363,45 @@ class SendLoop:
         return int(trio.current_time() * 1000)
 
 
-def _used_up(handle: "SendHandle") -> str:
+def _used_up(handle: SendHandle) -> str:
     """What became of a message whose time is up."""
     outcome = "it may be stored all the same" if handle.unknown else "it is not stored"
     first, *others = handle.message_id.split(",")
-    what = f"the batch of {1 + len(others)} messages that begins with {first}" if others else f"the message {first}"
+    what = (
+        f"the batch of {1 + len(others)} messages that begins with {first}"
+        if others
+        else f"the message {first}"
+    )
     return f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}"
 
 
-def _send_result(handle: "SendHandle", target: "Target", response: Command, status: SendStatus) -> SendResult:
-    """What a broker says of a message that it has stored. Raises `FieldError` when it says it badly."""
+def _send_result(
+    handle: SendHandle, target: Target, response: Command, status: SendStatus
+) -> SendResult:
+    """What a broker says of a message that it has stored. Raises `FieldError` when it
+    says it badly.
+    """
     fields = response.ext_fields
     queue_id = fields.get("queueId")
     offset = fields.get("queueOffset", "")
-    if queue_id is None or not offset.isdecimal() or "msgId" not in fields or not queue_id.isdecimal():
+    if (
+        queue_id is None
+        or not offset.isdecimal()
+        or "msgId" not in fields
+        or not queue_id.isdecimal()
+    ):
         header = SendMessageResponseHeader.from_ext(fields)
         queue_id, offset = str(header.queue_id), str(header.queue_offset)
-    queue = target.queue if queue_id == target.queue_id_text else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
+    queue = (
+        target.queue
+        if queue_id == target.queue_id_text
+        else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
+    )
     return SendResult(
         status,
-        fields.get("batchUniqId", handle.message_id) if handle.code == _BATCH else handle.message_id,
+        fields.get("batchUniqId", handle.message_id)
+        if handle.code == _BATCH
+        else handle.message_id,
         fields["msgId"],
         queue,
         int(offset),
@@ -326,17 +413,22 @@ def _send_result(handle: "SendHandle", target: "Target", response: Command, stat
 
 
 def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
-    """The error that a message ends with: its `outcome_unknown` speaks for all attempts, and the object belongs to this message alone.
+    """The error that a message ends with: its `outcome_unknown` speaks for all
+    attempts, and the object belongs to this message alone.
 
-    Messages that waited for the same route or connection have failed by one object; each gets a copy of it.
+    Messages that waited for the same route or connection have failed by one object;
+    each gets a copy of it.
     """
     if isinstance(error, RequestTimeoutError):
-        final: RocketMQError = SendTimeout(str(error), address=error.address, outcome_unknown=unknown)
+        final: RocketMQError = SendTimeout(
+            str(error), address=error.address, outcome_unknown=unknown
+        )
     elif isinstance(error, ConnectError):
         final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
     else:
         kind = type(error)
-        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is made from its parts.
+        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is
+        # made from its parts.
         final = kind.__new__(kind, *error.args)
         final.__dict__.update(error.__dict__)
         final.outcome_unknown = unknown or error.outcome_unknown

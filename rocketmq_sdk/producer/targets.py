@@ -1,4 +1,8 @@
-"""Where the messages of one topic go: its queues with their brokers' addresses, and the header fields that all of them share."""
+"""Where the messages of one topic go: its queues with their brokers' addresses, and the
+header fields that all of them share.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,17 +25,22 @@ class Target:
 
     __slots__ = ("address", "broker_name", "queue", "queue_id_text")
 
-    def __init__(self, queue: "MessageQueue", address: str) -> None:
+    def __init__(self, queue: MessageQueue, address: str) -> None:
         self.queue = queue
         self.broker_name = queue.broker_name
         self.queue_id_text = str(queue.queue_id)
         self.address = address
 
 
-# Building the ext fields of a request anew costs more than copying those that all messages of the topic share: the keys are there already, in the
-# order in which Apache's header has them, and only values are replaced.
-def make_template(group: str, topic: str, create_topic_key: str, default_topic_queue_nums: int, *, unit_mode: bool) -> dict[str, str]:
-    """The ext fields of SEND_MESSAGE_V2 (310) with what does not change from message to message (`SendMessageRequestHeaderV2`)."""
+# Building the ext fields of a request anew costs more than copying those that all
+# messages of the topic share: the keys are there already, in the order in which
+# Apache's header has them, and only values are replaced.
+def make_template(
+    group: str, topic: str, create_topic_key: str, default_topic_queue_nums: int, *, unit_mode: bool
+) -> dict[str, str]:
+    """The ext fields of SEND_MESSAGE_V2 (310) with what does not change from message to
+    message (`SendMessageRequestHeaderV2`).
+    """
     return {
         "a": group,
         "b": topic,
@@ -50,11 +59,26 @@ def make_template(group: str, topic: str, create_topic_key: str, default_topic_q
 
 
 class TopicTargets:
-    """The targets of one topic, derived from its route and kept until any route changes."""
+    """The targets of one topic, derived from its route and kept until any route
+    changes.
+    """
 
-    __slots__ = ("_brokers", "_by_queue", "_routes", "index", "provisional", "queues", "targets", "template", "topic", "version")
+    __slots__ = (
+        "_brokers",
+        "_by_queue",
+        "_routes",
+        "index",
+        "provisional",
+        "queues",
+        "targets",
+        "template",
+        "topic",
+        "version",
+    )
 
-    def __init__(self, topic: str, template: dict[str, str], routes: "RouteCache", brokers: "BrokerAddresses") -> None:
+    def __init__(
+        self, topic: str, template: dict[str, str], routes: RouteCache, brokers: BrokerAddresses
+    ) -> None:
         self.topic = topic
         self.template = template
         self.index = QueueIndex()
@@ -67,19 +91,28 @@ class TopicTargets:
         self._brokers = brokers
 
     def current(self) -> bool:
-        """Bring the targets up to date; False when there is none yet and the route must be asked for."""
+        """Bring the targets up to date; False when there is none yet and the route must
+        be asked for.
+        """
         if self.version != self._routes.version:
             self.version = self._routes.version
             info = self._routes.publish_info(self.topic)
             self.provisional = info is not None and info.provisional
-            found = [] if info is None else [(queue, self._brokers.address(queue.broker_name)) for queue in info.queues]
-            self.targets = [Target(queue, address) for queue, address in found if address is not None]
+            found = (
+                []
+                if info is None
+                else [(queue, self._brokers.address(queue.broker_name)) for queue in info.queues]
+            )
+            self.targets = [
+                Target(queue, address) for queue, address in found if address is not None
+            ]
             self.queues = [target.queue for target in self.targets]
             self._by_queue = {target.queue: target for target in self.targets}
         return bool(self.targets)
 
-    def of_queue(self, queue: "MessageQueue") -> Target:
-        """The target for one queue, which need not be among those of the route (it may be read-only for others, or newer than the route).
+    def of_queue(self, queue: MessageQueue) -> Target:
+        """The target for one queue, which need not be among those of the route (it may
+        be read-only for others, or newer than the route).
 
         Raises `RouteError` when no route has named its broker.
         """
@@ -91,17 +124,26 @@ class TopicTargets:
             raise RouteError(f"no route has named the broker {queue.broker_name!r} of {queue!r}")
         return Target(queue, address)
 
-    def selected(self, selector: "QueueSelector", message: "Message", key: object) -> Target:
-        """The target that a caller's selector chooses. Raises `ConfigurationError` when it returns no queue of the topic."""
+    def selected(self, selector: QueueSelector, message: Message, key: object) -> Target:
+        """The target that a caller's selector chooses. Raises `ConfigurationError` when
+        it returns no queue of the topic.
+        """
         queue = selector(self.queues, message, key)
         target = self._by_queue.get(queue)
         if target is None:
-            raise ConfigurationError(f"the selector returned {queue!r}, which is none of the {len(self.queues)} queues of topic {self.topic!r}")
+            raise ConfigurationError(
+                f"the selector returned {queue!r}, which is none of the {len(self.queues)} queues "
+                f"of topic {self.topic!r}"
+            )
         return target
 
-    def another(self, strategy: "MQFaultStrategy", last_broker: str | None, now: int) -> Target:
-        """The target of an attempt by the rules of fault avoidance; `last_broker` is that of the failed attempt before."""
-        queue = strategy.select(self.queues, self.index, last_broker=last_broker, retry=last_broker is not None, now=now)
+    def another(self, strategy: MQFaultStrategy, last_broker: str | None, now: int) -> Target:
+        """The target of an attempt by the rules of fault avoidance; `last_broker` is
+        that of the failed attempt before.
+        """
+        queue = strategy.select(
+            self.queues, self.index, last_broker=last_broker, retry=last_broker is not None, now=now
+        )
         return self._by_queue[queue]
 
     def only_broker(self, broker_name: str) -> bool:

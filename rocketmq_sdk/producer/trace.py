@@ -1,4 +1,8 @@
-"""What a producer tells message traces (`SendMessageTraceHookImpl`, `EndTransactionTraceHookImpl` of Apache RocketMQ 5.4.0)."""
+"""What a producer tells message traces (`SendMessageTraceHookImpl`,
+`EndTransactionTraceHookImpl` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -17,14 +21,17 @@ _HALF = "TRAN_MSG\x01true"
 _TIMERS = ("TIMER_DELIVER_MS\x01", "TIMER_DELAY_SEC\x01", "TIMER_DELAY_MS\x01")
 
 
-def note_sent(trace: "TraceDispatcher", group: str, handle: "SendHandle", now_ms: int) -> None:
-    """Add the record of a message that is finished; nothing for one that failed, or whose broker does not want traces."""
+def note_sent(trace: TraceDispatcher, group: str, handle: SendHandle, now_ms: int) -> None:
+    """Add the record of a message that is finished; nothing for one that failed, or
+    whose broker does not want traces.
+    """
     result, target, topic = handle.result, handle.target, handle.topic.topic
     if result is None or target is None or not result.trace_on or not trace.traces(topic):
         return
     message = handle.message
     cost = max(0, round((trio.current_time() - handle.started) * 1000)) if handle.started else 0
-    # A batch is one record with all ids, as with Apache; its messages have tags and keys of their own.
+    # A batch is one record with all ids, as with Apache; its messages have tags and
+    # keys of their own.
     single = "," not in handle.message_id
     record = Published(
         time=now_ms - cost,
@@ -45,10 +52,10 @@ def note_sent(trace: "TraceDispatcher", group: str, handle: "SendHandle", now_ms
 
 
 def note_transaction(
-    trace: "TraceDispatcher",
+    trace: TraceDispatcher,
     group: str,
-    message: "Message | ReceivedMessage",
-    state: "TransactionState",
+    message: Message | ReceivedMessage,
+    state: TransactionState,
     *,
     message_id: str,
     transaction_id: str | None,
@@ -75,10 +82,14 @@ def note_transaction(
         trace.append(message.topic, record)
 
 
-def _type_of(handle: "SendHandle") -> MessageType:
+def _type_of(handle: SendHandle) -> MessageType:
     if _HALF in handle.properties:
         return MessageType.TRANSACTION_HALF
     message = handle.message
-    if message.delay_level or message.deliver_at_ms is not None or any(name in handle.properties for name in _TIMERS):
+    if (
+        message.delay_level
+        or message.deliver_at_ms is not None
+        or any(name in handle.properties for name in _TIMERS)
+    ):
         return MessageType.DELAY
     return MessageType.NORMAL

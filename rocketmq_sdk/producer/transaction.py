@@ -1,8 +1,13 @@
-"""Transactional messages (`TransactionMQProducer` of Apache RocketMQ 5.4.0): stored out of sight first, shown or dropped when the local work is done.
+"""Transactional messages (`TransactionMQProducer` of Apache RocketMQ 5.4.0): stored out
+of sight first, shown or dropped when the local work is done.
 
-The half message is sent like any other. What becomes of it is told by END_TRANSACTION to the broker that has it; when that word is lost, or never
-spoken, the broker asks any live producer of the group, whose checker looks the outcome up. Checks are run by a few tasks of the producer, made once.
+The half message is sent like any other. What becomes of it is told by END_TRANSACTION
+to the broker that has it; when that word is lost, or never spoken, the broker asks any
+live producer of the group, whose checker looks the outcome up. Checks are run by a few
+tasks of the producer, made once.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
@@ -14,7 +19,6 @@ import attrs
 import trio
 
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
-from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RocketMQError, broker_error
 from rocketmq_sdk.lifecycle import bounded_cleanup
@@ -22,7 +26,6 @@ from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.names import check_send_topic
-from rocketmq_sdk.producer.config import ProducerOptions
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION
 from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
@@ -38,8 +41,10 @@ from rocketmq_sdk.protocol.message_id import parse_offset_id
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.producer.config import ProducerOptions
     from rocketmq_sdk.remoting.channel import Channel
 
 Checker = Callable[[ReceivedMessage], Awaitable[TransactionState]]
@@ -47,7 +52,9 @@ LocalWork = Callable[["Transaction"], Awaitable[TransactionState | None]]
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 CHECK_TIMEOUT: Final = 60.0
-"""Seconds that a checker may take by default; one that hangs would end the checks of its group."""
+"""Seconds that a checker may take by default; one that hangs would end the checks of
+its group.
+"""
 ROLLBACK_TIMEOUT: Final = 2.0
 """Seconds that the word of a rollback may take when a block is left by an exception."""
 _OUTCOMES: Final = {TransactionState.COMMIT: 8, TransactionState.ROLLBACK: 12}
@@ -59,15 +66,17 @@ _NOT_SAFE: Final = {
 
 
 class Transaction:
-    """A half message that is stored, inside the block of `TransactionProducer.transaction`.
+    """A half message that is stored, inside the block of
+    `TransactionProducer.transaction`.
 
-    `state` is what will be told to the broker at the end of the block: COMMIT unless `rollback` or `unknown` is called. `confirmed` is set when the
-    broker has confirmed it; when it stays false although the block ended well, the check decides.
+    `state` is what will be told to the broker at the end of the block: COMMIT unless
+    `rollback` or `unknown` is called. `confirmed` is set when the broker has confirmed
+    it; when it stays false although the block ended well, the check decides.
     """
 
     __slots__ = ("confirmed", "half", "message", "state")
 
-    def __init__(self, message: "Message", half: "SendResult") -> None:
+    def __init__(self, message: Message, half: SendResult) -> None:
         self.message = message
         self.half = half
         self.state = TransactionState.COMMIT
@@ -96,13 +105,16 @@ class Transaction:
         self.state = TransactionState.UNKNOWN
 
     def __repr__(self) -> str:
-        return f"<Transaction {self.message_id} of {self.message!r}: {self.state.name}{' confirmed' if self.confirmed else ''}>"
+        return (
+            f"<Transaction {self.message_id} of {self.message!r}: "
+            f"{self.state.name}{' confirmed' if self.confirmed else ''}>"
+        )
 
 
 @attrs.frozen
 class TransactionResult:
-    """What `TransactionProducer.send_in_transaction` did: how the half message was stored, what the local work decided, and whether the broker
-    has confirmed that.
+    """What `TransactionProducer.send_in_transaction` did: how the half message was
+    stored, what the local work decided, and whether the broker has confirmed that.
     """
 
     half: "SendResult"
@@ -121,17 +133,23 @@ class _Check:
 class TransactionProducer(Producer):
     """A producer whose messages appear only when local work has succeeded.
 
-        async def checker(message): return TransactionState.COMMIT if await orders.exists(message.keys[0]) else TransactionState.ROLLBACK
+        async def checker(message):
+            stored = await orders.exists(message.keys[0])
+            return TransactionState.COMMIT if stored else TransactionState.ROLLBACK
 
         async with TransactionProducer("orders", checker, namesrv=broker) as producer:
-            async with producer.transaction(Message("orders", b"...", keys=["42"])) as transaction:
+            message = Message("orders", b"...", keys=["42"])
+            async with producer.transaction(message) as transaction:
                 await orders.insert("42")
 
-    `checker` is an async function that is asked about messages whose outcome the broker does not know; it gets the half message and returns a
-    `TransactionState`. UNKNOWN, or an exception (logged), means that the broker asks again later; so does a checker that takes more than
-    `check_timeout` seconds (60), which is cancelled. `check_workers` checks run side by side; more than `max_checks_waiting` questions are dropped,
-    and asked again by the broker. A producer that only answers checks has to know brokers: name `topics`
-    whose routes are asked for at the start. All else is as in `Producer`.
+    `checker` is an async function that is asked about messages whose outcome the broker
+    does not know; it gets the half message and returns a `TransactionState`. UNKNOWN,
+    or an exception (logged), means that the broker asks again later; so does a checker
+    that takes more than `check_timeout` seconds (60), which is cancelled.
+    `check_workers` checks run side by side; more than `max_checks_waiting` questions
+    are dropped, and asked again by the broker. A producer that only answers checks has
+    to know brokers: name `topics` whose routes are asked for at the start. All else is
+    as in `Producer`.
     """
 
     def __init__(
@@ -142,19 +160,28 @@ class TransactionProducer(Producer):
         topics: Iterable[str] = (),
         check_workers: int = 4,
         max_checks_waiting: int = 2000,
-        check_timeout: "float | timedelta" = CHECK_TIMEOUT,
+        check_timeout: float | timedelta = CHECK_TIMEOUT,
         namesrv: NamesrvSource | None = None,
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         if not callable(checker):
-            raise ConfigurationError(f"checker is {checker!r}; give an async function that takes the half message")
-        for name, value in (("check_workers", check_workers), ("max_checks_waiting", max_checks_waiting)):
+            raise ConfigurationError(
+                f"checker is {checker!r}; give an async function that takes the half message"
+            )
+        for name, value in (
+            ("check_workers", check_workers),
+            ("max_checks_waiting", max_checks_waiting),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number of at least 1")
+                raise ConfigurationError(
+                    f"{name} is {value!r}; it must be a whole number of at least 1"
+                )
         self._check_timeout = to_seconds(check_timeout)
         if not self._check_timeout > 0:
-            raise ConfigurationError(f"check_timeout is {check_timeout!r}; it must be more than 0 seconds")
+            raise ConfigurationError(
+                f"check_timeout is {check_timeout!r}; it must be more than 0 seconds"
+            )
         super().__init__(group, namesrv=namesrv, client=client, **options)
         self._checker = checker
         self._check_workers = check_workers
@@ -169,18 +196,27 @@ class TransactionProducer(Producer):
 
     @asynccontextmanager
     async def transaction(
-        self, message: "Message", *, check_immunity: "float | timedelta | None" = None, timeout: "float | timedelta | None" = None
+        self,
+        message: Message,
+        *,
+        check_immunity: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
     ) -> AsyncIterator[Transaction]:
         """Send a half message, run the block, and commit.
 
-        An exception of the block rolls back and goes on; a cancellation tells the broker nothing, so that the checker decides, as after
-        `transaction.unknown()`. `check_immunity` seconds must pass before the broker asks (default: its `transactionTimeOut`, 6 s); a word that
-        comes later than that is refused with 604, because the checker decides then. A delay of the message begins with the commit. On this SDK's
-        broker a committed message appears exactly once; on Apache's at least once.
+        An exception of the block rolls back and goes on; a cancellation tells the
+        broker nothing, so that the checker decides, as after `transaction.unknown()`.
+        `check_immunity` seconds must pass before the broker asks (default: its
+        `transactionTimeOut`, 6 s); a word that comes later than that is refused with
+        604, because the checker decides then. A delay of the message begins with the
+        commit. On this SDK's broker a committed message appears exactly once; on
+        Apache's at least once.
 
-        Raises what `send` raises, before the block is run, and when the half message is not as safe as the broker was asked for (it is rolled back
-        then). When the block is done: `BrokerError` when the broker refuses the commit. A commit whose answer does not come raises nothing:
-        `transaction.confirmed` stays false, and the checker decides.
+        Raises what `send` raises, before the block is run, and when the half message is
+        not as safe as the broker was asked for (it is rolled back then). When the block
+        is done: `BrokerError` when the broker refuses the commit. A commit whose answer
+        does not come raises nothing: `transaction.confirmed` stays false, and the
+        checker decides.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         immunity = None if check_immunity is None else to_seconds(check_immunity)
@@ -202,9 +238,10 @@ class TransactionProducer(Producer):
             await self._end_quietly(transaction, seconds)
 
     async def send_in_transaction(
-        self, message: "Message", local_work: LocalWork, *, timeout: "float | timedelta | None" = None
+        self, message: Message, local_work: LocalWork, *, timeout: float | timedelta | None = None
     ) -> TransactionResult:
-        """Send a half message, await `local_work(transaction)`, and tell the broker what it returns; None means what the transaction's state says.
+        """Send a half message, await `local_work(transaction)`, and tell the broker
+        what it returns; None means what the transaction's state says.
 
         The rules and errors are those of `transaction`.
         """
@@ -214,14 +251,20 @@ class TransactionProducer(Producer):
                 transaction.state = TransactionState(state)
         return TransactionResult(transaction.half, transaction.state, transaction.confirmed)
 
-    async def _send_half(self, message: "Message", immunity: float | None, seconds: float) -> "SendResult":
+    async def _send_half(
+        self, message: Message, immunity: float | None, seconds: float
+    ) -> SendResult:
         size = len(message.body)
         check_size(size, self.config.max_message_size)
         await self._hold_to_type((message,), TRANSACTION)
         if self._is_full(size):
             seconds = await self._wait_for_room(size, seconds)
         topic = self._topic(message.topic)
-        body, sys_flag = (message.body, 0) if size < self.config.compress_over else compressed(message.body, self.config)
+        body, sys_flag = (
+            (message.body, 0)
+            if size < self.config.compress_over
+            else compressed(message.body, self.config)
+        )
         message_id = self._next_id()
         more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self.group}\x02"
         if immunity is not None:
@@ -229,22 +272,36 @@ class TransactionProducer(Producer):
         properties = properties_of(message, message_id, more)
         now = trio.current_time()
         handle = SendHandle(
-            topic, SEND_V2, message, message_id, properties, body, sys_flag | SysFlag.TRANSACTION_PREPARED, now, now + seconds,
-            self._attempts, self._abandoned,
-        )  # fmt: skip
+            topic,
+            SEND_V2,
+            message,
+            message_id,
+            properties,
+            body,
+            sys_flag | SysFlag.TRANSACTION_PREPARED,
+            now,
+            now + seconds,
+            self._attempts,
+            self._abandoned,
+        )
         half = await self._go(handle, None, None, None).wait_or_abandon()
         if half.status is not SendStatus.SEND_OK:
             transaction = Transaction(message, half)
             transaction.rollback()
             await self._end_quietly(transaction, seconds)
-            remark = f"the half message is stored, but not as safely as asked ({half.status.name}); it is rolled back"
+            remark = (
+                f"the half message is stored, but not as safely as asked ({half.status.name}); it "
+                "is rolled back"
+            )
             raise broker_error(_NOT_SAFE[half.status], remark, topic=message.topic)
         return half
 
     # --- the end
 
     async def _tell(self, transaction: Transaction, seconds: float) -> None:
-        """Tell the broker the outcome. Raises `BrokerError` when it refuses; when nothing comes back that is logged."""
+        """Tell the broker the outcome. Raises `BrokerError` when it refuses; when
+        nothing comes back that is logged.
+        """
         self._trace_end(transaction)
         outcome = _OUTCOMES.get(transaction.state)
         if outcome is None:
@@ -256,12 +313,24 @@ class TransactionProducer(Producer):
             response = await self.client.call_broker(broker, command, seconds)
         except RocketMQError as error:
             name = transaction.state.name
-            logger.warning("%s: %s said nothing to the %s (%s); the check decides", transaction.message_id, broker, name, error)
+            logger.warning(
+                "%s: %s said nothing to the %s (%s); the check decides",
+                transaction.message_id,
+                broker,
+                name,
+                error,
+            )
             return
         if response.code == ResponseCode.GO_AWAY:
-            logger.warning("%s: %s is leaving and has not heard the outcome; the check decides", transaction.message_id, broker)
+            logger.warning(
+                "%s: %s is leaving and has not heard the outcome; the check decides",
+                transaction.message_id,
+                broker,
+            )
         elif response.code:
-            raise broker_error(response.code, response.remark, topic=transaction.message.topic, group=self.group)
+            raise broker_error(
+                response.code, response.remark, topic=transaction.message.topic, group=self.group
+            )
         else:
             transaction.confirmed = True
 
@@ -269,16 +338,24 @@ class TransactionProducer(Producer):
         half = transaction.half
         if self._trace is not None and half.trace_on:
             note_transaction(
-                self._trace, self.group, transaction.message, transaction.state,
-                message_id=half.message_id, transaction_id=transaction.transaction_id,
-                store_host=self.client.broker_address(half.queue.broker_name), region=half.region_id, now_ms=self.client.clock.now_ms(),
-            )  # fmt: skip
+                self._trace,
+                self.group,
+                transaction.message,
+                transaction.state,
+                message_id=half.message_id,
+                transaction_id=transaction.transaction_id,
+                store_host=self.client.broker_address(half.queue.broker_name),
+                region=half.region_id,
+                now_ms=self.client.clock.now_ms(),
+            )
 
     async def _end_quietly(self, transaction: Transaction, seconds: float) -> None:
         try:
             await self._tell(transaction, seconds)
         except RocketMQError as error:
-            logger.warning("%s: the %s was refused: %s", transaction.message_id, transaction.state.name, error)
+            logger.warning(
+                "%s: the %s was refused: %s", transaction.message_id, transaction.state.name, error
+            )
 
     def _end_command(self, transaction: Transaction, outcome: int) -> Command:
         half = transaction.half
@@ -306,10 +383,14 @@ class TransactionProducer(Producer):
                 await self._running_loop().find_route(topic)
             await self.client.heartbeat_now()
 
-    def on_check_transaction(self, command: Command, channel: "Channel") -> None:
+    def on_check_transaction(self, command: Command, channel: Channel) -> None:
         """A broker asks for the outcome of a transaction of the group (39)."""
         if len(self._checks) >= self._max_checks:
-            logger.warning("a check of a transaction of group %r is dropped: %d wait already", self.group, len(self._checks))
+            logger.warning(
+                "a check of a transaction of group %r is dropped: %d wait already",
+                self.group,
+                len(self._checks),
+            )
             return
         self._checks.append(_Check(command, channel))
         self._checks_room.unpark()
@@ -328,23 +409,39 @@ class TransactionProducer(Producer):
             header = CheckTransactionStateRequestHeader.from_ext(check.command.ext_fields)
             message = decode_message(check.command.body, broker_name=header.bname or "")
         except (ProtocolError, RocketMQError) as error:
-            logger.warning("a check of a transaction of group %r can not be read: %s", self.group, error)
+            logger.warning(
+                "a check of a transaction of group %r cannot be read: %s", self.group, error
+            )
             return
         try:
             with trio.fail_after(self._check_timeout):
                 answer: object = self._checker(message)
                 if not isinstance(answer, Awaitable):
-                    raise TypeError(f"the checker is not an async function: it returned {answer!r} instead of something to await")
+                    raise TypeError(
+                        f"the checker is not an async function: it returned {answer!r} instead of "
+                        "something to await"
+                    )
                 state = TransactionState(await answer)
         except Exception:  # the checker is the caller's code; the broker asks again
-            logger.exception("the checker of group %r failed over %s; the broker will ask again", self.group, message.message_id)
+            logger.exception(
+                "the checker of group %r failed over %s; the broker will ask again",
+                self.group,
+                message.message_id,
+            )
             return
         if self._trace is not None and message.properties.get(TRACE_ON) != "false":
             note_transaction(
-                self._trace, self.group, message, state,
-                message_id=message.message_id, transaction_id=header.transaction_id, store_host=check.channel.remote_address,
-                region=message.properties.get(MSG_REGION), now_ms=self.client.clock.now_ms(), from_check=True,
-            )  # fmt: skip
+                self._trace,
+                self.group,
+                message,
+                state,
+                message_id=message.message_id,
+                transaction_id=header.transaction_id,
+                store_host=check.channel.remote_address,
+                region=message.properties.get(MSG_REGION),
+                now_ms=self.client.clock.now_ms(),
+                from_check=True,
+            )
         outcome = _OUTCOMES.get(state)
         if outcome is None:
             return
@@ -364,4 +461,8 @@ class TransactionProducer(Producer):
         try:
             check.channel.send_oneway(command)
         except RocketMQError as error:
-            logger.warning("the outcome of %s could not be told: %s; the broker will ask again", message.message_id, error)
+            logger.warning(
+                "the outcome of %s could not be told: %s; the broker will ask again",
+                message.message_id,
+                error,
+            )

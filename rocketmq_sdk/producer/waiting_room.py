@@ -1,6 +1,9 @@
-"""Messages that can not go yet because something slow comes first: a route, or a connection. One task serves all that wait for the same thing."""
+"""Messages that cannot go yet because something slow comes first: a route, or a
+connection. One task serves all that wait for the same thing.
+"""
 
-from collections.abc import Awaitable, Callable
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -8,11 +11,15 @@ import trio
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rocketmq_sdk.producer.handle import SendHandle
 
 
 REST: Final = 0.01
-"""Seconds between two looks for messages whose time has run out, so at most so much late they are told."""
+"""Seconds between two looks for messages whose time has run out, so at most so much
+late they are told.
+"""
 
 
 class _Waiting:
@@ -29,7 +36,8 @@ class _Waiting:
 
 
 class WaitingRoom:
-    """Runs `action(key)` once for all handles that enter under a key, then `ready` for each, in the order of entering, or `failed` with the error.
+    """Runs `action(key)` once for all handles that enter under a key, then `ready` for
+    each, in the order of entering, or `failed` with the error.
 
     A handle whose own time runs out before is handed to `expired`.
     """
@@ -41,9 +49,9 @@ class WaitingRoom:
         nursery: trio.Nursery,
         action: Callable[[str], Awaitable[object]],
         *,
-        ready: "Callable[[SendHandle], None]",
-        failed: "Callable[[SendHandle, RocketMQError], None]",
-        expired: "Callable[[SendHandle], None]",
+        ready: Callable[[SendHandle], None],
+        failed: Callable[[SendHandle, RocketMQError], None],
+        expired: Callable[[SendHandle], None],
     ) -> None:
         self._nursery = nursery
         self._action = action
@@ -52,7 +60,7 @@ class WaitingRoom:
         self._expired = expired
         self._waiting: dict[str, _Waiting] = {}
 
-    def enter(self, key: str, handle: "SendHandle") -> None:
+    def enter(self, key: str, handle: SendHandle) -> None:
         """Let a handle wait for a key."""
         waiting = self._waiting.get(key)
         if waiting is None:
@@ -95,11 +103,15 @@ class WaitingRoom:
         while True:
             with trio.CancelScope(deadline=waiting.next_deadline()) as waiting.scope:
                 await trio.sleep_forever()
-            await trio.sleep_until(rested)  # each look goes through all that wait, which may be many
+            await trio.sleep_until(
+                rested
+            )  # each look goes through all that wait, which may be many
             now = trio.current_time()
             rested = now + REST
             late = [handle for handle in waiting.handles if handle.done or handle.deadline <= now]
-            waiting.handles[:] = [handle for handle in waiting.handles if not handle.done and handle.deadline > now]
+            waiting.handles[:] = [
+                handle for handle in waiting.handles if not handle.done and handle.deadline > now
+            ]
             for handle in late:
                 if not handle.done:
                     self._expired(handle)

@@ -1,15 +1,22 @@
-"""The body of a client batch: small frames one after another (`MessageDecoder.encodeMessages` of Apache RocketMQ 5.4.0).
+"""The body of a client batch: small frames one after another
+(`MessageDecoder.encodeMessages` of Apache RocketMQ 5.4.0).
 
-Each frame is total size, magic 0, CRC 0, flag, body length and body, properties length and properties. The same form is the body of an inner batch
-(topics with queue type BatchCQ). The three numbers in front of the flag are not checked by Apache when it reads, except that here the total size must
-agree with the lengths behind it, since it can not be anything else.
+Each frame is total size, magic 0, CRC 0, flag, body length and body, properties length
+and properties. The same form is the body of an inner batch (topics with queue type
+BatchCQ). The three numbers in front of the flag are not checked by Apache when it
+reads, except that here the total size must agree with the lengths behind it, since it
+cannot be anything else.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _HEAD: Final = Struct(">iIIii")
 _SHORT: Final = Struct(">h")
@@ -33,7 +40,10 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
         body_length = len(body)
         properties_length = len(properties)
         if properties_length > MAX_PROPERTIES:
-            raise LocalProtocolError(f"the properties of a message take {properties_length} bytes, more than {MAX_PROPERTIES}")
+            raise LocalProtocolError(
+                f"the properties of a message take {properties_length} bytes, more than "
+                f"{MAX_PROPERTIES}"
+            )
         put(_HEAD.pack(FRAME_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
         put(body)
         put(_SHORT.pack(properties_length))
@@ -54,16 +64,24 @@ def decode_batch(data: bytes | bytearray | memoryview) -> list[BatchItem]:
     while position < size:
         body_start = position + _HEAD_SIZE
         if body_start > size:
-            raise RemoteProtocolError(f"the batch ends inside the head of the message at {position}: {size - position} bytes are left")
+            raise RemoteProtocolError(
+                f"the batch ends inside the head of the message at {position}: {size - position} "
+                "bytes are left"
+            )
         total, _magic, _crc, flag, body_length = _HEAD.unpack_from(data, position)
         end = position + total
         body_end = body_start + body_length
         if body_length < 0 or end > size or body_end + 2 > end:
             claim = f"claims {total} bytes with a body of {body_length}"
-            raise RemoteProtocolError(f"the batch message at {position} {claim}; {size - position} bytes are left")
+            raise RemoteProtocolError(
+                f"the batch message at {position} {claim}; {size - position} bytes are left"
+            )
         properties_start = body_end + 2
         if properties_start + _SHORT.unpack_from(data, body_end)[0] != end:
-            raise RemoteProtocolError(f"the properties of the batch message at {position} do not end where the message does")
+            raise RemoteProtocolError(
+                f"the properties of the batch message at {position} do not end where the message "
+                "does"
+            )
         items.append((flag, data[body_start:body_end], data[properties_start:end]))
         position = end
     return items

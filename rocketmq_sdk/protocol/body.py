@@ -1,25 +1,49 @@
-"""How bodies are declared: frozen attrs classes whose members travel as a JSON object (`RemotingSerializable`).
+"""How bodies are declared: frozen attrs classes whose members travel as a JSON object
+(`RemotingSerializable`).
 
-As with headers the annotations say how each member is written and read, and the wire name follows from the attribute's name unless the metadata
-`wire` names it. Members are written in alphabetical order, None members are left out. Reading is as lenient as Apache's: unknown members are ignored,
-numbers and booleans may be texts, a missing or null member takes its default (an empty text, 0, false or an empty container when the declaration has
-none).
+As with headers the annotations say how each member is written and read, and the wire
+name follows from the attribute's name unless the metadata `wire` names it. Members are
+written in alphabetical order, None members are left out. Reading is as lenient as
+Apache's: unknown members are ignored, numbers and booleans may be texts, a missing or
+null member takes its default (an empty text, 0, false or an empty container when the
+declaration has none).
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from enum import Enum
 from types import UnionType
-from typing import Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
 from rocketmq_sdk.errors import FieldError
-from rocketmq_sdk.protocol.body_values import Converter, container_converter, leaf_converter, nothing
+from rocketmq_sdk.protocol.body_values import (
+    Converter,
+    container_converter,
+    leaf_converter,
+    nothing,
+)
 from rocketmq_sdk.protocol.header import WIRE, wire_name
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TOLERATED_BODY: Final = 1024 * 1024
-"""Bytes of a body that is not strict JSON: Apache writes object keys and unquoted integer keys, in tables of some thousand queues at most."""
+"""Bytes of a body that is not strict JSON: Apache writes object keys and unquoted
+integer keys, in tables of some thousand queues at most.
+"""
 
 EXTRA: Final = "extra"
 """Metadata: the member that keeps what is unknown."""
@@ -38,7 +62,9 @@ class BodyMember(NamedTuple):
 
 
 class BodyTable(NamedTuple):
-    """The codec table of a body class, members in alphabetical order of their wire names."""
+    """The codec table of a body class, members in alphabetical order of their wire
+    names.
+    """
 
     members: tuple[BodyMember, ...]
     names: frozenset[str]
@@ -52,7 +78,9 @@ class Body:
     __slots__ = ()
 
     def to_json(self) -> dict[str, object]:
-        """The members under their wire names, ready for `encode_json` and `encode_pretty`."""
+        """The members under their wire names, ready for `encode_json` and
+        `encode_pretty`.
+        """
         table = body_table(type(self))
         members: dict[str, object] = {}
         for member in table.members:
@@ -82,20 +110,27 @@ class Body:
             try:
                 values[member.attribute] = member.converter.read(item)
             except ValueError as error:
-                raise FieldError(f"{cls.__name__}: the member {member.name} is {str(item)[:60]!r}, {error}") from None
+                raise FieldError(
+                    f"{cls.__name__}: the member {member.name} is {str(item)[:60]!r}, {error}"
+                ) from None
         if table.extra is not None:
-            values[table.extra] = {name: item for name, item in value.items() if name not in table.names}
+            values[table.extra] = {
+                name: item for name, item in value.items() if name not in table.names
+            }
         return cls(**values)
 
     def encode(self) -> bytes:
-        """The body as bytes: compact, UTF-8, in Apache's dialect where it has integer or object keys."""
+        """The body as bytes: compact, UTF-8, in Apache's dialect where it has integer
+        or object keys.
+        """
         return encode_json(self.to_json(), object_keys=body_table(type(self)).dialect)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """The body out of bytes.
 
-        Raises `RemoteProtocolError` when they are no JSON, its subclass `FieldError` when a member has the wrong type.
+        Raises `RemoteProtocolError` when they are no JSON, its subclass `FieldError`
+        when a member has the wrong type.
         """
         return cls.from_json(decode_json(data, tolerated=TOLERATED_BODY))
 
@@ -123,7 +158,11 @@ def _make_table(cls: type[Body]) -> BodyTable:
         converter = attribute.metadata.get(CONVERTER) or converter_of(hint)
         name = attribute.metadata.get(WIRE) or wire_name(attribute.name)
         missing = nothing if optional else converter.missing
-        members.append(BodyMember(attribute.name, name, converter, missing, attribute.default is not attrs.NOTHING))
+        members.append(
+            BodyMember(
+                attribute.name, name, converter, missing, attribute.default is not attrs.NOTHING
+            )
+        )
     members.sort(key=lambda member: member.name)
     dialect = extra is not None or any(member.converter.dialect for member in members)
     return BodyTable(tuple(members), frozenset(member.name for member in members), extra, dialect)
@@ -144,16 +183,21 @@ def converter_of(hint: Any) -> Converter:
         return leaf
     origin = get_origin(hint)
     if origin in (tuple, list, dict):
-        return container_converter(origin, [converter_of(part) if part is not Ellipsis else None for part in get_args(hint)])
+        return container_converter(
+            origin,
+            [converter_of(part) if part is not Ellipsis else None for part in get_args(hint)],
+        )
     if isinstance(hint, type) and issubclass(hint, Enum):
         return enum_converter(hint)
     if isinstance(hint, type) and issubclass(hint, Body):
         return Converter(hint.to_json, hint.from_json, nothing, body_table(hint).dialect)
-    raise TypeError(f"bodies can not hold {hint!r}")
+    raise TypeError(f"bodies cannot hold {hint!r}")
 
 
 def enum_converter(vocabulary: type[Enum]) -> Converter:
-    """A member of a vocabulary by its text in any letter case; an unknown text reads as None, as with Apache."""
+    """A member of a vocabulary by its text in any letter case; an unknown text reads as
+    None, as with Apache.
+    """
     by_text = {str(member.value).upper(): member for member in vocabulary}
 
     def read(value: object) -> object:

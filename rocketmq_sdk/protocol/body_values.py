@@ -1,7 +1,10 @@
-"""Values inside JSON bodies: how each type is written and how leniently it is read; see `body`."""
+"""Values inside JSON bodies: how each type is written and how leniently it is read; see
+`body`.
+"""
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketmq_sdk.codes import LanguageCode
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
@@ -12,9 +15,14 @@ from rocketmq_sdk.protocol.header_json import text_of
 from rocketmq_sdk.protocol.json_dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class Converter(NamedTuple):
-    """How one type travels: writer, reader (raises `ValueError`), what a missing member is, whether it needs Apache's dialect."""
+    """How one type travels: writer, reader (raises `ValueError`), what a missing member
+    is, whether it needs Apache's dialect.
+    """
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -31,17 +39,23 @@ def nothing() -> None:
 
 
 def read_text(value: object) -> str:
-    """A text; numbers and booleans become texts. Raises `ValueError` for objects and arrays."""
+    """A text; numbers and booleans become texts. Raises `ValueError` for objects and
+    arrays.
+    """
     if isinstance(value, dict | list):
         raise ValueError("not a text")
     return text_of(value)
 
 
 def read_long(value: object) -> int:
-    """A whole number of 64 bits, also as a text. Raises `ValueError` for anything else."""
+    """A whole number of 64 bits, also as a text. Raises `ValueError` for anything
+    else.
+    """
     if isinstance(value, str) and len(value) > 40:
         raise ValueError("not a number")
-    if not isinstance(value, int | float | str) or (isinstance(value, float) and not value.is_integer()):
+    if not isinstance(value, int | float | str) or (
+        isinstance(value, float) and not value.is_integer()
+    ):
         raise ValueError("not a whole number")
     number = int(value)
     if not LONG_MIN <= number <= LONG_MAX:
@@ -50,7 +64,9 @@ def read_long(value: object) -> int:
 
 
 def read_int(value: object) -> int:
-    """A whole number of 32 bits, also as a text. Raises `ValueError` for anything else."""
+    """A whole number of 32 bits, also as a text. Raises `ValueError` for anything
+    else.
+    """
     number = read_long(value)
     if not INT_MIN <= number <= INT_MAX:
         raise ValueError("not a 32-bit number")
@@ -90,7 +106,8 @@ def write_queue_key(queue: MessageQueue) -> tuple[tuple[str, object], ...]:
 
 
 def read_queue(value: object) -> MessageQueue:
-    """A queue out of a member, out of an object key, or out of a key that is a text holding the object's JSON (releases up to 5.3).
+    """A queue out of a member, out of an object key, or out of a key that is a text
+    holding the object's JSON (releases up to 5.3).
 
     Raises `ValueError` for anything else.
     """
@@ -123,10 +140,15 @@ def write_queue_data(data: QueueData) -> dict[str, object]:
 
 
 def read_queue_data(value: object) -> QueueData:
-    """What one broker offers of a topic. Raises `ValueError` when a value is not of its type."""
+    """What one broker offers of a topic. Raises `ValueError` when a value is not of its
+    type.
+    """
     if not isinstance(value, dict):
         raise ValueError("not an object")
-    numbers = [read_int(value.get(name) or 0) for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")]
+    numbers = [
+        read_int(value.get(name) or 0)
+        for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    ]
     return QueueData(read_text(value.get("brokerName") or ""), *numbers)
 
 
@@ -144,7 +166,9 @@ def write_broker_data(data: BrokerData) -> dict[str, object]:
 
 
 def read_broker_data(value: object) -> BrokerData:
-    """The addresses of a broker group. Raises `ValueError` when a value is not of its type."""
+    """The addresses of a broker group. Raises `ValueError` when a value is not of its
+    type.
+    """
     addresses = value.get("brokerAddrs") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(addresses, dict | None):
         raise ValueError("not an object")
@@ -152,14 +176,19 @@ def read_broker_data(value: object) -> BrokerData:
     return BrokerData(
         read_text(value.get("cluster") or ""),
         read_text(value.get("brokerName") or ""),
-        {read_long(broker_id): read_text(address) for broker_id, address in (addresses or {}).items()},
+        {
+            read_long(broker_id): read_text(address)
+            for broker_id, address in (addresses or {}).items()
+        },
         read_bool(value.get("enableActingMaster") or False),
         None if zone_name is None else read_text(zone_name),
     )
 
 
 def read_subscription(value: object) -> SubscriptionData:
-    """A subscription; the Go client writes the numbers of `codeSet` as texts. Raises `ValueError` when a value is not of its type."""
+    """A subscription; the Go client writes the numbers of `codeSet` as texts. Raises
+    `ValueError` when a value is not of its type.
+    """
     if not isinstance(value, dict):
         raise ValueError("not an object")
     codes = value.get("codeSet")
@@ -232,11 +261,17 @@ def _dict_converter(key: Converter, item: Converter) -> Converter:
     plain = write_key is _same and write_item is _same
 
     def write(values: Any) -> Any:
-        return values if plain else {write_key(name): write_item(value) for name, value in values.items()}
+        return (
+            values
+            if plain
+            else {write_key(name): write_item(value) for name, value in values.items()}
+        )
 
     def read(values: object) -> object:
         if not isinstance(values, dict):
             raise ValueError("not an object")
-        return {read_key(name): read_item(value) for name, value in values.items() if value is not None}
+        return {
+            read_key(name): read_item(value) for name, value in values.items() if value is not None
+        }
 
     return Converter(write, read, dict, key.read is not read_text or item.dialect)

@@ -1,11 +1,14 @@
 """Bytes of a frame that is not complete yet."""
 
+from __future__ import annotations
+
 
 class ReceiveBuffer:
     """Keeps the beginning of one frame until the rest is there.
 
-    `needed` is the number of bytes that make looking again worth while. Appending costs the length of what is appended and nothing else: the frame is
-    copied once when it is complete, however small the pieces are.
+    `needed` is the number of bytes that make looking again worth while. Appending costs
+    the length of what is appended and nothing else: the frame is copied once when it is
+    complete, however small the pieces are.
     """
 
     __slots__ = ("_kept", "needed")
@@ -23,7 +26,9 @@ class ReceiveBuffer:
         self.needed = needed
 
     def take_with(self, data: bytes) -> bytes | None:
-        """All that is kept followed by `data`, or None (and `data` kept) while less than `needed` bytes are there."""
+        """All that is kept followed by `data`, or None (and `data` kept) while less
+        than `needed` bytes are there.
+        """
         kept = self._kept
         if not kept:
             return data

@@ -1,5 +1,7 @@
 """One remoting command: a request or a response, before it is bytes and after."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Self
 
 from rocketmq_sdk.codes import CLIENT_VERSION, LanguageCode, request_name, response_name
@@ -13,13 +15,25 @@ _JSON = HeaderEncoding.JSON
 
 
 class Command:
-    """A request or a response (`RemotingCommand`). Mutable: the channel fills in the opaque, hooks add ext fields before it is sent.
+    """A request or a response (`RemotingCommand`). Mutable: the channel fills in the
+    opaque, hooks add ext fields before it is sent.
 
-    `ext_fields` holds texts only and is never None; `body` is empty when there is none (the wire knows no difference). `language` is None when the
-    peer named one that is unknown here. `encoding` says how the header is written, or was written by the peer.
+    `ext_fields` holds texts only and is never None; `body` is empty when there is none
+    (the wire knows no difference). `language` is None when the peer named one that is
+    unknown here. `encoding` says how the header is written, or was written by the peer.
     """
 
-    __slots__ = ("body", "code", "encoding", "ext_fields", "flag", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "body",
+        "code",
+        "encoding",
+        "ext_fields",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "version",
+    )
 
     code: int
     flag: int
@@ -55,13 +69,32 @@ class Command:
         self.encoding = encoding
 
     @classmethod
-    def request(cls, code: int, header: "Header | None" = None, *, body: bytes = b"", oneway: bool = False, remark: str | None = None) -> Self:
-        """A request with the fields of `header`; a one-way request is never answered."""
+    def request(
+        cls,
+        code: int,
+        header: Header | None = None,
+        *,
+        body: bytes = b"",
+        oneway: bool = False,
+        remark: str | None = None,
+    ) -> Self:
+        """A request with the fields of `header`; a one-way request is never
+        answered.
+        """
         ext_fields = None if header is None else header.to_ext()
-        return cls(code, flag=FLAG_ONEWAY if oneway else 0, remark=remark, ext_fields=ext_fields, body=body)
+        return cls(
+            code, flag=FLAG_ONEWAY if oneway else 0, remark=remark, ext_fields=ext_fields, body=body
+        )
 
     @classmethod
-    def response(cls, code: int = 0, header: "Header | None" = None, *, remark: str | None = None, body: bytes = b"") -> Self:
+    def response(
+        cls,
+        code: int = 0,
+        header: Header | None = None,
+        *,
+        remark: str | None = None,
+        body: bytes = b"",
+    ) -> Self:
         """A response; its opaque is filled in from the request when it is sent."""
         ext_fields = None if header is None else header.to_ext()
         return cls(code, flag=FLAG_RESPONSE, remark=remark, ext_fields=ext_fields, body=body)
@@ -84,6 +117,13 @@ class Command:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        kind, name = ("response", response_name(self.code)) if self.is_response else ("request", request_name(self.code))
+        kind, name = (
+            ("response", response_name(self.code))
+            if self.is_response
+            else ("request", request_name(self.code))
+        )
         remark = f" remark={self.remark!r}" if self.remark else ""
-        return f"<{kind} {name} opaque={self.opaque} fields={sorted(self.ext_fields)}{remark} body={len(self.body)} bytes>"
+        return (
+            f"<{kind} {name} opaque={self.opaque} fields={sorted(self.ext_fields)}{remark} "
+            f"body={len(self.body)} bytes>"
+        )

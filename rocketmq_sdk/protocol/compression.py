@@ -1,30 +1,40 @@
-"""Bodies made smaller: zlib, LZ4 frames and Zstandard frames, told apart by three bits of the system flag.
+"""Bodies made smaller: zlib, LZ4 frames and Zstandard frames, told apart by three bits
+of the system flag.
 
-`CompressionType` and the `Compressor` classes of Apache RocketMQ 5.4.0. LZ4 and Zstandard need libraries that are extras of this package; they are
-imported when a body first asks for them. All readers work with a bound on their output, so that a small body can not fill the memory.
+`CompressionType` and the `Compressor` classes of Apache RocketMQ 5.4.0. LZ4 and
+Zstandard need libraries that are extras of this package; they are imported when a body
+first asks for them. All readers work with a bound on their output, so that a small body
+cannot fill the memory.
 """
+
+from __future__ import annotations
 
 import zlib
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
-from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import CodecMissingError, ConfigurationError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 DEFAULT_LIMIT: Final = 256 * 1024 * 1024
 """How many bytes one body may inflate to."""
 COMPRESSION_SHIFT: Final = 8
 COMPRESSION_MASK: Final = 0x700
 DEFAULT_LEVEL: Final = 5
-# A Zstandard block of 4 bytes can stand for 128 KiB; reading 1 KiB at a time bounds what one step can produce to 32 MiB.
+# A Zstandard block of 4 bytes can stand for 128 KiB; reading 1 KiB at a time bounds
+# what one step can produce to 32 MiB.
 _ZSTD_STEP: Final = 1024
 _LZ4_STEP: Final = 64 * 1024
 
 
 class CompressionType(IntEnum):
-    """A compression method; the number is what the system flag holds in bits 8 to 10."""
+    """A compression method; the number is what the system flag holds in bits 8 to
+    10.
+    """
 
     LZ4 = 1
     ZSTD = 2
@@ -36,8 +46,9 @@ class CompressionType(IntEnum):
         return self.value << COMPRESSION_SHIFT
 
     @classmethod
-    def from_sys_flag(cls, sys_flag: int) -> "CompressionType":
-        """The method that a system flag names; 0 means zlib, which is what clients before 4.9.4 mean by it.
+    def from_sys_flag(cls, sys_flag: int) -> CompressionType:
+        """The method that a system flag names; 0 means zlib, which is what clients
+        before 4.9.4 mean by it.
 
         Raises `RemoteProtocolError` for a number without meaning.
         """
@@ -45,11 +56,13 @@ class CompressionType(IntEnum):
         if value == 0:
             return cls.ZLIB
         if value > cls.ZLIB:
-            raise RemoteProtocolError(f"the system flag {sys_flag:#x} names the unknown compression type {value}")
+            raise RemoteProtocolError(
+                f"the system flag {sys_flag:#x} names the unknown compression type {value}"
+            )
         return cls(value)
 
     @classmethod
-    def of(cls, name: str) -> "CompressionType":
+    def of(cls, name: str) -> CompressionType:
         """The method of a name in any case.
 
         Raises `ConfigurationError` for another name.
@@ -57,7 +70,9 @@ class CompressionType(IntEnum):
         try:
             return cls[name.strip().upper()]
         except KeyError:
-            raise ConfigurationError(f"{name!r} is not a compression type; there are ZLIB, LZ4 and ZSTD") from None
+            raise ConfigurationError(
+                f"{name!r} is not a compression type; there are ZLIB, LZ4 and ZSTD"
+            ) from None
 
 
 @cache
@@ -65,13 +80,22 @@ def _library(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise CodecMissingError(f"{extra.upper()} bodies need a library that is not installed: pip install 'rocketmq-trio[{extra}]'") from error
+        raise CodecMissingError(
+            f"{extra.upper()} bodies need a library that is not installed: pip install "
+            f"'rocketmq-trio[{extra}]'"
+        ) from error
 
 
-def compress(body: bytes, compression_type: CompressionType = CompressionType.ZLIB, level: int = DEFAULT_LEVEL) -> bytes:
-    """The compressed body. LZ4 has no levels here, as at Apache's; zlib takes -1 to 9, Zstandard its own numbers.
+def compress(
+    body: bytes,
+    compression_type: CompressionType = CompressionType.ZLIB,
+    level: int = DEFAULT_LEVEL,
+) -> bytes:
+    """The compressed body. LZ4 has no levels here, as at Apache's; zlib takes -1 to 9,
+    Zstandard its own numbers.
 
-    Raises `ConfigurationError` for a level that the method does not have, `CodecMissingError` when its library is not installed.
+    Raises `ConfigurationError` for a level that the method does not have,
+    `CodecMissingError` when its library is not installed.
     """
     if compression_type == CompressionType.ZLIB:
         if not -1 <= level <= 9:
@@ -79,7 +103,11 @@ def compress(body: bytes, compression_type: CompressionType = CompressionType.ZL
         return zlib.compress(body, level)
     if compression_type == CompressionType.LZ4:
         lz4 = _library("lz4.frame", "lz4")
-        return bytes(lz4.compress(body, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False))
+        return bytes(
+            lz4.compress(
+                body, block_size=lz4.BLOCKSIZE_MAX4MB, block_linked=False, store_size=False
+            )
+        )
     zstd = _library("zstandard", "zstd")
     if level > zstd.MAX_COMPRESSION_LEVEL:
         raise ConfigurationError(f"zstd has levels up to {zstd.MAX_COMPRESSION_LEVEL}, not {level}")
@@ -87,10 +115,11 @@ def compress(body: bytes, compression_type: CompressionType = CompressionType.ZL
 
 
 def decompress(body: bytes, sys_flag: int, *, limit: int = DEFAULT_LIMIT) -> bytes:
-    """The inflated body, by the method that the system flag names. The flag's compressed bit is not looked at.
+    """The inflated body, by the method that the system flag names. The flag's
+    compressed bit is not looked at.
 
-    Raises `RemoteProtocolError` when the body is damaged, cut off, or would grow above `limit` bytes, `CodecMissingError` when the library of the
-    method is not installed.
+    Raises `RemoteProtocolError` when the body is damaged, cut off, or would grow above
+    `limit` bytes, `CodecMissingError` when the library of the method is not installed.
     """
     compression_type = CompressionType.from_sys_flag(sys_flag)
     if compression_type == CompressionType.ZLIB:

@@ -1,19 +1,29 @@
 """The protocol engine of one connection: bytes in, commands out, no I/O.
 
-The engine is symmetric: both sides send requests and responses. It watches framing only; which response belongs to which request is the channel's
-matter. What it may do in which state is the literal table below.
+The engine is symmetric: both sides send requests and responses. It watches framing
+only; which response belongs to which request is the channel's matter. What it may do in
+which state is the literal table below.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.protocol.buffer import ReceiveBuffer
-from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.frame import DEFAULT_MAX_FRAME, HEADER_LENGTH_MAX, decode_parts, encode_frame
+from rocketmq_sdk.protocol.frame import (
+    DEFAULT_MAX_FRAME,
+    HEADER_LENGTH_MAX,
+    decode_parts,
+    encode_frame,
+)
 from rocketmq_sdk.protocol.header_json import decode_json_header
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.command import Command
 
 _WORDS = Struct(">II")
 _WORD = Struct(">I")
@@ -44,7 +54,8 @@ class Incoming(Enum):
     BROKEN = "bytes that are no frame"
 
 
-# State, what came in -> state. A combination that is not listed breaks the protocol: the state becomes FAILED and stays so.
+# State, what came in -> state. A combination that is not listed breaks the protocol:
+# the state becomes FAILED and stays so.
 RECEIVE_STATES: Final[dict[ReceiveState, dict[Incoming, ReceiveState]]] = {
     ReceiveState.BETWEEN_FRAMES: {
         Incoming.WHOLE_FRAMES: ReceiveState.BETWEEN_FRAMES,
@@ -87,9 +98,11 @@ END_OF_STREAM: Final = EndOfStream()
 class Connection:
     """Turns bytes into commands and commands into bytes.
 
-    Two ways in: `receive_data` and `next_event`, one command at a time, or `receive_commands`, the fast way for readers that take all that is there.
-    They may be mixed. Commands in front of broken bytes are always delivered; after that the engine raises the same `RemoteProtocolError` for ever.
-    Sending stays possible after the peer broke the protocol or ended its side, until `send_failed` is called.
+    Two ways in: `receive_data` and `next_event`, one command at a time, or
+    `receive_commands`, the fast way for readers that take all that is there. They may
+    be mixed. Commands in front of broken bytes are always delivered; after that the
+    engine raises the same `RemoteProtocolError` for ever. Sending stays possible after
+    the peer broke the protocol or ended its side, until `send_failed` is called.
     """
 
     __slots__ = ("_buffer", "_error", "_max_frame", "_ready", "_receive_state", "_send_state")
@@ -98,7 +111,9 @@ class Connection:
         self._max_frame = max_frame
         self._buffer = ReceiveBuffer()
         self._ready: deque[Command] | None = None
-        """Made when `receive_data` is first used: an empty one takes 760 bytes, and most connections never need it."""
+        """Made when `receive_data` is first used: an empty one takes 760 bytes, and
+        most connections never need it.
+        """
         self._error: RemoteProtocolError | None = None
         self._receive_state = ReceiveState.BETWEEN_FRAMES
         self._send_state = SendState.OPEN
@@ -115,7 +130,9 @@ class Connection:
 
     @property
     def error(self) -> RemoteProtocolError | None:
-        """Why the incoming side failed; known as soon as the broken bytes were received, before all commands in front of them were taken."""
+        """Why the incoming side failed; known as soon as the broken bytes were
+        received, before all commands in front of them were taken.
+        """
         return self._error
 
     @property
@@ -124,7 +141,9 @@ class Connection:
         return len(self._buffer)
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the stream; `b""` is its end. What comes of them is told by `next_event`."""
+        """Take bytes from the stream; `b""` is its end. What comes of them is told by
+        `next_event`.
+        """
         commands = self._take(data)
         if self._ready is None:
             self._ready = deque(commands)
@@ -134,7 +153,8 @@ class Connection:
     def next_event(self) -> Command | NeedData | EndOfStream:
         """The next command, or why there is none.
 
-        Raises `RemoteProtocolError` once all commands in front of the broken bytes were taken, then at each call.
+        Raises `RemoteProtocolError` once all commands in front of the broken bytes were
+        taken, then at each call.
         """
         if self._ready:
             return self._ready.popleft()
@@ -143,10 +163,12 @@ class Connection:
         return END_OF_STREAM if self._receive_state is ReceiveState.ENDED else NEED_DATA
 
     def receive_commands(self, data: bytes) -> list[Command]:
-        """Take bytes from the stream (`b""` is its end) and return all commands that are complete now.
+        """Take bytes from the stream (`b""` is its end) and return all commands that
+        are complete now.
 
-        Raises `RemoteProtocolError` when the bytes break the protocol and no command stands in front of the break. When some do they are returned,
-        `error` is set at once, and the next call raises it.
+        Raises `RemoteProtocolError` when the bytes break the protocol and no command
+        stands in front of the break. When some do they are returned, `error` is set at
+        once, and the next call raises it.
         """
         commands = self._take(data)
         if self._ready:
@@ -159,14 +181,17 @@ class Connection:
     def send(self, command: Command) -> bytes:
         """The bytes that carry a command.
 
-        Raises `LocalProtocolError` when the command can not be written or the sending side has failed.
+        Raises `LocalProtocolError` when the command cannot be written or the sending
+        side has failed.
         """
         if self._send_state is SendState.FAILED:
             raise LocalProtocolError("nothing can be sent any more on this connection")
         return encode_frame(command, max_frame=self._max_frame)
 
     def send_failed(self) -> None:
-        """Tell the engine that bytes of a command were lost: nothing may follow them."""
+        """Tell the engine that bytes of a command were lost: nothing may follow
+        them.
+        """
         self._send_state = SendState.FAILED
 
     def _move(self, incoming: Incoming) -> bool:
@@ -186,7 +211,9 @@ class Connection:
             return []
         if not data:
             if not self._move(Incoming.END):
-                self._fail(RemoteProtocolError(f"the stream ended {len(self._buffer)} bytes into a frame"))
+                self._fail(
+                    RemoteProtocolError(f"the stream ended {len(self._buffer)} bytes into a frame")
+                )
             return []
         if self._receive_state is ReceiveState.ENDED:
             self._fail(RemoteProtocolError("bytes came after the end of the stream"))
@@ -200,7 +227,8 @@ class Connection:
         except RemoteProtocolError as error:
             self._fail(error)
             return commands
-        # Most chunks leave the state as it was; the table is asked only when it changes.
+        # Most chunks leave the state as it was; the table is asked only when it
+        # changes.
         if end == len(complete):
             if self._receive_state is not ReceiveState.BETWEEN_FRAMES:
                 self._move(Incoming.WHOLE_FRAMES)
@@ -224,11 +252,15 @@ class Connection:
                 break
             body_at = offset + 8 + (word & HEADER_LENGTH_MAX)
             if body_at > stop:
-                raise RemoteProtocolError(f"a frame of {total} bytes announces a header of {word & HEADER_LENGTH_MAX}")
+                raise RemoteProtocolError(
+                    f"a frame of {total} bytes announces a header of {word & HEADER_LENGTH_MAX}"
+                )
             if word <= HEADER_LENGTH_MAX:
                 commands.append(decode_json_header(data[offset + 8 : body_at], data[body_at:stop]))
             else:
-                commands.append(decode_parts(word >> 24, data[offset + 8 : body_at], data[body_at:stop]))
+                commands.append(
+                    decode_parts(word >> 24, data[offset + 8 : body_at], data[body_at:stop])
+                )
             offset = stop
         else:
             if end - offset >= 4:
@@ -241,4 +273,6 @@ class Connection:
         return offset
 
     def _bad_length(self, total: int) -> RemoteProtocolError:
-        return RemoteProtocolError(f"a frame announces {total} bytes; from 4 to {self._max_frame - 4} are allowed")
+        return RemoteProtocolError(
+            f"a frame announces {total} bytes; from 4 to {self._max_frame - 4} are allowed"
+        )

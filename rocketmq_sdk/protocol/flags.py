@@ -1,7 +1,11 @@
-"""Numbers that live in bits of the wire: header encodings, command flags, message and pull system flags.
+"""Numbers that live in bits of the wire: header encodings, command flags, message and
+pull system flags.
 
-Apache RocketMQ 5.4.0: `SerializeType`, `RemotingCommand`, `MessageSysFlag`, `PullSysFlag`.
+Apache RocketMQ 5.4.0: `SerializeType`, `RemotingCommand`, `MessageSysFlag`,
+`PullSysFlag`.
 """
+
+from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final

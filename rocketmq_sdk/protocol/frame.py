@@ -1,13 +1,24 @@
-"""Frames: the length word, the packed word of header encoding and header length, header, body (`RemotingCommand`, `NettyEncoder`, `NettyDecoder`)."""
+"""Frames: the length word, the packed word of header encoding and header length,
+header, body (`RemotingCommand`, `NettyEncoder`, `NettyDecoder`).
+"""
+
+from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.protocol.header_binary import CODE_MAX, CODE_MIN, decode_binary_header, encode_binary_header
+from rocketmq_sdk.protocol.header_binary import (
+    CODE_MAX,
+    CODE_MIN,
+    decode_binary_header,
+    encode_binary_header,
+)
 from rocketmq_sdk.protocol.header_json import decode_json_header, encode_json_header
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.command import Command
 
 DEFAULT_MAX_FRAME: Final = 16 * 1024 * 1024
 """Bytes of the longest frame that peers take by default, its length word included."""
@@ -19,10 +30,12 @@ _ROCKETMQ = HeaderEncoding.ROCKETMQ
 
 
 def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
-    """The bytes of a command, length word included, in the header encoding that it asks for.
+    """The bytes of a command, length word included, in the header encoding that it asks
+    for.
 
-    A code that does not fit the 16 bits of a binary header is sent with a JSON header. Raises `LocalProtocolError` when the frame is longer than
-    `max_frame` or a field does not fit; nothing was sent then.
+    A code that does not fit the 16 bits of a binary header is sent with a JSON header.
+    Raises `LocalProtocolError` when the frame is longer than `max_frame` or a field
+    does not fit; nothing was sent then.
     """
     body = command.body
     if command.encoding is _ROCKETMQ and CODE_MIN <= command.code <= CODE_MAX:
@@ -34,14 +47,17 @@ def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> byt
         header_length = word = len(header)
     total = 4 + header_length + len(body)
     if total + 4 > max_frame or header_length > HEADER_LENGTH_MAX:
-        raise LocalProtocolError(f"{command!r} makes a frame of {total + 4} bytes with a header of {header_length}; the limit is {max_frame}")
+        raise LocalProtocolError(
+            f"{command!r} makes a frame of {total + 4} bytes with a header of {header_length}; "
+            f"the limit is {max_frame}"
+        )
     return b"".join((_WORDS.pack(total, word), header, body))
 
 
 def decode_parts(encoding: int, header: bytes, body: bytes) -> Command:
     """A command out of the parts of a frame.
 
-    Raises `RemoteProtocolError` when the header can not be read.
+    Raises `RemoteProtocolError` when the header cannot be read.
     """
     if encoding == 0:
         return decode_json_header(header, body)
@@ -56,9 +72,13 @@ def decode_frame(frame: bytes | memoryview) -> Command:
     Raises `RemoteProtocolError` for anything broken.
     """
     if len(frame) < 4:
-        raise RemoteProtocolError(f"a frame has {len(frame)} bytes, less than the 4 of its header word")
+        raise RemoteProtocolError(
+            f"a frame has {len(frame)} bytes, less than the 4 of its header word"
+        )
     (word,) = _WORD.unpack_from(frame)
     body_at = 4 + (word & HEADER_LENGTH_MAX)
     if body_at > len(frame):
-        raise RemoteProtocolError(f"a frame of {len(frame)} bytes announces a header of {body_at - 4}")
+        raise RemoteProtocolError(
+            f"a frame of {len(frame)} bytes announces a header of {body_at - 4}"
+        )
     return decode_parts(word >> 24, bytes(frame[4:body_at]), bytes(frame[body_at:]))

@@ -1,18 +1,25 @@
-"""How headers of commands are declared: typed classes whose fields travel as texts in the ext fields (`CommandCustomHeader`).
+"""How headers of commands are declared: typed classes whose fields travel as texts in
+the ext fields (`CommandCustomHeader`).
 
-A header is an attrs class with keyword-only arguments. Its annotations say how each field is written and read, its attribute names follow from
-Apache's field names: `producerGroup` is `producer_group`; where the rule does not fit, the metadata `wire` names the field. A field without a default
-is required. The tables that do the work are made from the declaration at first use. The hottest headers replace `to_ext` and `from_ext` by straight
-code.
+A header is an attrs class with keyword-only arguments. Its annotations say how each
+field is written and read, its attribute names follow from Apache's field names:
+`producerGroup` is `producer_group`; where the rule does not fit, the metadata `wire`
+names the field. A field without a default is required. The tables that do the work are
+made from the declaration at first use. The hottest headers replace `to_ext` and
+`from_ext` by straight code.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, NamedTuple, Self, get_args, get_type_hints
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self, get_args, get_type_hints
 
 import attrs
 
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.enums import BoundaryType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 Long = Annotated[int, "long"]
 """An integer of 64 bits on the wire; plain `int` has 32."""
@@ -51,7 +58,8 @@ class Header:
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
         """The header that the ext fields of a command hold; unknown fields are ignored.
 
-        Raises `FieldError` naming header, field and value when a required field is missing or a value is not of its type.
+        Raises `FieldError` naming header, field and value when a required field is
+        missing or a value is not of its type.
         """
         values: dict[str, object] = {}
         for field in header_fields(cls):
@@ -60,7 +68,9 @@ class Header:
                 try:
                     values[field.attribute] = field.parse(text)
                 except ValueError as error:
-                    raise FieldError(f"{cls.__name__}: the field {field.name} is {text[:60]!r}, {error}") from None
+                    raise FieldError(
+                        f"{cls.__name__}: the field {field.name} is {text[:60]!r}, {error}"
+                    ) from None
             elif field.required:
                 raise FieldError(f"{cls.__name__}: the field {field.name} is missing")
         decoded = cls(**values)
@@ -76,7 +86,9 @@ class Header:
 
 @attrs.define(kw_only=True)
 class RpcRequestHeader(Header):
-    """What every routed request may carry: namespace, whether names carry it already, the broker's name, a one-way hint."""
+    """What every routed request may carry: namespace, whether names carry it already,
+    the broker's name, a one-way hint.
+    """
 
     ns: str | None = None
     nsd: bool | None = None
@@ -86,7 +98,9 @@ class RpcRequestHeader(Header):
 
 @attrs.define(kw_only=True)
 class TopicRequestHeader(RpcRequestHeader):
-    """A request about a topic; `lo` tells logical from physical queues of static topics."""
+    """A request about a topic; `lo` tells logical from physical queues of static
+    topics.
+    """
 
     lo: bool | None = None
 
@@ -173,5 +187,9 @@ def _make_table(cls: type[Header]) -> tuple[HeaderField, ...]:
             hint = next(part for part in get_args(hint) if part in _KINDS)
         kind, parse, write = _KINDS[hint]
         name = attribute.metadata.get(WIRE) or wire_name(attribute.name)
-        fields.append(HeaderField(attribute.name, name, kind, parse, write, attribute.default is attrs.NOTHING))
+        fields.append(
+            HeaderField(
+                attribute.name, name, kind, parse, write, attribute.default is attrs.NOTHING
+            )
+        )
     return tuple(fields)

@@ -1,8 +1,12 @@
 """JSON headers of frames (`RemotingSerializable` over `RemotingCommand`).
 
-Reading follows what Apache RocketMQ 5.4.0 accepts: numbers in quotes, booleans as numbers, missing members, and anything but an array for an ext
-field value. The straight path is for headers as all known peers write them; whatever differs goes through the careful one.
+Reading follows what Apache RocketMQ 5.4.0 accepts: numbers in quotes, booleans as
+numbers, missing members, and anything but an array for an ext field value. The straight
+path is for headers as all known peers write them; whatever differs goes through the
+careful one.
 """
+
+from __future__ import annotations
 
 from json.encoder import encode_basestring
 from typing import Any, Final
@@ -19,15 +23,23 @@ _JSON = HeaderEncoding.JSON
 _join = "".join
 _new = Command.__new__
 _JAVA = LanguageCode.JAVA
-_LANGUAGES: Final[dict[object, LanguageCode]] = {language.name: language for language in LanguageCode}
-_LANGUAGE_NAMES: Final[dict[LanguageCode | None, str]] = {language: language.name for language in LanguageCode}
+_LANGUAGES: Final[dict[object, LanguageCode]] = {
+    language.name: language for language in LanguageCode
+}
+_LANGUAGE_NAMES: Final[dict[LanguageCode | None, str]] = {
+    language: language.name for language in LanguageCode
+}
 TOLERATED_HEADER: Final = 64 * 1024
-"""Bytes of a header that is not strict JSON; no known peer writes such a header, and properties are at most 32 KiB."""
+"""Bytes of a header that is not strict JSON; no known peer writes such a header, and
+properties are at most 32 KiB.
+"""
 _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 
 
 def encode_json_header(command: Command) -> bytes:
-    """The header text of a command: compact UTF-8, ext field values always strings; a lone surrogate becomes `?` as Apache writes it."""
+    """The header text of a command: compact UTF-8, ext field values always strings; a
+    lone surrogate becomes `?` as Apache writes it.
+    """
     if json_backend.mode == "stdlib":
         return _encode_by_template(command)
     fields: dict[str, object] = {
@@ -47,15 +59,27 @@ def encode_json_header(command: Command) -> bytes:
         return encode_json(fields)
 
 
-_TEMPLATE: Final = '{"code":%d,"extFields":{%s},"flag":%d,"language":"%s","opaque":%d,"serializeTypeCurrentRPC":"JSON",%s"version":%d}'
+_TEMPLATE: Final = (
+    '{"code":%d,"extFields":{%s},"flag":%d,"language":"%s","opaque":%d,'
+    '"serializeTypeCurrentRPC":"JSON",%s"version":%d}'
+)
 
 
-# Without orjson a template with escaped texts is a third faster than the standard library's encoder.
+# Without orjson a template with escaped texts is a third faster than the standard
+# library's encoder.
 def _encode_by_template(command: Command) -> bytes:
-    fields = ",".join([f"{encode_basestring(name)}:{encode_basestring(value)}" for name, value in command.ext_fields.items()])
+    fields = ",".join(
+        [
+            f"{encode_basestring(name)}:{encode_basestring(value)}"
+            for name, value in command.ext_fields.items()
+        ]
+    )
     remark = "" if command.remark is None else f'"remark":{encode_basestring(command.remark)},'
     language = _LANGUAGE_NAMES.get(command.language, "OTHER")
-    return encode_text(_TEMPLATE % (command.code, fields, command.flag, language, command.opaque, remark, command.version))
+    return encode_text(
+        _TEMPLATE
+        % (command.code, fields, command.flag, language, command.opaque, remark, command.version)
+    )
 
 
 def decode_json_header(text: bytes, body: bytes) -> Command:
@@ -65,10 +89,16 @@ def decode_json_header(text: bytes, body: bytes) -> Command:
     """
     try:
         header: Any = json_backend.loads(text)
-        code, flag, opaque, version = header["code"], header["flag"], header["opaque"], header["version"]
+        code, flag, opaque, version = (
+            header["code"],
+            header["flag"],
+            header["opaque"],
+            header["version"],
+        )
         ext_fields = header["extFields"]
-        # One test for four ranges: a negative or too long number makes the combination negative or too long. Texts and floats raise TypeError,
-        # as does joining values that are not all texts.
+        # One test for four ranges: a negative or too long number makes the combination
+        # negative or too long. Texts and floats raise TypeError, as does joining values
+        # that are not all texts.
         if (
             0 <= code | flag | opaque | version <= _INT_MAX
             and type(code) is type(flag) is type(opaque) is type(version) is int
@@ -124,13 +154,17 @@ def _number(header: dict[object, object], name: str) -> int:
             number = _INT_MAX + 1
         if _INT_MIN <= number <= _INT_MAX:
             return number
-    raise RemoteProtocolError(f"{name} in the header of a frame is {str(value)[:40]!r}, not a 32-bit number")
+    raise RemoteProtocolError(
+        f"{name} in the header of a frame is {str(value)[:40]!r}, not a 32-bit number"
+    )
 
 
 def _language(value: object) -> LanguageCode | None:
     if isinstance(value, int) and not isinstance(value, bool):
         if value not in _LANGUAGE_NAMES:
-            raise RemoteProtocolError(f"the header of a frame names language {value}, which does not exist")
+            raise RemoteProtocolError(
+                f"the header of a frame names language {value}, which does not exist"
+            )
         return LanguageCode(value)
     return _LANGUAGES.get(value) if isinstance(value, str) else None
 

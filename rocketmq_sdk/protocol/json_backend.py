@@ -1,18 +1,24 @@
 """The one place that decides which JSON library reads and writes.
 
-orjson is used when it is installed, else the standard library; the environment variable `ROCKETMQ_SDK_JSON` (`orjson` or `stdlib`) forces one of
-them. Both are driven to the same behaviour: compact UTF-8 out, strict JSON in, `ValueError` for broken texts, `TypeError` or `ValueError` for
-values that can not be written. Users look the functions up at each call (`json_backend.loads(...)`), so a change takes effect at once.
+orjson is used when it is installed, else the standard library; the environment variable
+`ROCKETMQ_SDK_JSON` (`orjson` or `stdlib`) forces one of them. Both are driven to the
+same behaviour: compact UTF-8 out, strict JSON in, `ValueError` for broken texts,
+`TypeError` or `ValueError` for values that cannot be written. Users look the functions
+up at each call (`json_backend.loads(...)`), so a change takes effect at once.
 """
+
+from __future__ import annotations
 
 import json
 import json.encoder
 import os
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 try:
     import orjson
@@ -50,10 +56,11 @@ def _stdlib_loads(data: bytes) -> object:
 
 
 def _unwritable(value: object) -> object:
-    raise TypeError(f"{type(value).__name__} can not be written as JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-# The C encoder object is made once: `JSONEncoder.encode` makes a new one, with a table against cycles, for each call.
+# The C encoder object is made once: `JSONEncoder.encode` makes a new one, with a table
+# against cycles, for each call.
 if _make_encoder is None:
 
     def write_text(value: object) -> str:
@@ -61,7 +68,9 @@ if _make_encoder is None:
         return _plain_encoder.encode(value)
 
 else:
-    _write_chunks: Callable[[object, int], tuple[str, ...]] = _make_encoder(None, _unwritable, _escape, None, ":", ",", False, False, False)
+    _write_chunks: Callable[[object, int], tuple[str, ...]] = _make_encoder(
+        None, _unwritable, _escape, None, ":", ",", False, False, False
+    )
 
     def write_text(value: object) -> str:
         """JSON text by the standard library, compact, non-ASCII raw."""
@@ -82,7 +91,10 @@ def _choose(mode: str | None) -> Mode:
         return "stdlib"
     if mode == "orjson" and orjson is not None:
         return "orjson"
-    raise ConfigurationError(f"{ENVIRONMENT_VARIABLE}={mode!r}: write orjson (the extra 'speed' must be installed) or stdlib")
+    raise ConfigurationError(
+        f"{ENVIRONMENT_VARIABLE}={mode!r}: write orjson (the extra 'speed' must be installed) or "
+        "stdlib"
+    )
 
 
 mode: Mode
@@ -91,13 +103,16 @@ dumps: Callable[[object], bytes]
 
 
 def select(wanted: str | None) -> None:
-    """Use one implementation from now on: `orjson`, `stdlib`, or None for the best one installed.
+    """Use one implementation from now on: `orjson`, `stdlib`, or None for the best one
+    installed.
 
     Raises `ConfigurationError` for an unknown or missing one.
     """
     global mode, loads, dumps
     mode = _choose(wanted)
-    loads, dumps = (_stdlib_loads, _stdlib_dumps) if mode == "stdlib" else (orjson.loads, orjson.dumps)
+    loads, dumps = (
+        (_stdlib_loads, _stdlib_dumps) if mode == "stdlib" else (orjson.loads, orjson.dumps)
+    )
 
 
 @contextmanager

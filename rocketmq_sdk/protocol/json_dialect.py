@@ -1,20 +1,27 @@
-"""JSON as Apache's brokers and clients write and read it (fastjson, `RemotingSerializable`).
+"""JSON as Apache's brokers and clients write and read it (fastjson,
+`RemotingSerializable`).
 
-Bodies of RocketMQ are JSON with liberties: integer keys of maps stand without quotes, objects are used as keys, the same object twice in a text may
-be a `$ref` to its first place (releases up to 5.3), single quotes and a comma behind the last member are taken. Texts go through the strict parser
-first; only what it refuses is read by the tolerant reader below. An object that is a key becomes a tuple of its (name, value) pairs sorted by name;
-integer keys become texts.
+Bodies of RocketMQ are JSON with liberties: integer keys of maps stand without quotes,
+objects are used as keys, the same object twice in a text may be a `$ref` to its first
+place (releases up to 5.3), single quotes and a comma behind the last member are taken.
+Texts go through the strict parser first; only what it refuses is read by the tolerant
+reader below. An object that is a key becomes a tuple of its (name, value) pairs sorted
+by name; integer keys become texts.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
 from json.encoder import encode_basestring
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
 from rocketmq_sdk.protocol.json_references import resolve_references
 from rocketmq_sdk.protocol.text import encode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FrozenObject: TypeAlias = tuple[tuple[str, object], ...]
 """An object that is the key of another one: its (name, value) pairs sorted by name."""
@@ -25,14 +32,19 @@ _MARK_OF_REFERENCE: Final = b'"$ref"'
 def decode_json(data: bytes, *, tolerated: int | None = None) -> object:
     """The value of a JSON text, strict or in Apache's dialect.
 
-    The tolerant reader takes about a second for a megabyte; `tolerated` bounds the bytes that it reads for a peer. Raises `RemoteProtocolError` for a
-    text that Apache refuses, and for one beyond that bound or nested deeper than `DEPTH_MAX` that the strict parser refuses.
+    The tolerant reader takes about a second for a megabyte; `tolerated` bounds the
+    bytes that it reads for a peer. Raises `RemoteProtocolError` for a text that Apache
+    refuses, and for one beyond that bound or nested deeper than `DEPTH_MAX` that the
+    strict parser refuses.
     """
     try:
         value = json_backend.loads(data)
     except ValueError as error:
         if tolerated is not None and len(data) > tolerated:
-            raise RemoteProtocolError(f"a text of {len(data)} bytes is not strict JSON ({error}); up to {tolerated} are read all the same") from None
+            raise RemoteProtocolError(
+                f"a text of {len(data)} bytes is not strict JSON ({error}); up to {tolerated} are "
+                "read all the same"
+            ) from None
         value = read_tolerantly(data)
     if _MARK_OF_REFERENCE in data:
         value = resolve_references(value)
@@ -40,12 +52,16 @@ def decode_json(data: bytes, *, tolerated: int | None = None) -> object:
 
 
 def encode_json(value: object, *, object_keys: bool = False) -> bytes:
-    """Compact UTF-8, members in the given order; a lone surrogate becomes `?`, a number that is not finite null.
+    """Compact UTF-8, members in the given order; a lone surrogate becomes `?`, a number
+    that is not finite null.
 
-    With `object_keys` the dialect is written: integer keys without quotes, keys that are tuples of (name, value) pairs as objects. Without it the
-    text is strict JSON and integer keys are quoted. Raises `TypeError` or `ValueError` for a value that JSON can not hold.
+    With `object_keys` the dialect is written: integer keys without quotes, keys that
+    are tuples of (name, value) pairs as objects. Without it the text is strict JSON and
+    integer keys are quoted. Raises `TypeError` or `ValueError` for a value that JSON
+    cannot hold.
     """
-    # orjson refuses keys that are no texts, so what it writes is right for both; the standard library would quote integers.
+    # orjson refuses keys that are no texts, so what it writes is right for both; the
+    # standard library would quote integers.
     if not object_keys or json_backend.mode == "orjson":
         try:
             return json_backend.dumps(value)
@@ -57,7 +73,9 @@ def encode_json(value: object, *, object_keys: bool = False) -> bytes:
 
 
 class Written:
-    """A value that `encode_pretty` writes as the text that it is already; made by `written_pretty`."""
+    """A value that `encode_pretty` writes as the text that it is already; made by
+    `written_pretty`.
+    """
 
     __slots__ = ("text",)
 
@@ -66,17 +84,21 @@ class Written:
 
 
 def written_pretty(value: object, depth: int) -> Written:
-    """The text of a value `depth` objects below the top, for tables of which little changes between two writings. Raises as `encode_pretty`."""
+    """The text of a value `depth` objects below the top, for tables of which little
+    changes between two writings. Raises as `encode_pretty`.
+    """
     parts: list[str] = []
     _write_pretty(value, parts, "\n" + "\t" * depth, DEPTH_MAX - depth)
     return Written("".join(parts))
 
 
 def encode_pretty(value: object) -> str:
-    """The form of the broker's configuration files: tabs, members in alphabetical order, integer keys in numerical order and quoted.
+    """The form of the broker's configuration files: tabs, members in alphabetical
+    order, integer keys in numerical order and quoted.
 
-    The layout is that of Apache RocketMQ 5.4.0 (fastjson 2), except that Apache leaves integer keys unquoted; it reads both. Raises `TypeError` or
-    `ValueError` for a value that JSON can not hold.
+    The layout is that of Apache RocketMQ 5.4.0 (fastjson 2), except that Apache leaves
+    integer keys unquoted; it reads both. Raises `TypeError` or `ValueError` for a value
+    that JSON cannot hold.
     """
     parts: list[str] = []
     _write_pretty(value, parts, "\n", DEPTH_MAX)
@@ -96,7 +118,7 @@ def _scalar(value: object) -> str:
         return int.__repr__(value)
     if isinstance(value, float):
         return float.__repr__(value) if value - value == 0.0 else "null"
-    raise TypeError(f"{type(value).__name__} can not be written as JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _write(value: object, parts: list[str], dialect: bool, depth: int) -> None:
@@ -116,7 +138,9 @@ def _write(value: object, parts: list[str], dialect: bool, depth: int) -> None:
     parts.append("[]" if separator == "[" else "]")
 
 
-def _write_members(members: Iterable[tuple[object, object]], parts: list[str], dialect: bool, depth: int) -> None:
+def _write_members(
+    members: Iterable[tuple[object, object]], parts: list[str], dialect: bool, depth: int
+) -> None:
     separator = "{"
     for key, item in members:
         parts.append(separator)
@@ -127,7 +151,7 @@ def _write_members(members: Iterable[tuple[object, object]], parts: list[str], d
         elif isinstance(key, tuple) and dialect:
             _write_members(key, parts, dialect, depth - 1)
         else:
-            raise TypeError(f"{type(key).__name__} can not be a key in JSON")
+            raise TypeError(f"{type(key).__name__} cannot be a key in JSON")
         parts.append(":")
         _write(item, parts, dialect, depth - 1)
         separator = ","
@@ -170,4 +194,4 @@ def _key_order(key: object) -> tuple[int, int, str]:
         return 1, 0, key
     if isinstance(key, tuple):
         return 2, 0, str(key)
-    raise TypeError(f"{type(key).__name__} can not be a key in JSON")
+    raise TypeError(f"{type(key).__name__} cannot be a key in JSON")

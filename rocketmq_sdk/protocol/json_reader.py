@@ -1,5 +1,7 @@
 """The tolerant reader of Apache's JSON dialect; see `json_dialect`."""
 
+from __future__ import annotations
+
 import json
 import re
 from typing import Final, Never
@@ -8,7 +10,9 @@ from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.text import join_surrogates
 
 DEPTH_MAX: Final = 100
-"""Objects and arrays inside each other that the tolerant reader and the writers follow."""
+"""Objects and arrays inside each other that the tolerant reader and the writers
+follow.
+"""
 
 _SPACE = re.compile(r"[ \t\r\n\f]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -16,20 +20,37 @@ _INTEGER = re.compile(r"-?[0-9]+")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 _FLAT: Final = re.compile(r"\{[^{}\[\]\\]*\}")
 _HEX = re.compile(r"[0-9A-Fa-f]{4}")
-_ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_WORDS: Final[dict[str, tuple[str, object]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+_ESCAPES: Final = {
+    '"': '"',
+    "'": "'",
+    "\\": "\\",
+    "/": "/",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_WORDS: Final[dict[str, tuple[str, object]]] = {
+    "t": ("true", True),
+    "f": ("false", False),
+    "n": ("null", None),
+}
 _DIGITS_MAX: Final = 4000
 
 
 def read_tolerantly(data: bytes) -> object:
     """The value of a text in Apache's dialect.
 
-    Raises `RemoteProtocolError` for a text that is broken, or nested deeper than `DEPTH_MAX`.
+    Raises `RemoteProtocolError` for a text that is broken, or nested deeper than
+    `DEPTH_MAX`.
     """
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"a JSON text is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise RemoteProtocolError(
+            f"a JSON text is not UTF-8: {error.reason} at byte {error.start}"
+        ) from None
     return _Reader(text).read()
 
 
@@ -55,7 +76,9 @@ class _Reader:
 
     def _fail(self, wanted: str) -> Never:
         found = self._text[self._at : self._at + 20]
-        raise RemoteProtocolError(f"a JSON text has {found!r} at character {self._at} where {wanted} belongs")
+        raise RemoteProtocolError(
+            f"a JSON text has {found!r} at character {self._at} where {wanted} belongs"
+        )
 
     def _peek(self) -> str:
         # The next character behind white space, or "" at the end.
@@ -103,7 +126,8 @@ class _Reader:
         return members
 
     def _flat(self) -> dict[object, object] | None:
-        # The object here, when it is plain JSON and holds no other: tables of hundreds of queues are mostly such objects, and C reads them.
+        # The object here, when it is plain JSON and holds no other: tables of hundreds
+        # of queues are mostly such objects, and C reads them.
         match = _FLAT.match(self._text, self._at)
         if match is None:
             return None
@@ -180,4 +204,8 @@ def _frozen(members: dict[object, object]) -> tuple[tuple[str, object], ...]:
     for name, value in members.items():
         if not isinstance(name, str) or isinstance(value, dict | list):
             raise RemoteProtocolError("an object that is a key holds another object or an array")
-    return tuple(sorted(((str(name), value) for name, value in members.items()), key=lambda member: member[0]))
+    return tuple(
+        sorted(
+            ((str(name), value) for name, value in members.items()), key=lambda member: member[0]
+        )
+    )

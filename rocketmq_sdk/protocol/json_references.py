@@ -1,4 +1,8 @@
-"""`$ref` in JSON texts of Apache RocketMQ up to 5.3: the same object met again is written as a path to its first place (fastjson 1, `JSONPath`)."""
+"""`$ref` in JSON texts of Apache RocketMQ up to 5.3: the same object met again is
+written as a path to its first place (fastjson 1, `JSONPath`).
+"""
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -11,7 +15,8 @@ _STEPS_MAX: Final = 100_000
 def resolve_references(value: object) -> object:
     """The value with each `{"$ref": "$.path"}` replaced by what the path names.
 
-    Raises `RemoteProtocolError` for a path that leads nowhere or to something that holds the reference itself.
+    Raises `RemoteProtocolError` for a path that leads nowhere or to something that
+    holds the reference itself.
     """
     return _Resolver(value).resolve(value, 0)
 
@@ -26,7 +31,9 @@ class _Resolver:
     def resolve(self, value: object, depth: int) -> object:
         self._left -= 1
         if depth > 200 or self._left < 0:
-            raise RemoteProtocolError("a JSON text is nested too deeply, or a reference in it leads back to itself")
+            raise RemoteProtocolError(
+                "a JSON text is nested too deeply, or a reference in it leads back to itself"
+            )
         if isinstance(value, dict):
             path = value.get(_NAME)
             if len(value) == 1 and isinstance(path, str):
@@ -45,12 +52,19 @@ class _Resolver:
         for step in _steps(path):
             if isinstance(found, dict):
                 found = _member(found, step)
-            elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
+            elif (
+                isinstance(found, list)
+                and step.isdecimal()
+                and len(step) < 10
+                and int(step) < len(found)
+            ):
                 found = found[int(step)]
             else:
                 found = None
             if found is None:
-                raise RemoteProtocolError(f"a JSON text refers to {path[:100]!r}, which it does not hold")
+                raise RemoteProtocolError(
+                    f"a JSON text refers to {path[:100]!r}, which it does not hold"
+                )
         return found
 
 
@@ -65,13 +79,18 @@ def _member(members: dict[object, object], step: str) -> object:
 
 def _java_text(key: dict[str, object]) -> str:
     # `MessageQueue.toString`: the only class that is a key of Apache's maps.
-    return f"MessageQueue [topic={key.get('topic')}, brokerName={key.get('brokerName')}, queueId={key.get('queueId')}]"
+    return (
+        f"MessageQueue [topic={key.get('topic')}, brokerName={key.get('brokerName')}, "
+        f"queueId={key.get('queueId')}]"
+    )
 
 
 def _steps(path: str) -> list[str]:
     # `$.name[3].other`; a backslash takes the next character as it is.
     if not path.startswith("$") or len(path) > 10_000:
-        raise RemoteProtocolError(f"a JSON text refers to {path[:100]!r}; only paths from the root are understood")
+        raise RemoteProtocolError(
+            f"a JSON text refers to {path[:100]!r}; only paths from the root are understood"
+        )
     steps: list[str] = []
     current = ""
     characters = iter(path[1:])

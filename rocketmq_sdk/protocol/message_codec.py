@@ -1,12 +1,17 @@
 """Message records: the bytes that the commit log holds and that answers to pulls carry.
 
-The layout is that of `MessageExtEncoder` and `MessageDecoder` of Apache RocketMQ 5.4.0: a head of fixed size (88 bytes with two IPv4 hosts, 12 more
-for each IPv6 host), body, topic, properties. The head is read and written with one precompiled struct for each of the four host combinations, picked
-by two bits of the system flag; decoding fills the slots of a message straight from the struct's tuple and leaves the properties as bytes.
+The layout is that of `MessageExtEncoder` and `MessageDecoder` of Apache RocketMQ 5.4.0:
+a head of fixed size (88 bytes with two IPv4 hosts, 12 more for each IPv6 host), body,
+topic, properties. The head is read and written with one precompiled struct for each of
+the four host combinations, picked by two bits of the system flag; decoding fills the
+slots of a message straight from the struct's tuple and leaves the properties as bytes.
 
-Unlike Apache's client, which keeps what it read before the first record that it can not read, a broken record fails the whole batch: dropping the
-rest in silence would let a consumer's offset pass messages that nobody saw.
+Unlike Apache's client, which keeps what it read before the first record that it cannot
+read, a broken record fails the whole batch: dropping the rest in silence would let a
+consumer's offset pass messages that nobody saw.
 """
+
+from __future__ import annotations
 
 import struct
 import zlib
@@ -51,9 +56,12 @@ INFLATED_TOTAL_LIMIT: Final = 1 << 30
 _COMPRESSED: Final = SysFlag.COMPRESSED
 _NEED_UNWRAP: Final = SysFlag.NEED_UNWRAP
 
-# total, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time, born host, store time, store host, reconsume times, prepared
-# transaction offset, body length; index = the two host bits of the sys flag.
-_HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
+# total, magic, crc, queue id, flag, queue offset, physical offset, sys flag, born time,
+# born host, store time, store host, reconsume times, prepared transaction offset, body
+# length; index = the two host bits of the sys flag.
+_HEADS: Final = tuple(
+    Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20)
+)
 HEAD_V4: Final = _HEADS[0]
 _SHORT: Final = Struct(">h")
 _TOTAL_AND_MAGIC: Final = Struct(">iI")
@@ -65,14 +73,28 @@ def head_size(sys_flag: int) -> int:
 
 
 def body_crc(body: bytes) -> int:
-    """The CRC that a record holds for its body as stored: CRC-32 without the highest bit, 0 for an empty body."""
+    """The CRC that a record holds for its body as stored: CRC-32 without the highest
+    bit, 0 for an empty body.
+    """
     return zlib.crc32(body) & BODY_CRC_MASK
 
 
-def record_size(topic_length: int, body_length: int, properties_length: int, *, host_bytes: int = 16) -> int:
-    """Bytes of the record for parts of these sizes; `host_bytes` is the size of both packed hosts together."""
+def record_size(
+    topic_length: int, body_length: int, properties_length: int, *, host_bytes: int = 16
+) -> int:
+    """Bytes of the record for parts of these sizes; `host_bytes` is the size of both
+    packed hosts together.
+    """
     extra = 1 if topic_length > MAX_TOPIC_BYTES_V1 else 0
-    return RECORD_OVERHEAD_V1 - 16 + host_bytes + extra + body_length + topic_length + properties_length
+    return (
+        RECORD_OVERHEAD_V1
+        - 16
+        + host_bytes
+        + extra
+        + body_length
+        + topic_length
+        + properties_length
+    )
 
 
 def _host_bits(born_host: bytes, store_host: bytes) -> int:
@@ -105,8 +127,10 @@ def encode_record(
 ) -> bytes:
     """The record of one message.
 
-    Hosts are packed IP and port (8 or 20 bytes); the two host bits of `sys_flag` are set from them. `body_crc` saves computing the CRC again. A topic
-    of more than 127 bytes makes a V2 record. Raises `LocalProtocolError` when a part does not fit its field.
+    Hosts are packed IP and port (8 or 20 bytes); the two host bits of `sys_flag` are
+    set from them. `body_crc` saves computing the CRC again. A topic of more than 127
+    bytes makes a V2 record. Raises `LocalProtocolError` when a part does not fit its
+    field.
     """
     if len(born_host) == 8 and len(store_host) == 8:
         head = HEAD_V4
@@ -118,7 +142,9 @@ def encode_record(
     topic_length = len(topic)
     properties_length = len(properties)
     if properties_length > MAX_PROPERTIES:
-        raise LocalProtocolError(f"the properties take {properties_length} bytes, more than {MAX_PROPERTIES}")
+        raise LocalProtocolError(
+            f"the properties take {properties_length} bytes, more than {MAX_PROPERTIES}"
+        )
     if topic_length <= MAX_TOPIC_BYTES_V1:
         magic = MAGIC_V1
         topic_size = topic_length.to_bytes(1, "big")
@@ -129,12 +155,29 @@ def encode_record(
         total = head.size + 4 + body_length + topic_length + properties_length
     try:
         packed = head.pack(
-            total, magic, zlib.crc32(body) & BODY_CRC_MASK if body_crc is None else body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
-            born_timestamp, born_host, store_timestamp, store_host, reconsume_times, prepared_offset, body_length,
-        )  # fmt: skip
+            total,
+            magic,
+            zlib.crc32(body) & BODY_CRC_MASK if body_crc is None else body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_offset,
+            body_length,
+        )
     except struct.error as error:
-        raise LocalProtocolError(f"a field of a record for topic {topic!r} does not fit: {error}") from error
-    return b"".join((packed, body, topic_size, topic, properties_length.to_bytes(2, "big"), properties))
+        raise LocalProtocolError(
+            f"a field of a record for topic {topic!r} does not fit: {error}"
+        ) from error
+    return b"".join(
+        (packed, body, topic_size, topic, properties_length.to_bytes(2, "big"), properties)
+    )
 
 
 def encode_records(
@@ -151,7 +194,8 @@ def encode_records(
     store_host: bytes,
     reconsume_times: int,
 ) -> list[bytes]:
-    """The records of the messages of one batch, from one queue offset and one position on; the rest is as in `encode_record`.
+    """The records of the messages of one batch, from one queue offset and one position
+    on; the rest is as in `encode_record`.
 
     What the messages share is worked out once.
     """
@@ -168,14 +212,29 @@ def encode_records(
             body_length, properties_length = len(body), len(properties)
             total = overhead + body_length + properties_length
             packed = pack(
-                total, magic, crc32(body) & BODY_CRC_MASK, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
-                store_timestamp, store_host, reconsume_times, 0, body_length,
-            )  # fmt: skip
+                total,
+                magic,
+                crc32(body) & BODY_CRC_MASK,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
+                0,
+                body_length,
+            )
             put(b"".join((packed, body, middle, pack_short(properties_length), properties)))
             physical_offset += total
             queue_offset += 1
     except struct.error as error:
-        raise LocalProtocolError(f"a field of a record for topic {topic!r} does not fit: {error}") from error
+        raise LocalProtocolError(
+            f"a field of a record for topic {topic!r} does not fit: {error}"
+        ) from error
     return records
 
 
@@ -189,9 +248,11 @@ def decode_messages(
 ) -> list[ReceivedMessage]:
     """All messages of a body of records, as objects of the class `kind`.
 
-    With `inflate` compressed bodies are inflated and lose their compressed flag; with `unwrap` inner batches are taken apart, else they stay one
-    message each. Raises `RemoteProtocolError` naming position and reason for a broken record, `CodecMissingError` when a body needs a library that is
-    not installed; either way no message is given out.
+    With `inflate` compressed bodies are inflated and lose their compressed flag; with
+    `unwrap` inner batches are taken apart, else they stay one message each. Raises
+    `RemoteProtocolError` naming position and reason for a broken record,
+    `CodecMissingError` when a body needs a library that is not installed; either way no
+    message is given out.
     """
     if type(data) is not bytes:
         data = bytes(data)
@@ -205,10 +266,22 @@ def decode_messages(
         while position < size:
             message = new(kind)
             (
-                total, magic, message.body_crc, message.queue_id, message.flag, message.offset, message.commit_log_offset, sys_flag,
-                message.born_timestamp, message.born_host, message.store_timestamp, message.store_host, message.reconsume_times,
-                message.prepared_transaction_offset, body_length,
-            ) = unpack_v4(data, position)  # fmt: skip
+                total,
+                magic,
+                message.body_crc,
+                message.queue_id,
+                message.flag,
+                message.offset,
+                message.commit_log_offset,
+                sys_flag,
+                message.born_timestamp,
+                message.born_host,
+                message.store_timestamp,
+                message.store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body_length,
+            ) = unpack_v4(data, position)
             body_start = position + HEAD_SIZE_V4
             if sys_flag & HOST_BITS:
                 body_start, body_length = _read_wide_head(message, data, position, sys_flag)
@@ -216,7 +289,9 @@ def decode_messages(
             if magic == MAGIC_V1:
                 topic_start = body_end + 1
                 topic_end = topic_start + data[body_end]
-                if topic_end - topic_start > MAX_TOPIC_BYTES_V1:  # Java reads the byte as a signed number
+                if (
+                    topic_end - topic_start > MAX_TOPIC_BYTES_V1
+                ):  # Java reads the byte as a signed number
                     raise _broken(data, position)
             elif magic == MAGIC_V2:
                 topic_start = body_end + 2
@@ -225,7 +300,13 @@ def decode_messages(
                 raise _broken(data, position)
             properties_start = topic_end + 2
             end = properties_start + unpack_short(data, topic_end)[0]
-            if end != position + total or end > size or body_length < 0 or topic_end < topic_start or end < properties_start:
+            if (
+                end != position + total
+                or end > size
+                or body_length < 0
+                or topic_end < topic_start
+                or end < properties_start
+            ):
                 raise _broken(data, position)
             raw = data[topic_start:topic_end]
             if raw != topic_raw:
@@ -244,51 +325,86 @@ def decode_messages(
     return messages
 
 
-def decode_message(data: bytes | bytearray | memoryview, offset: int = 0, *, broker_name: str = "", inflate: bool = True) -> ReceivedMessage:
-    """The message of the record that starts at `offset`; what follows the record is not looked at, an inner batch stays one message.
+def decode_message(
+    data: bytes | bytearray | memoryview,
+    offset: int = 0,
+    *,
+    broker_name: str = "",
+    inflate: bool = True,
+) -> ReceivedMessage:
+    """The message of the record that starts at `offset`; what follows the record is not
+    looked at, an inner batch stays one message.
 
     Raises like `decode_messages`.
     """
     available = len(data) - offset
     if offset < 0 or available < _TOTAL_AND_MAGIC.size:
-        raise RemoteProtocolError(f"no record starts at {offset}: {max(available, 0)} bytes are left")
+        raise RemoteProtocolError(
+            f"no record starts at {offset}: {max(available, 0)} bytes are left"
+        )
     total, _magic = _TOTAL_AND_MAGIC.unpack_from(data, offset)
     if not 0 < total <= available:
-        raise RemoteProtocolError(f"the record at {offset} claims {total} bytes; {available} are left")
-    return decode_messages(data[offset : offset + total], broker_name=broker_name, inflate=inflate, unwrap=False)[0]
+        raise RemoteProtocolError(
+            f"the record at {offset} claims {total} bytes; {available} are left"
+        )
+    return decode_messages(
+        data[offset : offset + total], broker_name=broker_name, inflate=inflate, unwrap=False
+    )[0]
 
 
-def _read_wide_head(message: ReceivedMessage, data: bytes, position: int, sys_flag: int) -> tuple[int, int]:
-    """Read the head of a record with an IPv6 host again; gives start and length of the body."""
+def _read_wide_head(
+    message: ReceivedMessage, data: bytes, position: int, sys_flag: int
+) -> tuple[int, int]:
+    """Read the head of a record with an IPv6 host again; gives start and length of the
+    body.
+    """
     head = _HEADS[sys_flag >> 4 & 3]
     fields = head.unpack_from(data, position)
-    message.born_host, message.store_timestamp, message.store_host, message.reconsume_times, message.prepared_transaction_offset = fields[9:14]
+    (
+        message.born_host,
+        message.store_timestamp,
+        message.store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+    ) = fields[9:14]
     return position + head.size, fields[14]
 
 
-def _append_special(messages: list[ReceivedMessage], message: ReceivedMessage, bits: int, budget: int, position: int) -> int:
-    """Inflate a body or take an inner batch apart; gives what is left of the inflated bytes that the call may make."""
+def _append_special(
+    messages: list[ReceivedMessage], message: ReceivedMessage, bits: int, budget: int, position: int
+) -> int:
+    """Inflate a body or take an inner batch apart; gives what is left of the inflated
+    bytes that the call may make.
+    """
     if bits & _COMPRESSED:
         try:
-            message.body = decompress(message.body, message.sys_flag, limit=min(budget, DEFAULT_LIMIT))
+            message.body = decompress(
+                message.body, message.sys_flag, limit=min(budget, DEFAULT_LIMIT)
+            )
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"the body of the record at {position} can not be inflated: {error}") from error
+            raise RemoteProtocolError(
+                f"the body of the record at {position} cannot be inflated: {error}"
+            ) from error
         message.sys_flag &= ~_COMPRESSED
         budget -= len(message.body)
     if bits & _NEED_UNWRAP and message.sys_flag & SysFlag.INNER_BATCH:
         try:
             messages.extend(unwrap_inner_batch(message))
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"the record at {position} holds a broken inner batch: {error}") from error
+            raise RemoteProtocolError(
+                f"the record at {position} holds a broken inner batch: {error}"
+            ) from error
     else:
         messages.append(message)
     return budget
 
 
 def unwrap_inner_batch(container: ReceivedMessage) -> list[ReceivedMessage]:
-    """The messages inside an inner batch: element k has the container's queue offset plus k and its own flag, body and properties.
+    """The messages inside an inner batch: element k has the container's queue offset
+    plus k and its own flag, body and properties.
 
-    All else is the container's, save the flag that asks for unwrapping. Raises `RemoteProtocolError` when the body is no batch.
+    All else is the container's, save the flag that asks for unwrapping. Raises
+    `RemoteProtocolError` when the body is no batch.
     """
     messages: list[ReceivedMessage] = []
     for index, (flag, body, properties) in enumerate(decode_batch(container.body)):
@@ -316,14 +432,20 @@ def unwrap_inner_batch(container: ReceivedMessage) -> list[ReceivedMessage]:
 
 
 def _broken(data: bytes, position: int) -> RemoteProtocolError:
-    """Why the record at a position can not be read."""
+    """Why the record at a position cannot be read."""
     left = len(data) - position
     where = f"the record at {position}"
     if left < RECORD_OVERHEAD_V1:
-        return RemoteProtocolError(f"{where} is cut off: {left} bytes are left, a record takes at least {RECORD_OVERHEAD_V1}")
+        return RemoteProtocolError(
+            f"{where} is cut off: {left} bytes are left, a record takes at least "
+            f"{RECORD_OVERHEAD_V1}"
+        )
     total, magic = _TOTAL_AND_MAGIC.unpack_from(data, position)
     if magic not in (MAGIC_V1, MAGIC_V2):
         return RemoteProtocolError(f"{where} has the magic {magic:08x}, which no message has")
     if not RECORD_OVERHEAD_V1 <= total <= left:
         return RemoteProtocolError(f"{where} claims {total} bytes; {left} are left")
-    return RemoteProtocolError(f"{where} claims {total} bytes, but the lengths of its body, topic and properties do not add up to them")
+    return RemoteProtocolError(
+        f"{where} claims {total} bytes, but the lengths of its body, topic and properties do not "
+        "add up to them"
+    )

@@ -1,8 +1,12 @@
 """The two kinds of message ids.
 
-An offset id names the broker and the physical offset of a record (`MessageDecoder.createMessageId` of Apache RocketMQ 5.4.0); a unique id is made by
-the producer (`MessageClientIDSetter`). Both are upper-case hex of 16 or, with an IPv6 address, 28 bytes, so their form does not tell them apart.
+An offset id names the broker and the physical offset of a record
+(`MessageDecoder.createMessageId` of Apache RocketMQ 5.4.0); a unique id is made by the
+producer (`MessageClientIDSetter`). Both are upper-case hex of 16 or, with an IPv6
+address, 28 bytes, so their form does not tell them apart.
 """
+
+from __future__ import annotations
 
 import os
 import secrets
@@ -39,26 +43,33 @@ def _bytes_of(message_id: str) -> bytes:
 def parse_offset_id(message_id: str) -> tuple[str, int, int]:
     """IP text, port and physical offset of an offset id.
 
-    A unique id parses too, into numbers without meaning. Raises `ConfigurationError` when the text is not 32 or 56 hexadecimal digits.
+    A unique id parses too, into numbers without meaning. Raises `ConfigurationError`
+    when the text is not 32 or 56 hexadecimal digits.
     """
     raw = _bytes_of(message_id)
     if len(raw) not in _SIZES:
-        raise ConfigurationError(f"{message_id!r} has {len(message_id)} digits; message ids have 32 or 56")
+        raise ConfigurationError(
+            f"{message_id!r} has {len(message_id)} digits; message ids have 32 or 56"
+        )
     host, port = unpack_host(raw[:-8])
     return host, port, int.from_bytes(raw[-8:], "big", signed=True)
 
 
 def _month_start(now_ms: int, zone: tzinfo | None, *, months_back: int = 0) -> int:
-    """Epoch milliseconds of the first instant of the month of `now_ms`, or of an earlier month, in a zone (None = the local one)."""
+    """Epoch milliseconds of the first instant of the month of `now_ms`, or of an
+    earlier month, in a zone (None = the local one).
+    """
     moment = datetime.fromtimestamp(now_ms / 1000, zone)
     months = moment.year * 12 + moment.month - 1 - months_back
     return round(datetime(months // 12, months % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
 
 
 def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) -> int:
-    """About when a unique id was made, in epoch milliseconds: the id holds only the time since a month began, taken to be the latest that fits.
+    """About when a unique id was made, in epoch milliseconds: the id holds only the
+    time since a month began, taken to be the latest that fits.
 
-    `zone` is the maker's time zone, None the local one. Raises `ConfigurationError` when the text is no id.
+    `zone` is the maker's time zone, None the local one. Raises `ConfigurationError`
+    when the text is no id.
     """
     raw = _bytes_of(message_id)
     start = (16 if len(raw) == 28 else 4) + 6
@@ -70,19 +81,25 @@ def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) 
 
 
 def unique_id_ip(message_id: str) -> bytes:
-    """The packed IP address of a unique id. Raises `ConfigurationError` when the text is no id."""
+    """The packed IP address of a unique id. Raises `ConfigurationError` when the text
+    is no id.
+    """
     raw = _bytes_of(message_id)
     return raw[: 16 if len(raw) == 28 else 4]
 
 
 def unique_id_pid(message_id: str) -> int:
-    """The low 16 bits of the maker's process id. Raises `ConfigurationError` when the text is no id."""
+    """The low 16 bits of the maker's process id. Raises `ConfigurationError` when the
+    text is no id.
+    """
     raw = _bytes_of(message_id)
     return int.from_bytes(raw[-12:-10], "big")
 
 
 class _Incarnations:
-    """Numbers for the field that Java fills with the hash of a class loader: different for each maker of ids in this process, else random."""
+    """Numbers for the field that Java fills with the hash of a class loader: different
+    for each maker of ids in this process, else random.
+    """
 
     __slots__ = ("_next",)
 
@@ -108,13 +125,18 @@ class WallClock(Protocol):
         ...
 
 
-# An id is: IP, low 16 bits of the pid, an incarnation number, milliseconds since the month began, a counter. No id may come twice:
-# - within a millisecond the counter has 65536 values; when they are used up, the next millisecond is borrowed, and real time catches up later;
+# An id is: IP, low 16 bits of the pid, an incarnation number, milliseconds since the
+# month began, a counter. No id may come twice:
+# - within a millisecond the counter has 65536 values; when they are used up, the next
+#   millisecond is borrowed, and real time catches up later;
 # - a clock that goes back is ignored until it passes the highest millisecond used;
 # - a new month starts the milliseconds again, so it takes a new incarnation number;
-# - so do a second maker in the process and a forked child, which would otherwise continue with the parent's counter.
+# - so do a second maker in the process and a forked child, which would otherwise
+#   continue with the parent's counter.
 class UniqueIdGenerator:
-    """Makes the unique ids of one client. `ip` is its packed address (4 or 16 bytes). Not for use by several threads at once."""
+    """Makes the unique ids of one client. `ip` is its packed address (4 or 16 bytes).
+    Not for use by several threads at once.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -131,7 +153,9 @@ class UniqueIdGenerator:
         "_stem",
     )
 
-    def __init__(self, ip: bytes, pid: int, clock: WallClock, *, incarnation: int | None = None) -> None:
+    def __init__(
+        self, ip: bytes, pid: int, clock: WallClock, *, incarnation: int | None = None
+    ) -> None:
         if len(ip) not in (4, 16):
             raise ConfigurationError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
         self._ip = ip
@@ -175,14 +199,21 @@ class UniqueIdGenerator:
         return 2 * (len(self._ip) + _DISTINCTION)
 
     def _enter(self, now: int) -> None:
-        """Fix all but the last byte of the coming ids, for one millisecond and at most 256 values of the counter."""
+        """Fix all but the last byte of the coming ids, for one millisecond and at most
+        256 values of the counter.
+        """
         if now > self._millisecond:
             self._enter_millisecond(now)
         elif self._counter == self._millisecond_end:
             self._enter_millisecond(self._millisecond + 1)
         self._block_end = min((self._counter | 0xFF) + 1, self._millisecond_end)
-        prefix = self._ip + (self._pid & 0xFFFF).to_bytes(2, "big") + self._incarnation.to_bytes(4, "big")
-        self._stem = f"{prefix.hex().upper()}{self._millisecond - self._month:08X}{self._counter >> 8 & 0xFF:02X}"
+        prefix = (
+            self._ip
+            + (self._pid & 0xFFFF).to_bytes(2, "big")
+            + self._incarnation.to_bytes(4, "big")
+        )
+        since, block = self._millisecond - self._month, self._counter >> 8 & 0xFF
+        self._stem = f"{prefix.hex().upper()}{since:08X}{block:02X}"
 
     def _enter_millisecond(self, millisecond: int) -> None:
         if millisecond >= self._next_month:
@@ -199,7 +230,7 @@ class UniqueIdGenerator:
         self._millisecond = -1
 
 
-_generators: "WeakSet[UniqueIdGenerator]" = WeakSet()
+_generators: WeakSet[UniqueIdGenerator] = WeakSet()
 
 
 def _after_fork() -> None:

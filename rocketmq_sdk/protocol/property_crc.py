@@ -1,9 +1,13 @@
 """The CRC over a whole record, held in the last property `__CRC32#`.
 
-Apache RocketMQ 5.4.0 appends it with `enabledAppendPropCRC` (`MessageExtEncoder`) and checks it with `forceVerifyPropCRC`. Its place, 20 bytes at the
-end of the properties, is kept free when the record is laid out and filled when all else is in place: CRC-32 without the highest bit over all bytes in
-front of the place, as ten decimal digits, the lowest first.
+Apache RocketMQ 5.4.0 appends it with `enabledAppendPropCRC` (`MessageExtEncoder`) and
+checks it with `forceVerifyPropCRC`. Its place, 20 bytes at the end of the properties,
+is kept free when the record is laid out and filled when all else is in place: CRC-32
+without the highest bit over all bytes in front of the place, as ten decimal digits, the
+lowest first.
 """
+
+from __future__ import annotations
 
 import zlib
 from typing import Final
@@ -18,12 +22,16 @@ _CRC_MASK: Final = 0x7FFFFFFF
 
 
 def reserve_property_crc(properties: bytes, *, from_batch: bool = False) -> bytes:
-    """The properties with the CRC's place at their end, a CRC that came with them removed.
+    """The properties with the CRC's place at their end, a CRC that came with them
+    removed.
 
-    For a message of a client batch Apache does not add the separator that may be missing in front.
+    For a message of a client batch Apache does not add the separator that may be
+    missing in front.
     """
     if _MARK in properties:
-        properties = b"\x02".join([entry for entry in properties.split(b"\x02") if not entry.startswith(_MARK)])
+        properties = b"\x02".join(
+            [entry for entry in properties.split(b"\x02") if not entry.startswith(_MARK)]
+        )
     if properties and not from_batch and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return properties + _PLACE
@@ -36,7 +44,9 @@ def fill_property_crc(record: bytes | bytearray | memoryview) -> bytes:
 
 
 def verify_property_crc(record: bytes | bytearray | memoryview) -> bool:
-    """Whether the record ends with a CRC property that fits it; one without the property does not."""
+    """Whether the record ends with a CRC property that fits it; one without the
+    property does not.
+    """
     if len(record) <= PROPERTY_CRC_SIZE:
         return False
     view = memoryview(record)

@@ -1,7 +1,12 @@
-"""The handle by which a message that waits for its time can be taken back (`RecallMessageHandle` of Apache RocketMQ 5.4.0).
+"""The handle by which a message that waits for its time can be taken back
+(`RecallMessageHandle` of Apache RocketMQ 5.4.0).
 
-URL-safe Base64 of `v1 <topic> <broker name> <time of delivery, epoch milliseconds> <unique key>`, separated by single blanks.
+URL-safe Base64 of
+`v1 <topic> <broker name> <time of delivery, epoch milliseconds> <unique key>`,
+separated by single blanks.
 """
+
+from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -15,7 +20,9 @@ _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 
 class RecallHandle(NamedTuple):
-    """`timestamp` is a text, because whoever made the handle may have written anything there."""
+    """`timestamp` is a text, because whoever made the handle may have written anything
+    there.
+    """
 
     topic: str
     broker_name: str
@@ -28,12 +35,19 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """The parts of a handle; more than five words are taken as Apache takes them, the first five. Raises `RemoteProtocolError`."""
+    """The parts of a handle; more than five words are taken as Apache takes them, the
+    first five. Raises `RemoteProtocolError`.
+    """
     raw = text.rstrip("=").encode("utf-8", "replace")
     try:
         if not raw or len(text) - len(raw) > 2 or not _ALPHABET.issuperset(raw):
             raise ValueError("no Base64")
-        words = urlsafe_b64decode(raw + b"=" * (-len(raw) % 4)).decode("utf-8", "replace").rstrip(" ").split(" ")
+        words = (
+            urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
+            .decode("utf-8", "replace")
+            .rstrip(" ")
+            .split(" ")
+        )
     except (ValueError, binascii.Error):
         words = []
     if len(words) < _PARTS or words[0] != VERSION:

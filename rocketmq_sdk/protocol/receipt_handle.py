@@ -1,16 +1,23 @@
-"""Receipt handles of popped messages and the texts from which clients make them (`ExtraInfoUtil`, `ReceiptHandle` of Apache RocketMQ 5.4.0).
+"""Receipt handles of popped messages and the texts from which clients make them
+(`ExtraInfoUtil`, `ReceiptHandle` of Apache RocketMQ 5.4.0).
 
-A broker answers a pop with the start offset of each queue's part, the offsets in it and, for ordered pops, how often each was delivered before; the
-client makes one handle for each message, and gives it back to acknowledge the message or to change when it is seen again.
+A broker answers a pop with the start offset of each queue's part, the offsets in it
+and, for ordered pops, how often each was delivered before; the client makes one handle
+for each message, and gives it back to acknowledge the message or to change when it is
+seen again.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 NORMAL: Final = "0"
 RETRY_V1: Final = "1"
@@ -31,7 +38,9 @@ def topic_kind(topic: str) -> str:
 
 
 def topic_of_kind(kind: str, topic: str, group: str) -> str:
-    """The topic in which a message of a kind lies, `topic` being the one that its consumer subscribed to."""
+    """The topic in which a message of a kind lies, `topic` being the one that its
+    consumer subscribed to.
+    """
     if kind == RETRY_V1:
         return pop_retry_topic_v1(topic, group)
     return pop_retry_topic_v2(topic, group) if kind == RETRY_V2 else topic
@@ -44,13 +53,19 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-@attrs.define(unsafe_hash=True)  # nobody changes one; frozen ones cost three times as much to make, and each popped message has one
+@attrs.define(
+    unsafe_hash=True
+    # nobody changes one; frozen ones cost three times as much to make, and each popped
+    # message has one
+)
 class ReceiptHandle:
-    """Which delivery of which message is meant. Times are milliseconds; `offset` is the message's own queue offset.
+    """Which delivery of which message is meant. Times are milliseconds; `offset` is the
+    message's own queue offset.
 
-    `kind` tells whether the message lies in the topic itself or in a retry topic of the group; `revive_queue_id` is where the broker keeps the
-    checkpoint of the pop, `ORDERED_QUEUE` for ordered pops. A handle ends when the message is acknowledged, when its invisible time is over or
-    changed.
+    `kind` tells whether the message lies in the topic itself or in a retry topic of the
+    group; `revive_queue_id` is where the broker keeps the checkpoint of the pop,
+    `ORDERED_QUEUE` for ordered pops. A handle ends when the message is acknowledged,
+    when its invisible time is over or changed.
     """
 
     start_offset: int
@@ -64,11 +79,16 @@ class ReceiptHandle:
     commit_log_offset: int = -1
 
     @classmethod
-    def parse(cls, text: str, *, least: int = _ITEMS) -> "ReceiptHandle":
-        """The handle in a text of at least eight items (brokers get by with seven). Raises `FieldError`."""
+    def parse(cls, text: str, *, least: int = _ITEMS) -> ReceiptHandle:
+        """The handle in a text of at least eight items (brokers get by with seven).
+        Raises `FieldError`.
+        """
         items = text.split(" ")
         if len(items) < least:
-            raise FieldError(f"the receipt handle {text[:100]!r} has {len(items)} items, at least {least} belong to it")
+            raise FieldError(
+                f"the receipt handle {text[:100]!r} has {len(items)} items, at least {least} "
+                "belong to it"
+            )
         what = "a receipt handle"
         return cls(
             _number(items[0], what),
@@ -83,19 +103,30 @@ class ReceiptHandle:
         )
 
     @classmethod
-    def parse_extra_info(cls, text: str) -> "ReceiptHandle":
-        """As `parse`, for a handle that may lack the message's own offset, which requests carry beside it."""
+    def parse_extra_info(cls, text: str) -> ReceiptHandle:
+        """As `parse`, for a handle that may lack the message's own offset, which
+        requests carry beside it.
+        """
         return cls.parse(text, least=_LEAST_ITEMS)
 
     def __str__(self) -> str:
-        head = f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue_id} {self.kind} {self.broker_name} {self.queue_id}"
+        head = (
+            f"{self.start_offset} {self.pop_time} {self.invisible_time} {self.revive_queue_id} "
+            f"{self.kind} {self.broker_name} {self.queue_id}"
+        )
         if self.offset < 0:
             return head
-        return f"{head} {self.offset}" if self.commit_log_offset < 0 else f"{head} {self.offset} {self.commit_log_offset}"
+        return (
+            f"{head} {self.offset}"
+            if self.commit_log_offset < 0
+            else f"{head} {self.offset} {self.commit_log_offset}"
+        )
 
     @property
     def next_visible_ms(self) -> int:
-        """When the message is seen again (epoch milliseconds of the broker's clock) if nobody acknowledges it."""
+        """When the message is seen again (epoch milliseconds of the broker's clock) if
+        nobody acknowledges it.
+        """
         return self.pop_time + self.invisible_time
 
     @property
@@ -104,13 +135,19 @@ class ReceiptHandle:
         return self.revive_queue_id == ORDERED_QUEUE
 
     def real_topic(self, topic: str, group: str) -> str:
-        """The topic in which the message lies, `topic` being the one that its consumer subscribed to."""
+        """The topic in which the message lies, `topic` being the one that its consumer
+        subscribed to.
+        """
         return topic_of_kind(self.kind, topic, group)
 
-    def renewed(self, pop_time: int, invisible_time: int, revive_queue_id: int) -> "ReceiptHandle":
+    def renewed(self, pop_time: int, invisible_time: int, revive_queue_id: int) -> ReceiptHandle:
         """The handle after the broker has changed the invisible time."""
         return attrs.evolve(
-            self, start_offset=self.offset, pop_time=pop_time, invisible_time=invisible_time, revive_queue_id=revive_queue_id
+            self,
+            start_offset=self.offset,
+            pop_time=pop_time,
+            invisible_time=invisible_time,
+            revive_queue_id=revive_queue_id,
         )
 
 
@@ -135,26 +172,37 @@ def _parts(text: str | None, what: str) -> Iterator[tuple[InfoKey, str]]:
 
 
 def parse_start_offsets(text: str | None) -> dict[InfoKey, int]:
-    """Start offset by kind and queue of `kind queue offset;...`. Raises `FieldError`."""
+    """Start offset by kind and queue of `kind queue offset;...`. Raises
+    `FieldError`.
+    """
     what = "startOffsetInfo"
     return {key: _number(value, what) for key, value in _parts(text, what)}
 
 
 def parse_message_offsets(text: str | None) -> dict[InfoKey, list[int]]:
-    """Offsets by kind and queue of `kind queue offset,offset;...`. Raises `FieldError`."""
+    """Offsets by kind and queue of `kind queue offset,offset;...`. Raises
+    `FieldError`.
+    """
     what = "msgOffsetInfo"
     return {key: _numbers(value, what) for key, value in _parts(text, what)}
 
 
 def _numbers(text: str, what: str) -> list[int]:
     items = text.split(",")
-    if "".join(items).isdecimal() and text.isascii() and all(items) and max(map(len, items)) <= _DIGITS:
+    if (
+        "".join(items).isdecimal()
+        and text.isascii()
+        and all(items)
+        and max(map(len, items)) <= _DIGITS
+    ):
         return list(map(int, items))
     return [_number(item, what) for item in items]
 
 
 def parse_order_counts(text: str | None) -> dict[InfoKey, int]:
-    """How often messages were delivered, by kind and queue or by kind and `order_offset_key`. Raises `FieldError`."""
+    """How often messages were delivered, by kind and queue or by kind and
+    `order_offset_key`. Raises `FieldError`.
+    """
     what = "orderCountInfo"
     return {key: _number(value, what) for key, value in _parts(text, what)}
 

@@ -1,15 +1,21 @@
-"""Signatures of requests (`AclUtils`, `AclSigner`, `AclClientRPCHook` of Apache RocketMQ 5.4.0).
+"""Signatures of requests (`AclUtils`, `AclSigner`, `AclClientRPCHook` of Apache
+RocketMQ 5.4.0).
 
-What is signed are the values of all header fields but the signature itself, in the order of their names, and the body behind them. Sign last: a field
-that is added or written differently afterwards breaks the signature.
+What is signed are the values of all header fields but the signature itself, in the
+order of their names, and the body behind them. Sign last: a field that is added or
+written differently afterwards breaks the signature.
 """
+
+from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
@@ -21,30 +27,49 @@ def _utf16(name: str) -> bytes:
 
 
 def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
-    """The bytes that are signed. Names are ordered by UTF-16 units, as Java orders texts."""
-    names = sorted(ext_fields) if all(map(str.isascii, ext_fields)) else sorted(ext_fields, key=_utf16)
+    """The bytes that are signed. Names are ordered by UTF-16 units, as Java orders
+    texts.
+    """
+    names = (
+        sorted(ext_fields) if all(map(str.isascii, ext_fields)) else sorted(ext_fields, key=_utf16)
+    )
     values = [ext_fields[name] for name in names if name != SIGNATURE]
     return "".join(values).encode("utf-8", "replace") + (body or b"")
 
 
 def sign(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
-    """The signature of a request: base64 of HMAC-SHA1. A field named `Signature` is left out.
+    """The signature of a request: base64 of HMAC-SHA1. A field named `Signature` is
+    left out.
 
     Raises `ConfigurationError` for an empty secret key.
     """
     if not secret_key:
-        raise ConfigurationError("the secret key is empty; a request can not be signed with it")
-    return b64encode(hmac.digest(secret_key.encode(), content_to_sign(ext_fields, body), "sha1")).decode("ascii")
+        raise ConfigurationError("the secret key is empty; a request cannot be signed with it")
+    return b64encode(
+        hmac.digest(secret_key.encode(), content_to_sign(ext_fields, body), "sha1")
+    ).decode("ascii")
 
 
 def verify(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> bool:
-    """Whether the field `Signature` fits the other fields and the body; compared in constant time."""
+    """Whether the field `Signature` fits the other fields and the body; compared in
+    constant time.
+    """
     given = ext_fields.get(SIGNATURE)
-    return given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), sign(ext_fields, body, secret_key).encode("ascii"))
+    return given is not None and hmac.compare_digest(
+        given.encode("utf-8", "replace"), sign(ext_fields, body, secret_key).encode("ascii")
+    )
 
 
-def sign_in_place(ext_fields: dict[str, str], body: bytes | None, access_key: str, secret_key: str, security_token: str | None = None) -> None:
-    """Put access key, token and signature into the fields of a request that is ready to be sent; a resend is signed again."""
+def sign_in_place(
+    ext_fields: dict[str, str],
+    body: bytes | None,
+    access_key: str,
+    secret_key: str,
+    security_token: str | None = None,
+) -> None:
+    """Put access key, token and signature into the fields of a request that is ready to
+    be sent; a resend is signed again.
+    """
     ext_fields[ACCESS_KEY] = access_key
     if security_token:
         ext_fields[SECURITY_TOKEN] = security_token

@@ -1,19 +1,25 @@
-"""Subscriptions: what a consumer group wants of a topic, as heartbeats and pulls carry it.
+"""Subscriptions: what a consumer group wants of a topic, as heartbeats and pulls carry
+it.
 
-The rules are those of `FilterAPI.build` and `SubscriptionData` of Apache RocketMQ 5.4.0. A TAG text is split at two vertical bars the way Java's
-`String.split` does it: empty parts at the end vanish before anything is looked at, so a text of bars only leaves no part and is refused, while blank
-parts between bars are dropped silently.
+The rules are those of `FilterAPI.build` and `SubscriptionData` of Apache RocketMQ
+5.4.0. A TAG text is split at two vertical bars the way Java's `String.split` does it:
+empty parts at the end vanish before anything is looked at, so a text of bars only
+leaves no part and is refused, while blank parts between bars are dropped silently.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, FieldError
 from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.sql92.parser import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ALL: Final = "*"
 TAG: Final = "TAG"
@@ -28,8 +34,10 @@ _Element = TypeVar("_Element", str, int)
 class SubscriptionData:
     """One topic's subscription.
 
-    `sub_string` is the expression as written, `tags_set` the tags of a TAG expression (empty for all), `code_set` their Java hash codes, by which the
-    broker filters; `sub_version` is epoch milliseconds and must grow with every change, because the broker keeps the newest.
+    `sub_string` is the expression as written, `tags_set` the tags of a TAG expression
+    (empty for all), `code_set` their Java hash codes, by which the broker filters;
+    `sub_version` is epoch milliseconds and must grow with every change, because the
+    broker keeps the newest.
     """
 
     topic: str
@@ -42,7 +50,9 @@ class SubscriptionData:
 
     @property
     def is_tag_type(self) -> bool:
-        """Whether the broker filters by tag codes; an empty type means TAG too (`ExpressionType.isTagType`)."""
+        """Whether the broker filters by tag codes; an empty type means TAG too
+        (`ExpressionType.isTagType`).
+        """
         return not self.expression_type or self.expression_type == TAG
 
     @property
@@ -51,7 +61,9 @@ class SubscriptionData:
         return self.sub_string == ALL and self.is_tag_type
 
     def to_json(self) -> dict[str, object]:
-        """The members under their wire names, in alphabetical order as Apache prints them."""
+        """The members under their wire names, in alphabetical order as Apache prints
+        them.
+        """
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),
@@ -63,8 +75,9 @@ class SubscriptionData:
         }
 
     @classmethod
-    def from_json(cls, members: Mapping[str, object]) -> "SubscriptionData":
-        """The subscription that a decoded JSON object describes; members that are missing or null take Apache's defaults.
+    def from_json(cls, members: Mapping[str, object]) -> SubscriptionData:
+        """The subscription that a decoded JSON object describes; members that are
+        missing or null take Apache's defaults.
 
         Raises `FieldError` naming the member that has the wrong type.
         """
@@ -106,14 +119,19 @@ def _elements(members: Mapping[str, object], name: str, kind: type[_Element]) ->
     elements: list[_Element] = []
     for element in value:
         if not isinstance(element, kind) or isinstance(element, bool):
-            raise FieldError(f"SubscriptionData.{name} holds {element!r}, which is not {'a text' if kind is str else 'a whole number'}")
+            raise FieldError(
+                f"SubscriptionData.{name} holds {element!r}, which is not "
+                f"{'a text' if kind is str else 'a whole number'}"
+            )
         elements.append(element)
     return elements
 
 
 @lru_cache(maxsize=1024)
 def tags_code(tags: str | None) -> int:
-    """The tags code of a consume queue unit: Java's hash of the whole text, 0 without tags."""
+    """The tags code of a consume queue unit: Java's hash of the whole text, 0 without
+    tags.
+    """
     return java_hash(tags) if tags else 0
 
 
@@ -127,29 +145,44 @@ def split_tags(expression: str) -> list[str] | None:
     return [tag for part in parts if (tag := part.strip(_TRIMMED))]
 
 
-def build_subscription(topic: str, expression: str | None, expression_type: str | None = TAG, *, sub_version: int) -> SubscriptionData:
+def build_subscription(
+    topic: str, expression: str | None, expression_type: str | None = TAG, *, sub_version: int
+) -> SubscriptionData:
     """The subscription for an expression (`FilterAPI.build`).
 
-    With type TAG (or None) an empty or missing expression means all messages. Any other type keeps the text as it is; whether it compiles is the
-    broker's matter. Raises `ConfigurationError` when a TAG text splits to nothing or another type has no text.
+    With type TAG (or None) an empty or missing expression means all messages. Any other
+    type keeps the text as it is; whether it compiles is the broker's matter. Raises
+    `ConfigurationError` when a TAG text splits to nothing or another type has no text.
     """
     if expression_type is not None and expression_type != TAG:
         if not expression:
-            raise ConfigurationError(f"a subscription of type {expression_type!r} for topic {topic!r} needs an expression")
-        return SubscriptionData(topic, expression, sub_version=sub_version, expression_type=expression_type)
+            raise ConfigurationError(
+                f"a subscription of type {expression_type!r} for topic {topic!r} needs an "
+                "expression"
+            )
+        return SubscriptionData(
+            topic, expression, sub_version=sub_version, expression_type=expression_type
+        )
     if not expression or expression == ALL:
         return SubscriptionData(topic, ALL, sub_version=sub_version)
     tags = split_tags(expression)
     if tags is None:
-        raise ConfigurationError(f"the tag expression {expression!r} for topic {topic!r} names no tag; write tags separated by ||, or *")
-    return SubscriptionData(topic, expression, frozenset(tags), frozenset(map(java_hash, tags)), sub_version)
+        raise ConfigurationError(
+            f"the tag expression {expression!r} for topic {topic!r} names no tag; write tags "
+            "separated by ||, or *"
+        )
+    return SubscriptionData(
+        topic, expression, frozenset(tags), frozenset(map(java_hash, tags)), sub_version
+    )
 
 
-def check_subscription(topic: str, expression: str | None, expression_type: str | None = TAG) -> None:
+def check_subscription(
+    topic: str, expression: str | None, expression_type: str | None = TAG
+) -> None:
     """Refuse what no broker would serve, before any is asked.
 
-    Raises `ConfigurationError`, for a SQL92 text with an error the `FilterSyntaxError` that tells where and why. Languages that are unknown here are
-    left to the broker.
+    Raises `ConfigurationError`, for a SQL92 text with an error the `FilterSyntaxError`
+    that tells where and why. Languages that are unknown here are left to the broker.
     """
     built = build_subscription(topic, expression, expression_type, sub_version=0)
     if built.expression_type == SQL92:

@@ -1,5 +1,7 @@
 """Text to UTF-8 as Java does it."""
 
+from __future__ import annotations
+
 
 def encode_text(text: str) -> bytes:
     """UTF-8: two halves of a surrogate pair are joined, a lone one becomes `?`."""

@@ -1,7 +1,11 @@
-"""The texts of message traces, as `TraceDataEncoder` of Apache RocketMQ 5.4.0 writes and reads them.
+"""The texts of message traces, as `TraceDataEncoder` of Apache RocketMQ 5.4.0 writes
+and reads them.
 
-A trace message holds records; each is a line of fields with 0x01 between them and 0x02 behind. What is null in Java appears as the text `null`.
+A trace message holds records; each is a line of fields with 0x01 between them and 0x02
+behind. What is null in Java appears as the text `null`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -36,7 +40,9 @@ class ConsumeResult(IntEnum):
 
 @attrs.frozen(kw_only=True)
 class Published:
-    """`Pub`: a producer sent a message. `time` is epoch milliseconds, `cost` milliseconds; of a batch `message_id` holds all ids with commas."""
+    """`Pub`: a producer sent a message. `time` is epoch milliseconds, `cost`
+    milliseconds; of a batch `message_id` holds all ids with commas.
+    """
 
     time: int
     region: str | None = None
@@ -56,7 +62,9 @@ class Published:
 
 @attrs.frozen(kw_only=True)
 class ConsumeStarted:
-    """`SubBefore`: a listener was given a message; `request_id` joins it with the record of the end."""
+    """`SubBefore`: a listener was given a message; `request_id` joins it with the
+    record of the end.
+    """
 
     time: int
     region: str | None = None
@@ -70,7 +78,9 @@ class ConsumeStarted:
 
 @attrs.frozen(kw_only=True)
 class ConsumeEnded:
-    """`SubAfter`: a listener ended. `cost` is milliseconds for each message of its call; `time` and `group` are missing in traces for the cloud."""
+    """`SubAfter`: a listener ended. `cost` is milliseconds for each message of its
+    call; `time` and `group` are missing in traces for the cloud.
+    """
 
     request_id: str
     message_id: str
@@ -84,7 +94,9 @@ class ConsumeEnded:
 
 @attrs.frozen(kw_only=True)
 class TransactionEnded:
-    """`EndTransaction`: a producer told what became of a transaction; `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
+    """`EndTransaction`: a producer told what became of a transaction; `state` is
+    COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+    """
 
     time: int
     region: str | None = None
@@ -144,14 +156,24 @@ def _result(text: str) -> ConsumeResult:
 
 
 _Reader = Callable[[str], object]
-_HEAD: Final[tuple[tuple[str, _Reader], ...]] = (("time", _number), ("region", _optional), ("group", _same))
+_HEAD: Final[tuple[tuple[str, _Reader], ...]] = (
+    ("time", _number),
+    ("region", _optional),
+    ("group", _same),
+)
 _MESSAGE: Final[tuple[tuple[str, _Reader], ...]] = (*_HEAD, ("topic", _same), ("message_id", _same))
-_LABELLED: Final[tuple[tuple[str, _Reader], ...]] = (*_MESSAGE, ("tags", _optional), ("keys", _optional), ("store_host", _optional))
+_LABELLED: Final[tuple[tuple[str, _Reader], ...]] = (
+    *_MESSAGE,
+    ("tags", _optional),
+    ("keys", _optional),
+    ("store_host", _optional),
+)
 
 
 @attrs.frozen
 class _Shape:
-    """One kind of record: its class and its fields in order, each with how it is read; those from `required` on may be missing at the end.
+    """One kind of record: its class and its fields in order, each with how it is read;
+    those from `required` on may be missing at the end.
 
     `written` is how many are written; the client's host behind them is read only.
     """
@@ -161,36 +183,76 @@ class _Shape:
     required: int
     written: int
 
-    def read(self, texts: Sequence[str]) -> "TraceRecord":
+    def read(self, texts: Sequence[str]) -> TraceRecord:
         if len(texts) < self.required:
             raise ValueError("the record is torn")
-        return self.record(**{name: reader(text) for (name, reader), text in zip(self.fields, texts, strict=False)})
+        return self.record(
+            **{name: reader(text) for (name, reader), text in zip(self.fields, texts, strict=False)}
+        )
 
 
-def _shape(record: "Callable[..., TraceRecord]", *fields: tuple[str, _Reader], required: int | None = None, unwritten: int = 0) -> _Shape:
+def _shape(
+    record: Callable[..., TraceRecord],
+    *fields: tuple[str, _Reader],
+    required: int | None = None,
+    unwritten: int = 0,
+) -> _Shape:
     written = len(fields) - unwritten
     return _Shape(record, fields, written if required is None else required, written)
 
 
 _SHAPES: Final[dict[str, _Shape]] = {
     "Pub": _shape(
-        Published, *_LABELLED, ("body_length", _number), ("cost", _number), ("message_type", _kind), ("offset_message_id", _optional),
-        ("success", _truth), ("client_host", _optional), unwritten=1,
+        Published,
+        *_LABELLED,
+        ("body_length", _number),
+        ("cost", _number),
+        ("message_type", _kind),
+        ("offset_message_id", _optional),
+        ("success", _truth),
+        ("client_host", _optional),
+        unwritten=1,
     ),
     "SubBefore": _shape(
-        ConsumeStarted, *_HEAD, ("request_id", _same), ("message_id", _same), ("retries", _number), ("keys", _optional), ("client_host", _optional),
-        required=6, unwritten=1,
+        ConsumeStarted,
+        *_HEAD,
+        ("request_id", _same),
+        ("message_id", _same),
+        ("retries", _number),
+        ("keys", _optional),
+        ("client_host", _optional),
+        required=6,
+        unwritten=1,
     ),
     "SubAfter": _shape(
-        ConsumeEnded, ("request_id", _same), ("message_id", _same), ("cost", _number), ("success", _truth), ("keys", _optional),
-        ("result", _result), ("time", _optional_number), ("group", _optional), required=4,
+        ConsumeEnded,
+        ("request_id", _same),
+        ("message_id", _same),
+        ("cost", _number),
+        ("success", _truth),
+        ("keys", _optional),
+        ("result", _result),
+        ("time", _optional_number),
+        ("group", _optional),
+        required=4,
     ),
     "EndTransaction": _shape(
-        TransactionEnded, *_LABELLED, ("message_type", _kind), ("transaction_id", _optional), ("state", _same), ("from_check", _truth),
+        TransactionEnded,
+        *_LABELLED,
+        ("message_type", _kind),
+        ("transaction_id", _optional),
+        ("state", _same),
+        ("from_check", _truth),
     ),
     "Recall": _shape(Recalled, *_MESSAGE, ("success", _truth)),
-}  # fmt: skip
-_NAMES: Final = {Published: "Pub", ConsumeStarted: "SubBefore", ConsumeEnded: "SubAfter", TransactionEnded: "EndTransaction", Recalled: "Recall"}
+}
+_NAMES: Final = {
+    Published: "Pub",
+    ConsumeStarted: "SubBefore",
+    ConsumeEnded: "SubAfter",
+    TransactionEnded: "EndTransaction",
+    Recalled: "Recall",
+}
 _OLD_PUB: Final = 12
 """Fields of what clients before 4.4 tell of a send: no offset id."""
 _OFFSET_ID: Final = 11
@@ -221,7 +283,9 @@ def _text(value: object) -> str:
 
 
 def decode_traces(text: str) -> list[TraceRecord]:
-    """The records of a trace message. Those of unknown kinds, and those that are torn, are left out, as Apache's reader leaves them out."""
+    """The records of a trace message. Those of unknown kinds, and those that are torn,
+    are left out, as Apache's reader leaves them out.
+    """
     found: list[TraceRecord] = []
     for line in text.split(_RECORD):
         name, *texts = line.split(_FIELD)
@@ -237,7 +301,9 @@ def decode_traces(text: str) -> list[TraceRecord]:
 
 
 def keys_of(records: Iterable[TraceRecord]) -> list[str]:
-    """What a trace message is to be found by: the ids and keys of the messages that it tells of, each once."""
+    """What a trace message is to be found by: the ids and keys of the messages that it
+    tells of, each once.
+    """
     found: dict[str, None] = {}
     for record in records:
         for message_id in record.message_id.split(","):

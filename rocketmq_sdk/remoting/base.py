@@ -1,4 +1,8 @@
-"""What all channels do alike: own calls and their deadlines, serving the peer's requests, the end of a connection."""
+"""What all channels do alike: own calls and their deadlines, serving the peer's
+requests, the end of a connection.
+"""
+
+from __future__ import annotations
 
 import logging
 import math
@@ -24,14 +28,37 @@ logger = logging.getLogger("rocketmq_sdk.remoting")
 class CommandChannel(Channel):
     """Channels differ in how a command leaves (`_transmit`); the rest is here.
 
-    An answer that the handler returns leaves at once. Requests that stay open, because a continuation works on them or somebody answers later, are
-    kept in `_open` by identity until they are answered, so that nothing is answered twice and their number is known.
+    An answer that the handler returns leaves at once. Requests that stay open, because
+    a continuation works on them or somebody answers later, are kept in `_open` by
+    identity until they are answered, so that nothing is answered twice and their number
+    is known.
     """
 
-    __slots__ = ("_calls", "_current", "_finished", "_handler", "_nursery", "_open", "_scope", "limits")
+    __slots__ = (
+        "_calls",
+        "_current",
+        "_finished",
+        "_handler",
+        "_nursery",
+        "_open",
+        "_scope",
+        "limits",
+    )
 
-    def __init__(self, handler: "Handler", limits: ChannelLimits, *, remote_address: str, local_address: str, remote_host_packed: bytes) -> None:
-        super().__init__(remote_address=remote_address, local_address=local_address, remote_host_packed=remote_host_packed)
+    def __init__(
+        self,
+        handler: Handler,
+        limits: ChannelLimits,
+        *,
+        remote_address: str,
+        local_address: str,
+        remote_host_packed: bytes,
+    ) -> None:
+        super().__init__(
+            remote_address=remote_address,
+            local_address=local_address,
+            remote_host_packed=remote_host_packed,
+        )
         self.limits = limits
         self._handler = handler
         self._calls = CallTable(limits.max_in_flight, remote_address)
@@ -43,14 +70,21 @@ class CommandChannel(Channel):
 
     @abstractmethod
     def _transmit(self, command: Command) -> None:
-        """Let a command leave. Raises `LocalProtocolError` when it can not be written."""
+        """Let a command leave. Raises `LocalProtocolError` when it cannot be
+        written.
+        """
 
     def _refuse_closed(self) -> ConnectError:
-        return ConnectError(f"the connection to {self.remote_address} is closed: {self.close_reason}", address=self.remote_address)
+        return ConnectError(
+            f"the connection to {self.remote_address} is closed: {self.close_reason}",
+            address=self.remote_address,
+        )
 
     def _refuse_unsent(self) -> TooManyRequestsError:
         unsent, limit = self.unsent_bytes(), self.limits.max_unsent_bytes
-        return TooManyRequestsError(f"{unsent} bytes wait to be sent to {self.remote_address}; the limit is {limit}")
+        return TooManyRequestsError(
+            f"{unsent} bytes wait to be sent to {self.remote_address}; the limit is {limit}"
+        )
 
     def statistics(self) -> ChannelStatistics:
         return ChannelStatistics(
@@ -70,7 +104,10 @@ class CommandChannel(Channel):
         if self.closed or request.flag & FLAG_ONEWAY:
             return
         if self.unsent_bytes() > self.limits.max_unsent_bytes:
-            self.abort(f"{self.unsent_bytes()} bytes of late answers wait for a peer that does not read; the limit is {self.limits.max_unsent_bytes}")
+            self.abort(
+                f"{self.unsent_bytes()} bytes of late answers wait for a peer that does not read; "
+                f"the limit is {self.limits.max_unsent_bytes}"
+            )
             return
         self._answer(request, response)
 
@@ -81,20 +118,32 @@ class CommandChannel(Channel):
         try:
             self._transmit(response)
         except LocalProtocolError as error:
-            logger.error("the answer to %r of %s can not be sent: %s", request, self.remote_address, error)
+            logger.error(
+                "the answer to %r of %s cannot be sent: %s", request, self.remote_address, error
+            )
             response = error_response(error)
             response.opaque = request.opaque
             response.encoding = request.encoding
             self._transmit(response)
 
     def _serve(self, request: Command) -> Command | None:
-        """Run the handler for a request of the peer; gives the answer that is to leave now."""
+        """Run the handler for a request of the peer; gives the answer that is to leave
+        now.
+        """
         oneway = request.flag & FLAG_ONEWAY
         if len(self._open) >= self.limits.max_requests_in_flight:
             if oneway:
-                logger.warning("dropping %r of %s: %d requests are open, the limit", request, self.remote_address, len(self._open))
+                logger.warning(
+                    "dropping %r of %s: %d requests are open, the limit",
+                    request,
+                    self.remote_address,
+                    len(self._open),
+                )
                 return None
-            remark = f"[OVERLOAD]{len(self._open)} requests of this connection are not answered yet, the limit"
+            remark = (
+                f"[OVERLOAD]{len(self._open)} requests of this connection are not answered yet, "
+                "the limit"
+            )
             return Command.response(ResponseCode.SYSTEM_BUSY, remark=remark)
         self._current = request
         try:
@@ -116,7 +165,7 @@ class CommandChannel(Channel):
         return None
 
     @trio.lowlevel.enable_ki_protection
-    async def _continue(self, request: Command, continuation: "Continuation") -> None:
+    async def _continue(self, request: Command, continuation: Continuation) -> None:
         try:
             answer = await continuation()
         except Exception as error:
@@ -134,7 +183,9 @@ class CommandChannel(Channel):
 
     @trio.lowlevel.enable_ki_protection
     async def _sweep(self) -> None:
-        """Fail overdue calls and watch the connection; sleeps until the next moment at which anything is due."""
+        """Fail overdue calls and watch the connection; sleeps until the next moment at
+        which anything is due.
+        """
         while True:
             now = trio.current_time()
             late = self._calls.fail_overdue(now)
@@ -165,7 +216,8 @@ class CommandChannel(Channel):
         self._open.clear()
         self._calls.fail_all(
             lambda: ConnectError(
-                f"the connection to {self.remote_address} ended before the answer: {self.close_reason}",
+                f"the connection to {self.remote_address} ended before the answer: "
+                f"{self.close_reason}",
                 address=self.remote_address,
                 outcome_unknown=True,
             )
@@ -175,7 +227,9 @@ class CommandChannel(Channel):
             try:
                 callback(self)
             except Exception:
-                logger.exception("a callback of the closed channel to %s failed", self.remote_address)
+                logger.exception(
+                    "a callback of the closed channel to %s failed", self.remote_address
+                )
         self._finished.set()
 
     async def wait_closed(self) -> None:

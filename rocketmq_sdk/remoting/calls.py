@@ -1,8 +1,13 @@
-"""The own requests of one channel that wait for an answer: slots by opaque, and one heap of their deadlines.
+"""The own requests of one channel that wait for an answer: slots by opaque, and one
+heap of their deadlines.
 
-`NettyRemotingAbstract.responseTable` of Apache RocketMQ 5.4.0, without its scan each second: one task sleeps until the next moment at which something
-is due. Entries of answered calls stay in the heap until they are most of it, then it is rebuilt; so a call pays for a push and hardly for a pop.
+`NettyRemotingAbstract.responseTable` of Apache RocketMQ 5.4.0, without its scan each
+second: one task sleeps until the next moment at which something is due. Entries of
+answered calls stay in the heap until they are most of it, then it is rebuilt; so a call
+pays for a push and hardly for a pop.
 """
+
+from __future__ import annotations
 
 import heapq
 import math
@@ -26,13 +31,25 @@ OPAQUE_MAX: Final = 0x7FFFFFFF
 class CallTable:
     """Slots of one side of a channel."""
 
-    __slots__ = ("_address", "_due", "_heap", "_limit", "_opaque", "_scope", "late_answers", "slots", "unanswered_since")
+    __slots__ = (
+        "_address",
+        "_due",
+        "_heap",
+        "_limit",
+        "_opaque",
+        "_scope",
+        "late_answers",
+        "slots",
+        "unanswered_since",
+    )
 
     def __init__(self, limit: int, address: str) -> None:
         self.slots: dict[int, PendingCall] = {}
         self.late_answers = 0
         self.unanswered_since = math.inf
-        """When the first of the calls was made that are overdue; whoever hears from the peer sets it back."""
+        """When the first of the calls was made that are overdue; whoever hears from the
+        peer sets it back.
+        """
         self._limit = limit
         self._address = address
         self._opaque = 0
@@ -43,7 +60,9 @@ class CallTable:
     def admit(self) -> None:
         """Raise `TooManyRequestsError` when no more calls are allowed."""
         if len(self.slots) >= self._limit:
-            raise TooManyRequestsError(f"{len(self.slots)} requests to {self._address} wait for answers, the limit")
+            raise TooManyRequestsError(
+                f"{len(self.slots)} requests to {self._address} wait for answers, the limit"
+            )
 
     def next_opaque(self) -> int:
         """A number that no request in flight has."""
@@ -54,7 +73,9 @@ class CallTable:
         self._opaque = OPAQUE_MIN if opaque == OPAQUE_MAX else opaque + 1
         return opaque
 
-    def add(self, opaque: int, timeout: float, on_done: "Callable[[PendingCall], None] | None") -> PendingCall:
+    def add(
+        self, opaque: int, timeout: float, on_done: Callable[[PendingCall], None] | None
+    ) -> PendingCall:
         """Wait for the answer with this opaque, for `timeout` seconds from now."""
         slots = self.slots
         deadline = trio.current_time() + timeout
@@ -62,7 +83,11 @@ class CallTable:
         if deadline != math.inf:
             heap = self._heap
             if len(heap) > 2 * len(slots) + 64:
-                heap[:] = [(waiting.deadline, number) for number, waiting in slots.items() if waiting.deadline != math.inf]
+                heap[:] = [
+                    (waiting.deadline, number)
+                    for number, waiting in slots.items()
+                    if waiting.deadline != math.inf
+                ]
                 heapq.heapify(heap)
             else:
                 heapq.heappush(heap, (deadline, opaque))
@@ -70,15 +95,17 @@ class CallTable:
                 self.wake_at(deadline)
         return call
 
-    def answer(self, response: "Command") -> None:
-        """Hand a response to the call it belongs to; one that nobody waits for is counted and dropped."""
+    def answer(self, response: Command) -> None:
+        """Hand a response to the call it belongs to; one that nobody waits for is
+        counted and dropped.
+        """
         call = self.slots.pop(response.opaque, None)
         if call is None:
             self.late_answers += 1
         else:
             call.complete(response)
 
-    def fail_all(self, make_error: "Callable[[], RocketMQError]") -> None:
+    def fail_all(self, make_error: Callable[[], RocketMQError]) -> None:
         """End every call with an error of its own."""
         calls = list(self.slots.values())
         self.slots.clear()
@@ -88,7 +115,9 @@ class CallTable:
                 call.fail(make_error())
 
     def fail_overdue(self, now: float) -> float:
-        """End the calls whose deadline has passed; gives the deadline of the next one, and tells by `inf` that there is none."""
+        """End the calls whose deadline has passed; gives the deadline of the next one,
+        and tells by `inf` that there is none.
+        """
         heap, slots = self._heap, self.slots
         while heap and heap[0][0] <= now:
             opaque = heapq.heappop(heap)[1]
@@ -96,7 +125,12 @@ class CallTable:
             if call is not None and call.deadline <= now:
                 del slots[opaque]
                 self.unanswered_since = min(self.unanswered_since, call.deadline - call.timeout)
-                call.fail(RequestTimeoutError(f"{self._address} did not answer within {call.timeout:g} s", address=self._address))
+                call.fail(
+                    RequestTimeoutError(
+                        f"{self._address} did not answer within {call.timeout:g} s",
+                        address=self._address,
+                    )
+                )
         return heap[0][0] if heap else math.inf
 
     def wake_at(self, moment: float) -> None:
@@ -107,7 +141,9 @@ class CallTable:
                 self._scope.deadline = moment
 
     async def sleep_until(self, moment: float) -> None:
-        """Sleep until `moment`, or an earlier one that is set meanwhile by a new call or `wake_at`."""
+        """Sleep until `moment`, or an earlier one that is set meanwhile by a new call
+        or `wake_at`.
+        """
         self._due = moment
         with trio.CancelScope(deadline=moment) as self._scope:
             await trio.sleep_forever()

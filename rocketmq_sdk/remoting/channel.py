@@ -1,8 +1,13 @@
-"""What a connection that speaks commands looks like, whatever carries it: bytes over a stream, or hand-over inside a process.
+"""What a connection that speaks commands looks like, whatever carries it: bytes over a
+stream, or hand-over inside a process.
 
-Both sides of a connection are channels, and both may ask and answer (`NettyRemotingAbstract` of Apache RocketMQ 5.4.0). A request waits in a slot
-keyed by its opaque; the caller that waits for it owns nothing of the connection, so cancelling a caller only forgets the slot.
+Both sides of a connection are channels, and both may ask and answer
+(`NettyRemotingAbstract` of Apache RocketMQ 5.4.0). A request waits in a slot keyed by
+its opaque; the caller that waits for it owns nothing of the connection, so cancelling a
+caller only forgets the slot.
 """
+
+from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
@@ -22,60 +27,84 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
 Continuation = Callable[[], "Awaitable[Command | None]"]
-"""An async function that ends a request: run as a task of the channel; returns the answer, or None when it comes later by `Channel.respond`."""
+"""An async function that ends a request: run as a task of the channel; returns the
+answer, or None when it comes later by `Channel.respond`.
+"""
 
 Handler = Callable[["Channel", "Command"], "Command | Continuation | None"]
-"""What serves requests. Synchronous: returns the answer, or a `Continuation`, or None (no answer now; `Channel.respond` gives it later).
+"""What serves requests. Synchronous: returns the answer, or a `Continuation`, or None
+(no answer now; `Channel.respond` gives it later).
 
-Each two-way request must be answered in the end: until then it counts against `ChannelLimits.max_requests_in_flight`. A handler that raises is logged
-and answered with an error; it never ends the connection.
+Each two-way request must be answered in the end: until then it counts against
+`ChannelLimits.max_requests_in_flight`. A handler that raises is logged and answered
+with an error; it never ends the connection.
 """
 
 _channel_ids: Final = count(1)
 
 
 class Turn(Protocol):
-    """What frames the serving of requests that arrived together: between `begin` and `end` nothing else runs and no answer leaves."""
+    """What frames the serving of requests that arrived together: between `begin` and
+    `end` nothing else runs and no answer leaves.
+    """
 
     def begin(self) -> None:
         """Requests are about to be served."""
         ...
 
     def end(self) -> None:
-        """They are served; their answers leave when this returns. Raises `RocketMQError` to have them dropped and the connection closed."""
+        """They are served; their answers leave when this returns. Raises
+        `RocketMQError` to have them dropped and the connection closed.
+        """
         ...
 
 
 class Overdue(Protocol):
-    """Judges requests that wait behind others of their chunk while other connections have had turns."""
+    """Judges requests that wait behind others of their chunk while other connections
+    have had turns.
+    """
 
-    def __call__(self, request: "Command", waited: float, behind: int, /) -> "Command | None":
-        """The answer to a request that waited for too many seconds, with `behind` others behind it; None for one that is to be served."""
+    def __call__(self, request: Command, waited: float, behind: int, /) -> Command | None:
+        """The answer to a request that waited for too many seconds, with `behind`
+        others behind it; None for one that is to be served.
+        """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class ChannelLimits:
-    """How much a channel takes before it refuses. Sizes in bytes, times in seconds; `math.inf` switches a time limit off."""
+    """How much a channel takes before it refuses. Sizes in bytes, times in seconds;
+    `math.inf` switches a time limit off.
+    """
 
     max_frame: int = 16 * 1024 * 1024
     """Longest frame in either direction, length word included."""
     max_in_flight: int = 65535
     """Own requests without an answer; one more raises `TooManyRequestsError`."""
     max_requests_in_flight: int = 10000
-    """Requests of the peer that are held or run as continuations; one more is answered with SYSTEM_BUSY and `[OVERLOAD]`."""
+    """Requests of the peer that are held or run as continuations; one more is answered
+    with SYSTEM_BUSY and `[OVERLOAD]`.
+    """
     max_unsent_bytes: int = 64 * 1024 * 1024
-    """Bytes not written yet above which own requests raise `TooManyRequestsError`. Answers are not refused."""
+    """Bytes not written yet above which own requests raise `TooManyRequestsError`.
+    Answers are not refused.
+    """
     high_water: int = 8 * 1024 * 1024
     """Unsent bytes above which a server stops reading the connection."""
     low_water: int = 1024 * 1024
-    """Unsent bytes below which it reads on, and below which `Channel.drained` returns."""
+    """Unsent bytes below which it reads on, and below which `Channel.drained`
+    returns.
+    """
     stall_timeout: float = 60.0
-    """A peer that takes no byte for so long while some are waiting for it is cut off."""
+    """A peer that takes no byte for so long while some are waiting for it is cut
+    off.
+    """
     idle_timeout: float = 120.0
     """A connection without any byte in either direction for so long is closed."""
     silence_timeout: float = 30.0
-    """When a request is overdue and not one byte came for so long since it was made, the connection is taken for dead and closed."""
+    """When a request is overdue and not one byte came for so long since it was made,
+    the connection is taken for dead and closed.
+    """
     drain_timeout: float = 1.0
     """How long closing waits for unsent bytes to leave."""
 
@@ -83,18 +112,30 @@ class ChannelLimits:
 class PendingCall:
     """One own request under way. Made by `Channel.submit`.
 
-    `done` tells that `response` or `error` is set. `tag` is free for the caller. The object is for one waiter.
+    `done` tells that `response` or `error` is set. `tag` is free for the caller. The
+    object is for one waiter.
     """
 
-    __slots__ = ("_on_done", "_slots", "_task", "deadline", "done", "error", "opaque", "response", "tag", "timeout")
+    __slots__ = (
+        "_on_done",
+        "_slots",
+        "_task",
+        "deadline",
+        "done",
+        "error",
+        "opaque",
+        "response",
+        "tag",
+        "timeout",
+    )
 
     def __init__(
         self,
-        slots: "dict[int, PendingCall]",
+        slots: dict[int, PendingCall],
         opaque: int,
         deadline: float,
         timeout: float,
-        on_done: "Callable[[PendingCall], None] | None",
+        on_done: Callable[[PendingCall], None] | None,
     ) -> None:
         self._slots = slots
         self._on_done = on_done
@@ -107,12 +148,13 @@ class PendingCall:
         self.error: RocketMQError | None = None
         self.tag: object = None
 
-    async def wait(self) -> "Command":
+    async def wait(self) -> Command:
         """Wait for the answer, whatever its code.
 
-        Raises `ConnectError` when the connection ended, `RequestTimeoutError` after the deadline, `ClosedError` when `forget` was called.
-        Cancelling the waiter forgets the slot: the answer is dropped when it comes, the connection is not disturbed, and the request may have taken
-        effect.
+        Raises `ConnectError` when the connection ended, `RequestTimeoutError` after the
+        deadline, `ClosedError` when `forget` was called. Cancelling the waiter forgets
+        the slot: the answer is dropped when it comes, the connection is not disturbed,
+        and the request may have taken effect.
         """
         if self.done:
             await trio.lowlevel.checkpoint()
@@ -127,18 +169,20 @@ class PendingCall:
         return self.response
 
     def forget(self) -> None:
-        """Give the call up: its answer is dropped when it comes, `on_done` is not run, a waiter gets `ClosedError`. Does nothing when done."""
+        """Give the call up: its answer is dropped when it comes, `on_done` is not run,
+        a waiter gets `ClosedError`. Does nothing when done.
+        """
         if not self.done:
             self._on_done = None
             self._slots.pop(self.opaque, None)
             self.fail(ClosedError("the call was given up by its caller"))
 
-    def complete(self, response: "Command") -> None:
+    def complete(self, response: Command) -> None:
         """Hand over the answer. For channels only."""
         self.response = response
         self._finish()
 
-    def fail(self, error: "RocketMQError") -> None:
+    def fail(self, error: RocketMQError) -> None:
         """End without an answer. For channels only."""
         self.error = error
         self._finish()
@@ -151,7 +195,9 @@ class PendingCall:
             trio.lowlevel.reschedule(task)
         on_done = self._on_done
         if on_done is not None:
-            self._on_done = None  # it often leads back to this object; without the circle neither waits for the garbage collector
+            # it often leads back to this object; without the circle neither waits for
+            # the garbage collector
+            self._on_done = None
             try:
                 on_done(self)
             except Exception:
@@ -179,28 +225,44 @@ class ChannelStatistics:
 class Channel(ABC):
     """One connection that speaks commands. Not for use from several threads.
 
-    A command that is handed to a channel belongs to the channel: its opaque (for answers also flag and encoding) is overwritten; it may be handed
-    over again, for a resend, once the first call is over. Received commands belong to the receiver and are shared with nobody.
+    A command that is handed to a channel belongs to the channel: its opaque (for
+    answers also flag and encoding) is overwritten; it may be handed over again, for a
+    resend, once the first call is over. Received commands belong to the receiver and
+    are shared with nobody.
     """
 
     __slots__ = (
-        "__weakref__", "attributes", "channel_id", "close_reason", "closed", "local_address", "on_close", "remote_address", "remote_host_packed",
-    )  # fmt: skip
+        "__weakref__",
+        "attributes",
+        "channel_id",
+        "close_reason",
+        "closed",
+        "local_address",
+        "on_close",
+        "remote_address",
+        "remote_host_packed",
+    )
 
     remote_address: str
     """`host:port` of the peer."""
     local_address: str
     """`host:port` of this side."""
     remote_host_packed: bytes
-    """IP and port of the peer as records hold them: 4 or 16 bytes, then the port in 4. 127.0.0.1 where the peer has no IP."""
+    """IP and port of the peer as records hold them: 4 or 16 bytes, then the port in 4.
+    127.0.0.1 where the peer has no IP.
+    """
     closed: bool
     """Whether closing has begun; nothing can be sent any more."""
     close_reason: str | None
     """Why the channel is closed, once it is."""
-    on_close: "list[Callable[[Channel], None]]"
-    """Called once each, synchronously, when the channel is closed and all its calls have failed."""
+    on_close: list[Callable[[Channel], None]]
+    """Called once each, synchronously, when the channel is closed and all its calls
+    have failed.
+    """
 
-    def __init__(self, *, remote_address: str, local_address: str, remote_host_packed: bytes) -> None:
+    def __init__(
+        self, *, remote_address: str, local_address: str, remote_host_packed: bytes
+    ) -> None:
         self.channel_id: int = next(_channel_ids)
         self.attributes: dict[str, object] = {}
         self.remote_address = remote_address
@@ -210,32 +272,41 @@ class Channel(ABC):
         self.close_reason = None
         self.on_close = []
 
-    async def call(self, command: "Command", timeout: float) -> "Command":
+    async def call(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer, whatever its code.
 
-        Raises `ConnectError` when the connection ends first, `RequestTimeoutError` after `timeout` seconds (both with `outcome_unknown`),
-        `TooManyRequestsError` over a limit, `LocalProtocolError` when the command can not be written (nothing was sent). Cancellation forgets the
-        slot.
+        Raises `ConnectError` when the connection ends first, `RequestTimeoutError`
+        after `timeout` seconds (both with `outcome_unknown`), `TooManyRequestsError`
+        over a limit, `LocalProtocolError` when the command cannot be written (nothing
+        was sent). Cancellation forgets the slot.
         """
         return await self.submit(command, timeout).wait()
 
     @abstractmethod
-    def submit(self, command: "Command", timeout: float, on_done: Callable[[PendingCall], None] | None = None) -> PendingCall:
+    def submit(
+        self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
+    ) -> PendingCall:
         """Send a request without waiting: no task, never blocks.
 
-        `on_done` runs synchronously when the answer is there, the deadline has passed or the connection has ended; in a process-local channel that
-        may be before `submit` returns. What it raises is logged. Raises as `call` does when nothing was sent.
+        `on_done` runs synchronously when the answer is there, the deadline has passed
+        or the connection has ended; in a process-local channel that may be before
+        `submit` returns. What it raises is logged. Raises as `call` does when nothing
+        was sent.
         """
 
     @abstractmethod
-    def send_oneway(self, command: "Command") -> None:
-        """Queue a request that nobody answers. Raises `ConnectError` when closed, `TooManyRequestsError` over the limit of unsent bytes."""
+    def send_oneway(self, command: Command) -> None:
+        """Queue a request that nobody answers. Raises `ConnectError` when closed,
+        `TooManyRequestsError` over the limit of unsent bytes.
+        """
 
     @abstractmethod
-    def respond(self, request: "Command", response: "Command") -> None:
-        """Answer a request that a handler has left open. Opaque, flag and encoding are taken from the request.
+    def respond(self, request: Command, response: Command) -> None:
+        """Answer a request that a handler has left open. Opaque, flag and encoding are
+        taken from the request.
 
-        Dropped silently for one-way requests, closed channels and requests that were answered already.
+        Dropped silently for one-way requests, closed channels and requests that were
+        answered already.
         """
 
     @abstractmethod
@@ -244,7 +315,9 @@ class Channel(ABC):
 
     @abstractmethod
     async def drained(self) -> None:
-        """Wait until the unsent bytes are below `ChannelLimits.low_water`, or the channel is closed."""
+        """Wait until the unsent bytes are below `ChannelLimits.low_water`, or the
+        channel is closed.
+        """
 
     @abstractmethod
     def statistics(self) -> ChannelStatistics:
@@ -252,11 +325,15 @@ class Channel(ABC):
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Close without sending what is queued. Synchronous; slots fail and `on_close` runs soon after."""
+        """Close without sending what is queued. Synchronous; slots fail and `on_close`
+        runs soon after.
+        """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Send what is queued within `drain_timeout`, close, and wait until it is done. When cancelled the channel is closed all the same."""
+        """Send what is queued within `drain_timeout`, close, and wait until it is done.
+        When cancelled the channel is closed all the same.
+        """
 
     @abstractmethod
     async def wait_closed(self) -> None:
@@ -264,4 +341,7 @@ class Channel(ABC):
 
     def __repr__(self) -> str:
         state = f"closed: {self.close_reason}" if self.closed else "open"
-        return f"<{type(self).__name__} {self.channel_id} {self.local_address} -> {self.remote_address} {state}>"
+        return (
+            f"<{type(self).__name__} {self.channel_id} {self.local_address} -> "
+            f"{self.remote_address} {state}>"
+        )

@@ -1,4 +1,8 @@
-"""One open channel per address, opened when somebody needs it and opened again after it is lost (`NettyRemotingClient`)."""
+"""One open channel per address, opened when somebody needs it and opened again after it
+is lost (`NettyRemotingClient`).
+"""
+
+from __future__ import annotations
 
 import logging
 import random
@@ -54,20 +58,22 @@ class _Failures:
 
 
 class RemotingClient:
-    """Address → channel. Open it with `RemotingClient.open`; all its channels live in its own nursery.
+    """Address → channel. Open it with `RemotingClient.open`; all its channels live in
+    its own nursery.
 
-    Addresses that `source` does not know, and all addresses without a source, are connected over `tcp`. The address None stands for the name server
-    of a source that has one. `on_connect` are told of each new channel, synchronously.
+    Addresses that `source` does not know, and all addresses without a source, are
+    connected over `tcp`. The address None stands for the name server of a source that
+    has one. `on_connect` are told of each new channel, synchronously.
     """
 
     def __init__(
         self,
-        source: "ChannelSource | None",
-        handler: "Handler",
+        source: ChannelSource | None,
+        handler: Handler,
         nursery: trio.Nursery,
         *,
-        tcp: "ChannelSource",
-        interceptors: "Sequence[Interceptor]" = (),
+        tcp: ChannelSource,
+        interceptors: Sequence[Interceptor] = (),
         backoff: Backoff = RECONNECT,
     ) -> None:
         self._source = source
@@ -87,22 +93,25 @@ class RemotingClient:
     @asynccontextmanager
     async def open(
         cls,
-        source: "ChannelSource | None",
-        handler: "Handler",
+        source: ChannelSource | None,
+        handler: Handler,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
-        tls: "ssl.SSLContext | None" = None,
-        limits: "ChannelLimits | None" = None,
-        interceptors: "Sequence[Interceptor]" = (),
+        tls: ssl.SSLContext | None = None,
+        limits: ChannelLimits | None = None,
+        interceptors: Sequence[Interceptor] = (),
         backoff: Backoff = RECONNECT,
-    ) -> "AsyncIterator[RemotingClient]":
-        """A client for the length of the block. At its end all channels are closed, within a bound.
+    ) -> AsyncIterator[RemotingClient]:
+        """A client for the length of the block. At its end all channels are closed,
+        within a bound.
 
         `connect_timeout`, `tls` and `limits` hold for what is connected over TCP.
         """
         tcp = TcpChannelSource(tls=tls, connect_timeout=connect_timeout, limits=limits)
         async with open_quiet_nursery() as nursery:
-            client = cls(source, handler, nursery, tcp=tcp, interceptors=interceptors, backoff=backoff)
+            client = cls(
+                source, handler, nursery, tcp=tcp, interceptors=interceptors, backoff=backoff
+            )
             try:
                 yield client
             finally:
@@ -110,21 +119,25 @@ class RemotingClient:
                     await client.aclose()
                 nursery.cancel_scope.cancel()
 
-    def channel_nowait(self, address: str | None) -> "Channel | None":
+    def channel_nowait(self, address: str | None) -> Channel | None:
         """The open channel to an address, or None."""
         channel = self._channels.get(address)
         return None if channel is None or channel.closed else channel
 
-    def channels(self) -> "dict[str | None, Channel]":
+    def channels(self) -> dict[str | None, Channel]:
         """All open channels by address."""
-        return {address: channel for address, channel in self._channels.items() if not channel.closed}
+        return {
+            address: channel for address, channel in self._channels.items() if not channel.closed
+        }
 
-    async def channel(self, address: str | None, timeout: float) -> "Channel":
+    async def channel(self, address: str | None, timeout: float) -> Channel:
         """The channel to an address; connects when there is none.
 
-        Callers that want the same address at once share one try, which a caller's cancellation does not end. After a failed try the next one waits
-        for a moment that grows up to a second; who has less time than that gets the last error at once. Raises `ConnectError`, `ConfigurationError`
-        for what is no address, `ClosedError` once the client is closed.
+        Callers that want the same address at once share one try, which a caller's
+        cancellation does not end. After a failed try the next one waits for a moment
+        that grows up to a second; who has less time than that gets the last error at
+        once. Raises `ConnectError`, `ConfigurationError` for what is no address,
+        `ClosedError` once the client is closed.
         """
         channel = self.channel_nowait(address)
         if channel is not None:
@@ -134,7 +147,7 @@ class RemotingClient:
             return await self._connected(address, trio.current_time() + timeout)
         raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
 
-    async def _connected(self, address: str | None, deadline: float) -> "Channel":
+    async def _connected(self, address: str | None, deadline: float) -> Channel:
         while True:
             if self.closed:
                 raise ClosedError("the client is closed")
@@ -147,7 +160,9 @@ class RemotingClient:
                 if failures is not None and failures.next_try > trio.current_time():
                     if failures.next_try >= deadline:
                         await trio.lowlevel.checkpoint()
-                        raise ConnectError(f"{failures.error} (not tried again yet)", address=address) from failures.error
+                        raise ConnectError(
+                            f"{failures.error} (not tried again yet)", address=address
+                        ) from failures.error
                     await trio.sleep_until(failures.next_try)
                     continue
                 attempt = self._attempts[address] = _Attempt()
@@ -173,7 +188,7 @@ class RemotingClient:
             attempt.error = error
         except Exception as error:
             logger.exception("connecting to %s failed in an unforeseen way", address)
-            attempt.error = ConnectError(f"can not connect to {address}: {error!r}", address=address)
+            attempt.error = ConnectError(f"cannot connect to {address}: {error!r}", address=address)
             self._failed(address, attempt.error)
         else:
             attempt.channel = channel
@@ -189,10 +204,12 @@ class RemotingClient:
         if failures is None:
             failures = self._failures[address] = _Failures(error)
         failures.error = error
-        failures.next_try = trio.current_time() + self._backoff.delay(failures.count, random.random())
+        failures.next_try = trio.current_time() + self._backoff.delay(
+            failures.count, random.random()
+        )
         failures.count += 1
 
-    def _opened(self, address: str | None, channel: "Channel") -> None:
+    def _opened(self, address: str | None, channel: Channel) -> None:
         self._failures.pop(address, None)
         if self.closed:
             channel.abort("the client is closed")
@@ -208,14 +225,16 @@ class RemotingClient:
             except Exception:
                 logger.exception("a hook for the new connection to %s failed", address)
 
-    def _dropped(self, address: str | None, channel: "Channel") -> None:
+    def _dropped(self, address: str | None, channel: Channel) -> None:
         if self._channels.get(address) is channel:
             del self._channels[address]
 
-    async def call(self, address: str | None, command: "Command", timeout: float) -> "Command":
-        """Send a request to an address and wait for its answer, whatever its code; `timeout` covers connecting too.
+    async def call(self, address: str | None, command: Command, timeout: float) -> Command:
+        """Send a request to an address and wait for its answer, whatever its code;
+        `timeout` covers connecting too.
 
-        When the peer asks to go away (1500) the address is connected anew and the request sent once more. Raises as `channel` and `Channel.call` do;
+        When the peer asks to go away (1500) the address is connected anew and the
+        request sent once more. Raises as `channel` and `Channel.call` do;
         `outcome_unknown` tells whether the request may have been sent.
         """
         deadline = trio.current_time() + timeout
@@ -232,13 +251,17 @@ class RemotingClient:
         self.conclude(address, command, response)
         return response
 
-    async def send_oneway(self, address: str | None, command: "Command", timeout: float) -> None:
-        """Queue a one-way request; `timeout` is for connecting. Raises as `channel` does, and `TooManyRequestsError`."""
+    async def send_oneway(self, address: str | None, command: Command, timeout: float) -> None:
+        """Queue a one-way request; `timeout` is for connecting. Raises as `channel`
+        does, and `TooManyRequestsError`.
+        """
         self.intercept(address, command)
         (await self.channel(address, timeout)).send_oneway(command)
 
-    def intercept(self, address: str | None, command: "Command") -> None:
-        """`prepare` for calls that only know the errors of this package: another one becomes a `RocketMQError`."""
+    def intercept(self, address: str | None, command: Command) -> None:
+        """`prepare` for calls that only know the errors of this package: another one
+        becomes a `RocketMQError`.
+        """
         try:
             self.prepare(address, command)
         except RocketMQError:
@@ -246,17 +269,21 @@ class RemotingClient:
         except Exception as error:
             raise RocketMQError(f"an interceptor has failed on {command!r}: {error!r}") from error
 
-    def conclude(self, address: str | None, command: "Command", response: "Command") -> None:
-        """Run the interceptors' `after`; what one raises becomes a `RocketMQError`, which ends the call and nothing else."""
+    def conclude(self, address: str | None, command: Command, response: Command) -> None:
+        """Run the interceptors' `after`; what one raises becomes a `RocketMQError`,
+        which ends the call and nothing else.
+        """
         for interceptor in self.interceptors:
             try:
                 interceptor.after(command, response, address)
             except RocketMQError:
                 raise
             except Exception as error:
-                raise RocketMQError(f"an interceptor has failed on the answer to {command!r}: {error!r}") from error
+                raise RocketMQError(
+                    f"an interceptor has failed on the answer to {command!r}: {error!r}"
+                ) from error
 
-    def prepare(self, address: str | None, command: "Command") -> None:
+    def prepare(self, address: str | None, command: Command) -> None:
         """Run the interceptors' `before`. For callers that use a channel directly."""
         for interceptor in self.interceptors:
             interceptor.before(command, address)
@@ -265,14 +292,20 @@ class RemotingClient:
     def _left(deadline: float, address: str | None) -> float:
         left = deadline - trio.current_time()
         if left <= 0.0:
-            raise RequestTimeoutError(f"connecting to {address} took all the time of the request", address=address, outcome_unknown=False)
+            raise RequestTimeoutError(
+                f"connecting to {address} took all the time of the request",
+                address=address,
+                outcome_unknown=False,
+            )
         return left
 
-    def retire(self, address: str | None, channel: "Channel | None" = None) -> None:
-        """Make no new calls on the channel to an address, because the peer asks for that (1500, `GO_AWAY`); the next call connects anew.
+    def retire(self, address: str | None, channel: Channel | None = None) -> None:
+        """Make no new calls on the channel to an address, because the peer asks for
+        that (1500, `GO_AWAY`); the next call connects anew.
 
-        The channel is closed when its calls are done, or after 30 seconds. With `channel` only if it still is the one in use: of many calls that are
-        told to go away the first one does it. Synchronous.
+        The channel is closed when its calls are done, or after 30 seconds. With
+        `channel` only if it still is the one in use: of many calls that are told to go
+        away the first one does it. Synchronous.
         """
         current = self._channels.get(address)
         if current is not None and (channel is None or channel is current):
@@ -280,10 +313,11 @@ class RemotingClient:
             self._retired.add(current)
             self._nursery.start_soon(self._close_retired, current)
 
-    async def _close_retired(self, channel: "Channel") -> None:
+    async def _close_retired(self, channel: Channel) -> None:
         try:
             with trio.move_on_after(RETIRE_TIMEOUT):
-                # Looked at from time to time, the first time not at once: who has just got the channel may not have made the call yet.
+                # Looked at from time to time, the first time not at once: who has just
+                # got the channel may not have made the call yet.
                 while True:
                     await trio.sleep(RETIRE_LOOK)
                     if channel.closed or not channel.statistics().in_flight:
@@ -293,7 +327,9 @@ class RemotingClient:
             self._retired.discard(channel)
 
     async def aclose(self) -> None:
-        """Close all channels, sending what is queued within each one's `drain_timeout`. Nothing can be opened any more."""
+        """Close all channels, sending what is queued within each one's `drain_timeout`.
+        Nothing can be opened any more.
+        """
         self.closed = True
         channels = [*self._channels.values(), *self._retired]
         self._channels.clear()

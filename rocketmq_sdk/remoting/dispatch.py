@@ -1,4 +1,8 @@
-"""From the code of a request to the function that serves it, and from what that function raises to an answer."""
+"""From the code of a request to the function that serves it, and from what that
+function raises to an answer.
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
@@ -18,7 +22,9 @@ logger = logging.getLogger("rocketmq_sdk.remoting")
 
 
 def error_response(error: BaseException) -> Command:
-    """The answer that tells a peer of an error: a `BrokerError`'s own code and remark, SYSTEM_BUSY for a limit, else SYSTEM_ERROR with the text."""
+    """The answer that tells a peer of an error: a `BrokerError`'s own code and remark,
+    SYSTEM_BUSY for a limit, else SYSTEM_ERROR with the text.
+    """
     if isinstance(error, BrokerError):
         return Command.response(error.code, remark=error.remark)
     if isinstance(error, TooManyRequestsError):
@@ -31,18 +37,24 @@ def error_response(error: BaseException) -> Command:
 class Dispatcher:
     """A `Handler` that calls the handler of the request's code.
 
-    `handlers` maps codes to handlers, `refused` maps codes that are known and not served to the reason; both may change at any time. Other codes are
-    answered as Apache's server does without a default processor. Ctrl-C never interrupts a handler: this is the one protected entry.
+    `handlers` maps codes to handlers, `refused` maps codes that are known and not
+    served to the reason; both may change at any time. Other codes are answered as
+    Apache's server does without a default processor. Ctrl-C never interrupts a handler:
+    this is the one protected entry.
     """
 
     __slots__ = ("handlers", "refused")
 
-    def __init__(self, handlers: "Mapping[int, Handler] | None" = None, refused: "Mapping[int, str] | None" = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] | None = None,
+        refused: Mapping[int, str] | None = None,
+    ) -> None:
         self.handlers: dict[int, Handler] = dict(handlers or {})
         self.refused: dict[int, str] = dict(refused or {})
 
     @trio.lowlevel.enable_ki_protection
-    def __call__(self, channel: "Channel", command: Command) -> "Command | Continuation | None":
+    def __call__(self, channel: Channel, command: Command) -> Command | Continuation | None:
         """Serve one request; never raises an `Exception`."""
         handler = self.handlers.get(command.code)
         if handler is None:
@@ -54,7 +66,12 @@ class Dispatcher:
         try:
             return handler(channel, command)
         except RocketMQError as error:
-            logger.debug("request %r from %s is answered with an error: %s", command, channel.remote_address, error)
+            logger.debug(
+                "request %r from %s is answered with an error: %s",
+                command,
+                channel.remote_address,
+                error,
+            )
             return error_response(error)
         except Exception as error:
             logger.exception("request %r from %s failed", command, channel.remote_address)

@@ -1,4 +1,8 @@
-"""What looks at, and may change, each request of a client on its way out and each answer on its way in (`RPCHook`)."""
+"""What looks at, and may change, each request of a client on its way out and each
+answer on its way in (`RPCHook`).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -7,12 +11,16 @@ if TYPE_CHECKING:
 
 
 class Interceptor(Protocol):
-    """Called synchronously, in the order in which interceptors were given. What it raises ends the call."""
+    """Called synchronously, in the order in which interceptors were given. What it
+    raises ends the call.
+    """
 
-    def before(self, command: "Command", address: str | None) -> None:
-        """A request is about to be sent; `address` is None for the name server of an in-process source."""
+    def before(self, command: Command, address: str | None) -> None:
+        """A request is about to be sent; `address` is None for the name server of an
+        in-process source.
+        """
         ...
 
-    def after(self, command: "Command", response: "Command", address: str | None) -> None:
+    def after(self, command: Command, response: Command, address: str | None) -> None:
         """Its answer has come, whatever the code."""
         ...

@@ -1,10 +1,14 @@
 """A channel inside one process: commands are handed over, no byte is made.
 
-It keeps the contract of a stream. A request to the serving end runs its handler at once in the caller's task, and an answer that the handler returns
-is there before `submit` returns; `call` passes one checkpoint all the same. Everything else goes through a queue with a task of its own: requests of
-the serving end, answers that come later, answers to calls that were made inside another call's `on_done`. So no client code ever runs in the middle
-of a handler, and a chain of calls can not grow the stack.
+It keeps the contract of a stream. A request to the serving end runs its handler at once
+in the caller's task, and an answer that the handler returns is there before `submit`
+returns; `call` passes one checkpoint all the same. Everything else goes through a queue
+with a task of its own: requests of the serving end, answers that come later, answers to
+calls that were made inside another call's `on_done`. So no client code ever runs in the
+middle of a handler, and a chain of calls cannot grow the stack.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -28,31 +32,54 @@ LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 TEXTS_SURELY_FIT: Final = 64 * 1024
 HEADER_ROOM: Final = 1024 * 1024
-"""More than a header with texts of that length can take, six bytes for an escaped character and the names included."""
+"""More than a header with texts of that length can take, six bytes for an escaped
+character and the names included.
+"""
 _new = Command.__new__
 
 
 class WrongRunError(RocketMQError, RuntimeError):
-    """An in-process broker was used from another `trio.run`, or from outside of trio."""
+    """An in-process broker was used from another `trio.run`, or from outside of
+    trio.
+    """
 
 
 def check_same_run(token: trio.lowlevel.TrioToken) -> None:
-    """Raise `WrongRunError` unless the caller runs in the trio run that `token` stands for."""
+    """Raise `WrongRunError` unless the caller runs in the trio run that `token` stands
+    for.
+    """
     try:
         if trio.lowlevel.current_trio_token() is token:
             return
     except RuntimeError:
         pass  # outside of trio: as wrong as another run
-    raise WrongRunError("this broker lives in another trio.run; give it a port (EmbeddedBroker(listen=...)) and connect to its address")
+    raise WrongRunError(
+        "this broker lives in another trio.run; give it a port (EmbeddedBroker(listen=...)) and "
+        "connect to its address"
+    )
 
 
 class LocalEndpoint(CommandChannel):
     """One end of a link; `peer` is the other one."""
 
-    peer: "LocalEndpoint"
+    peer: LocalEndpoint
 
-    def __init__(self, link: "_Link", handler: "Handler", limits: ChannelLimits, *, remote_address: str, local_address: str) -> None:
-        super().__init__(handler, limits, remote_address=remote_address, local_address=local_address, remote_host_packed=LOCAL_HOST)
+    def __init__(
+        self,
+        link: _Link,
+        handler: Handler,
+        limits: ChannelLimits,
+        *,
+        remote_address: str,
+        local_address: str,
+    ) -> None:
+        super().__init__(
+            handler,
+            limits,
+            remote_address=remote_address,
+            local_address=local_address,
+            remote_host_packed=LOCAL_HOST,
+        )
         self._link = link
         self._scope = link.scope
         self._unsent = 0
@@ -60,7 +87,9 @@ class LocalEndpoint(CommandChannel):
         self._body_surely_fits = max(0, limits.max_frame - HEADER_ROOM)
 
     @trio.lowlevel.enable_ki_protection
-    def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+    def submit(
+        self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
+    ) -> PendingCall:
         self._check_open()
         calls = self._calls
         calls.admit()
@@ -105,11 +134,15 @@ class LocalEndpoint(CommandChannel):
         return copy
 
     def _check_size(self, command: Command) -> None:
-        """Refuse what a stream would refuse. Measuring costs as much as encoding, so it is left out where no text can make the frame too long."""
+        """Refuse what a stream would refuse. Measuring costs as much as encoding, so it
+        is left out where no text can make the frame too long.
+        """
         try:
             texts = len("".join(command.ext_fields.values()))
         except TypeError as error:
-            raise LocalProtocolError(f"{command!r} has an ext field that is no text: {error}") from error
+            raise LocalProtocolError(
+                f"{command!r} has an ext field that is no text: {error}"
+            ) from error
         if texts > self._texts_surely_fit or len(command.body) > self._body_surely_fits:
             encode_frame(command, max_frame=self.limits.max_frame)
 
@@ -141,7 +174,9 @@ class LocalEndpoint(CommandChannel):
 
     def link_ends(self) -> None:
         """The link takes nothing more. Called by the link."""
-        self._begin_close("the peer closed it" if self.peer.closed else "the task that serves it has ended")
+        self._begin_close(
+            "the peer closed it" if self.peer.closed else "the task that serves it has ended"
+        )
 
     def close_with_link(self) -> None:
         """The link has ended. Called by the link."""
@@ -167,12 +202,16 @@ class LocalEndpoint(CommandChannel):
 
 
 class LocalChannel(LocalEndpoint):
-    """The client's end. `submit` may run `on_done` before it returns; see the text of the module."""
+    """The client's end. `submit` may run `on_done` before it returns; see the text of
+    the module.
+    """
 
     _delivering = False
 
     @trio.lowlevel.enable_ki_protection
-    def submit(self, command: Command, timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+    def submit(
+        self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
+    ) -> PendingCall:
         self._check_open()
         calls = self._calls
         calls.admit()
@@ -249,7 +288,9 @@ class _Link:
             self._empty.set()
             self._empty = None
 
-    async def run(self, client: LocalEndpoint, server: LocalEndpoint, task_status: trio.TaskStatus[None]) -> None:
+    async def run(
+        self, client: LocalEndpoint, server: LocalEndpoint, task_status: trio.TaskStatus[None]
+    ) -> None:
         try:
             with self.scope:
                 async with trio.open_nursery() as nursery:
@@ -260,7 +301,8 @@ class _Link:
                     try:
                         await self._deliver()
                     finally:
-                        # Before the nursery takes no more tasks: a request of this very moment must find the channel closed.
+                        # Before the nursery takes no more tasks: a request of this very
+                        # moment must find the channel closed.
                         server.link_ends()
                         client.link_ends()
         finally:
@@ -271,25 +313,37 @@ class _Link:
 
 
 async def open_local_channel(
-    server_handler: "Handler",
-    client_handler: "Handler",
+    server_handler: Handler,
+    client_handler: Handler,
     nursery: trio.Nursery,
     *,
     limits: ChannelLimits | None = None,
     server_limits: ChannelLimits | None = None,
     server_address: str = LOCAL_ADDRESS,
     client_address: str = LOCAL_ADDRESS,
-    on_open: "Callable[[Channel], None] | None" = None,
+    on_open: Callable[[Channel], None] | None = None,
     through_codec: bool = False,
 ) -> LocalChannel:
-    """The client's end of a new link to `server_handler`; its `peer` is the serving end, which `on_open` is told of.
+    """The client's end of a new link to `server_handler`; its `peer` is the serving
+    end, which `on_open` is told of.
 
-    The tasks of both ends live in `nursery`, the client's. `through_codec` makes bytes of each command and reads them again, for tests.
+    The tasks of both ends live in `nursery`, the client's. `through_codec` makes bytes
+    of each command and reads them again, for tests.
     """
     link = _Link(through_codec=through_codec)
-    client = LocalChannel(link, client_handler, limits or ChannelLimits(), remote_address=server_address, local_address=client_address)
+    client = LocalChannel(
+        link,
+        client_handler,
+        limits or ChannelLimits(),
+        remote_address=server_address,
+        local_address=client_address,
+    )
     server = LocalEndpoint(
-        link, server_handler, server_limits or limits or ChannelLimits(), remote_address=client_address, local_address=server_address
+        link,
+        server_handler,
+        server_limits or limits or ChannelLimits(),
+        remote_address=client_address,
+        local_address=server_address,
     )
     client.peer, server.peer = server, client
     await nursery.start(link.run, client, server)

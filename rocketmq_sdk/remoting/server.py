@@ -1,4 +1,8 @@
-"""Accepts connections and serves all of them with one handler (`NettyRemotingServer`)."""
+"""Accepts connections and serves all of them with one handler
+(`NettyRemotingServer`).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -8,7 +12,12 @@ import trio
 from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.remoting.channel import ChannelLimits
-from rocketmq_sdk.remoting.local import LOCAL_ADDRESS, LocalChannel, check_same_run, open_local_channel
+from rocketmq_sdk.remoting.local import (
+    LOCAL_ADDRESS,
+    LocalChannel,
+    check_same_run,
+    open_local_channel,
+)
 from rocketmq_sdk.remoting.stream import StreamChannel
 from rocketmq_sdk.transport.ends import stream_ends
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
@@ -29,23 +38,25 @@ FIRST_BYTE_TIMEOUT: Final = 120.0
 class RemotingServer:
     """One handler, many channels.
 
-    `on_open` and `on_close` are told of each channel, over streams and in process, synchronously. With `tls`, or a `tls_mode` other than permissive,
-    the first byte of a connection decides whether it speaks TLS. Over `max_connections` new streams are closed at once. `turn` frames the serving of
-    requests of a stream that arrived together, `overdue` judges those of them that had to wait for turns of others.
+    `on_open` and `on_close` are told of each channel, over streams and in process,
+    synchronously. With `tls`, or a `tls_mode` other than permissive, the first byte of
+    a connection decides whether it speaks TLS. Over `max_connections` new streams are
+    closed at once. `turn` frames the serving of requests of a stream that arrived
+    together, `overdue` judges those of them that had to wait for turns of others.
     """
 
     def __init__(
         self,
-        handler: "Handler",
+        handler: Handler,
         *,
         limits: ChannelLimits | None = None,
-        on_open: "Callable[[Channel], None] | None" = None,
-        on_close: "Callable[[Channel], None] | None" = None,
-        tls: "ssl.SSLContext | None" = None,
+        on_open: Callable[[Channel], None] | None = None,
+        on_close: Callable[[Channel], None] | None = None,
+        tls: ssl.SSLContext | None = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         max_connections: int = 10000,
-        turn: "Turn | None" = None,
-        overdue: "Overdue | None" = None,
+        turn: Turn | None = None,
+        overdue: Overdue | None = None,
     ) -> None:
         self.channels: dict[int, Channel] = {}
         self._handler = handler
@@ -60,8 +71,13 @@ class RemotingServer:
         self._streams = 0
         self._token: trio.lowlevel.TrioToken | None = None
 
-    async def serve(self, listeners: "Sequence[trio.abc.Listener[Any]]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept and serve until cancelled; then accept no more, send what is queued within a bound, and close all channels of streams.
+    async def serve(
+        self,
+        listeners: Sequence[trio.abc.Listener[Any]],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Accept and serve until cancelled; then accept no more, send what is queued
+        within a bound, and close all channels of streams.
 
         Closes the listeners. Never raises for what a connection does.
         """
@@ -85,21 +101,29 @@ class RemotingServer:
 
     @staticmethod
     async def _host(task_status: trio.TaskStatus[trio.Nursery]) -> None:
-        """The nursery of connections. It outlives the cancellation that ends accepting, so that they can be drained; `serve` ends it."""
+        """The nursery of connections. It outlives the cancellation that ends accepting,
+        so that they can be drained; `serve` ends it.
+        """
         async with trio.open_nursery() as connections:
             connections.cancel_scope.shield = True
             task_status.started(connections)
             await trio.sleep_forever()
 
-    async def _accept(self, listener: "trio.abc.Listener[Any]", connections: trio.Nursery, served: set[StreamChannel]) -> None:
+    async def _accept(
+        self,
+        listener: trio.abc.Listener[Any],
+        connections: trio.Nursery,
+        served: set[StreamChannel],
+    ) -> None:
         while True:
             try:
                 stream = await listener.accept()
             except trio.ClosedResourceError:
                 return
             except OSError as error:
-                # Out of descriptors or memory, or a peer that is gone already: the others are served on.
-                logger.error("can not accept a connection: %s", error)
+                # Out of descriptors or memory, or a peer that is gone already: the
+                # others are served on.
+                logger.error("cannot accept a connection: %s", error)
                 await trio.sleep(ACCEPT_PAUSE)
                 continue
             connections.start_soon(self._serve_stream, stream, served)
@@ -107,7 +131,11 @@ class RemotingServer:
     async def _serve_stream(self, stream: trio.abc.Stream, served: set[StreamChannel]) -> None:
         ends = stream_ends(stream)
         if self._streams >= self._max_connections:
-            logger.warning("closing a new connection of %s: %d are open, the limit", ends.remote_address, self._streams)
+            logger.warning(
+                "closing a new connection of %s: %d are open, the limit",
+                ends.remote_address,
+                self._streams,
+            )
             await trio.aclose_forcefully(stream)
             return
         self._streams += 1
@@ -141,18 +169,21 @@ class RemotingServer:
     async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
         with trio.move_on_after(FIRST_BYTE_TIMEOUT):
             return await accept_tls(stream, self._tls, mode=self._tls_mode, address=address)
-        raise ConnectError(f"{address} sent nothing within {FIRST_BYTE_TIMEOUT:g} s", address=address)
+        raise ConnectError(
+            f"{address} sent nothing within {FIRST_BYTE_TIMEOUT:g} s", address=address
+        )
 
     async def local(
         self,
-        client_handler: "Handler",
+        client_handler: Handler,
         nursery: trio.Nursery,
         *,
         address: str = LOCAL_ADDRESS,
         limits: ChannelLimits | None = None,
         through_codec: bool = False,
     ) -> LocalChannel:
-        """A channel to this server inside the process; its tasks live in `nursery`, the client's. `address` is what the client sees.
+        """A channel to this server inside the process; its tasks live in `nursery`, the
+        client's. `address` is what the client sees.
 
         Raises `WrongRunError` when this server serves in another `trio.run`.
         """
@@ -170,7 +201,7 @@ class RemotingServer:
             through_codec=through_codec,
         )
 
-    def _opened(self, channel: "Channel") -> None:
+    def _opened(self, channel: Channel) -> None:
         self.channels[channel.channel_id] = channel
         channel.on_close.append(self._closed)
         if self._on_open is None:
@@ -178,16 +209,21 @@ class RemotingServer:
         try:
             self._on_open(channel)
         except Exception:
-            logger.exception("the owner of the server failed over the new channel of %s, which is closed", channel.remote_address)
+            logger.exception(
+                "the owner of the server failed over the new channel of %s, which is closed",
+                channel.remote_address,
+            )
             channel.abort("the owner of the server failed over it")
 
-    def _closed(self, channel: "Channel") -> None:
+    def _closed(self, channel: Channel) -> None:
         self.channels.pop(channel.channel_id, None)
         if self._on_close is not None:
             self._on_close(channel)
 
     async def aclose(self) -> None:
-        """Close all channels that are open, in process ones too. What `serve` accepts goes on until it is cancelled."""
+        """Close all channels that are open, in process ones too. What `serve` accepts
+        goes on until it is cancelled.
+        """
         async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as nursery:
             for channel in list(self.channels.values()):
                 nursery.start_soon(channel.aclose)

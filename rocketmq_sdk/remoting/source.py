@@ -1,6 +1,9 @@
-"""Where channels come from: the seam between a client and TCP, a memory network, or a broker in the same process."""
+"""Where channels come from: the seam between a client and TCP, a memory network, or a
+broker in the same process.
+"""
 
-import ssl
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -14,22 +17,30 @@ from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT, open_tcp_stream
 from rocketmq_sdk.transport.tls import start_client_tls
 
 if TYPE_CHECKING:
+    import ssl
+
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.transport.memory import MemoryNetwork
 
 CLIENT_LIMITS: Final = ChannelLimits(silence_timeout=6.0)
-"""A long poll can wait 30 s for a broker that has vanished, unless another request shows that it has. 6 s: longer than the 5 s for which a broker may
-make a send wait for its disk or its slave (`syncFlushTimeout`). Apache's client closes a connection at the first request that times out
-(`clientCloseSocketIfTimeout`), whatever comes on it."""
+"""A long poll can wait 30 s for a broker that has vanished, unless another request
+shows that it has. 6 s: longer than the 5 s for which a broker may make a send wait for
+its disk or its slave (`syncFlushTimeout`). Apache's client closes a connection at the
+first request that times out (`clientCloseSocketIfTimeout`), whatever comes on it.
+"""
 
 
 class ChannelSource(Protocol):
     """Opens channels to addresses."""
 
-    async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery) -> "Channel":
-        """Open a channel to `host:port`; None means the name server of the source, where it has one.
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> Channel:
+        """Open a channel to `host:port`; None means the name server of the source,
+        where it has one.
 
-        The tasks of the channel live in `nursery`; `handler` serves what the peer asks. Raises `ConnectError`.
+        The tasks of the channel live in `nursery`; `handler` serves what the peer asks.
+        Raises `ConnectError`.
         """
         ...
 
@@ -40,28 +51,42 @@ class ChannelSource(Protocol):
 
 def _no_name_server(address: str | None) -> str:
     if address is None:
-        raise ConfigurationError("this source of channels has no name server of its own; pass the name server's address")
+        raise ConfigurationError(
+            "this source of channels has no name server of its own; pass the name server's address"
+        )
     return address
 
 
 class TcpChannelSource:
-    """Channels over TCP, with TLS when a context is given. Times in seconds; connecting and the TLS handshake each have `connect_timeout`."""
+    """Channels over TCP, with TLS when a context is given. Times in seconds; connecting
+    and the TLS handshake each have `connect_timeout`.
+    """
 
     def __init__(
-        self, *, tls: ssl.SSLContext | None = None, connect_timeout: float = CONNECT_TIMEOUT, limits: ChannelLimits | None = None
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        limits: ChannelLimits | None = None,
     ) -> None:
         self._tls = tls
         self._connect_timeout = connect_timeout
         self._limits = limits or CLIENT_LIMITS
 
-    async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery) -> StreamChannel:
-        """Connect. Raises `ConnectError`, and `ConfigurationError` for None or what is no address."""
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> StreamChannel:
+        """Connect. Raises `ConnectError`, and `ConfigurationError` for None or what is
+        no address.
+        """
         address = _no_name_server(address)
         host, port = split_address(address)
         stream: trio.abc.Stream = await open_tcp_stream(host, port, timeout=self._connect_timeout)
         ends = stream_ends(stream)
         if self._tls is not None:
-            stream = await start_client_tls(stream, self._tls, host=host, address=address, timeout=self._connect_timeout)
+            stream = await start_client_tls(
+                stream, self._tls, host=host, address=address, timeout=self._connect_timeout
+            )
         channel = StreamChannel(
             stream,
             handler,
@@ -80,11 +105,13 @@ class TcpChannelSource:
 
 
 class MemoryChannelSource:
-    """Channels over a `MemoryNetwork`; `name_server` is the address that None stands for, `source` the address that servers see."""
+    """Channels over a `MemoryNetwork`; `name_server` is the address that None stands
+    for, `source` the address that servers see.
+    """
 
     def __init__(
         self,
-        network: "MemoryNetwork",
+        network: MemoryNetwork,
         *,
         name_server: str | None = None,
         source: str = "127.0.0.1:0",
@@ -97,8 +124,12 @@ class MemoryChannelSource:
         self._connect_timeout = connect_timeout
         self._limits = limits or CLIENT_LIMITS
 
-    async def open_channel(self, address: str | None, handler: "Handler", nursery: trio.Nursery) -> StreamChannel:
-        """Connect. Raises `ConnectError`, and `ConfigurationError` for None without a name server."""
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> StreamChannel:
+        """Connect. Raises `ConnectError`, and `ConfigurationError` for None without a
+        name server.
+        """
         address = _no_name_server(self._name_server if address is None else address)
         with trio.move_on_after(self._connect_timeout):
             stream = await self._network.connect(address, source=self._source)
@@ -113,7 +144,9 @@ class MemoryChannelSource:
             )
             await nursery.start(channel.run)
             return channel
-        raise ConnectError(f"no connection to {address} within {self._connect_timeout:g} s", address=address)
+        raise ConnectError(
+            f"no connection to {address} within {self._connect_timeout:g} s", address=address
+        )
 
     def knows(self, address: str) -> bool:
         """Whether somebody listens on the address in this network."""

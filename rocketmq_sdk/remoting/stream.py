@@ -1,11 +1,17 @@
-"""A channel over a byte stream: one reader task, one writer task, one sweeper; no task, scope or queue for a request.
+"""A channel over a byte stream: one reader task, one writer task, one sweeper; no task,
+scope or queue for a request.
 
-The reader handles every complete frame of a chunk before it waits again, the writer joins all frames that are queued into one write. Answers to
-one chunk therefore leave together. This batching at the socket is what makes many requests in flight cheap in Python.
+The reader handles every complete frame of a chunk before it waits again, the writer
+joins all frames that are queued into one write. Answers to one chunk therefore leave
+together. This batching at the socket is what makes many requests in flight cheap in
+Python.
 
-A reader waits for its own writer in one case only: a server stops reading a peer that does not take its answers. If both sides did so they could wait
-for each other for ever, hence `pause_reading`.
+A reader waits for its own writer in one case only: a server stops reading a peer that
+does not take its answers. If both sides did so they could wait for each other for ever,
+hence `pause_reading`.
 """
+
+from __future__ import annotations
 
 import math
 import ssl
@@ -33,24 +39,42 @@ READ_SIZE_MAX: Final = 1024 * 1024
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer."""
 TURN: Final = 0.01
-"""Seconds for which the commands of one chunk are handled before other tasks have a turn."""
+"""Seconds for which the commands of one chunk are handled before other tasks have a
+turn.
+"""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
 
 class StreamChannel(CommandChannel):
-    """Speaks commands over any trio stream. Lives while `run` runs; `open_stream_channel` does that for a block."""
+    """Speaks commands over any trio stream. Lives while `run` runs;
+    `open_stream_channel` does that for a block.
+    """
 
-    # There may be thousands. More than 30 attributes are too many for a dictionary that shares its keys: it took 1.3 KiB more of each.
+    # There may be thousands. More than 30 attributes are too many for a dictionary that
+    # shares its keys: it took 1.3 KiB more of each.
     __slots__ = (
-        "_arrived", "_connection", "_direct", "_drained", "_frames", "_handling", "_high_water", "_idle_writer", "_last_read", "_last_write",
-        "_overdue", "_stream", "_turn", "_unsent", "_write_began",
-    )  # fmt: skip
+        "_arrived",
+        "_connection",
+        "_direct",
+        "_drained",
+        "_frames",
+        "_handling",
+        "_high_water",
+        "_idle_writer",
+        "_last_read",
+        "_last_write",
+        "_overdue",
+        "_stream",
+        "_turn",
+        "_unsent",
+        "_write_began",
+    )
 
     def __init__(
         self,
         stream: trio.abc.Stream,
-        handler: "Handler",
+        handler: Handler,
         *,
         limits: ChannelLimits | None = None,
         remote_address: str = "unknown:0",
@@ -85,7 +109,9 @@ class StreamChannel(CommandChannel):
     # Sending
 
     @trio.lowlevel.enable_ki_protection
-    def submit(self, command: "Command", timeout: float, on_done: "Callable[[PendingCall], None] | None" = None) -> PendingCall:
+    def submit(
+        self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
+    ) -> PendingCall:
         if self.closed:
             raise self._refuse_closed()
         if self._unsent > self.limits.max_unsent_bytes:
@@ -93,12 +119,13 @@ class StreamChannel(CommandChannel):
         calls = self._calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
-        # Answers that came together wake tasks that send again one after the other: then the first waits for the rest.
+        # Answers that came together wake tasks that send again one after the other:
+        # then the first waits for the rest.
         self._transmit(command, alone=not calls.slots and self._arrived < 2)
         return calls.add(opaque, timeout, on_done)
 
     @trio.lowlevel.enable_ki_protection
-    def send_oneway(self, command: "Command") -> None:
+    def send_oneway(self, command: Command) -> None:
         if self.closed:
             raise self._refuse_closed()
         if self._unsent > self.limits.max_unsent_bytes:
@@ -107,12 +134,14 @@ class StreamChannel(CommandChannel):
         command.opaque = self._calls.next_opaque()
         self._transmit(command)
 
-    def _transmit(self, command: "Command", *, alone: bool = False) -> None:
+    def _transmit(self, command: Command, *, alone: bool = False) -> None:
         frame = self._connection.send(command)
         self._frames.append(frame)
         self._unsent += len(frame)
         if self._handling or self._idle_writer is None:
-            return  # it leaves with the others: at the end of the chunk that is handled, or when the writer is through
+            # it leaves with the others: at the end of the chunk that is handled, or
+            # when the writer is through
+            return
         if alone:
             self._flush()
         else:
@@ -125,7 +154,9 @@ class StreamChannel(CommandChannel):
             trio.lowlevel.reschedule(writer)
 
     def _flush(self) -> None:
-        """Let what is queued leave as soon as possible: at once if the writer sleeps and the socket takes it, else by the writer."""
+        """Let what is queued leave as soon as possible: at once if the writer sleeps
+        and the socket takes it, else by the writer.
+        """
         if self._idle_writer is None or not self._frames:
             return
         if not self._direct or self._unsent > DIRECT_SIZE:
@@ -217,7 +248,7 @@ class StreamChannel(CommandChannel):
         except _BROKEN as error:
             return f"reading failed: {error or type(error).__name__}"
 
-    async def _handle(self, commands: "list[Command]") -> None:
+    async def _handle(self, commands: list[Command]) -> None:
         answer, high_water = self._calls.answer, self._high_water
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
         overdue, turns, waited = self._overdue, 0, 0.0
@@ -230,17 +261,26 @@ class StreamChannel(CommandChannel):
                     continue
                 if self.closed:
                     return
-                response = overdue(command, waited, len(commands) - number) if waited and overdue is not None else None
+                response = (
+                    overdue(command, waited, len(commands) - number)
+                    if waited and overdue is not None
+                    else None
+                )
                 if response is None:
                     response = self._serve(command)
-                if response is not None and not self.closed and not (waited and command.flag & FLAG_ONEWAY):
+                if (
+                    response is not None
+                    and not self.closed
+                    and not (waited and command.flag & FLAG_ONEWAY)
+                ):
                     self._answer(command, response)
                 if self._unsent > high_water:
                     self._end_turn()
                     await self._wait_unsent(self.limits.low_water)
                     self._begin_turn()
                 if not number & 3 and current_time() > turn_ends:
-                    # A chunk can hold hundreds of requests that each take long; the other connections have their turn in between.
+                    # A chunk can hold hundreds of requests that each take long; the
+                    # other connections have their turn in between.
                     self._end_turn()
                     await trio.lowlevel.checkpoint()
                     self._begin_turn()
@@ -263,7 +303,11 @@ class StreamChannel(CommandChannel):
             try:
                 self._turn.end()
             except RocketMQError as error:
-                logger.error("the answers to %s are not true, the connection is closed: %s", self.remote_address, error)
+                logger.error(
+                    "the answers to %s are not true, the connection is closed: %s",
+                    self.remote_address,
+                    error,
+                )
                 self._frames.clear()
                 self.abort(str(error))
         self._handling = False
@@ -284,14 +328,18 @@ class StreamChannel(CommandChannel):
             self._calls.unanswered_since = math.inf
         silent_at = self._calls.unanswered_since + limits.silence_timeout
         if now >= silent_at and not self._unsent:
-            self.abort(f"requests are overdue and nothing was received within {limits.silence_timeout:g} s")
+            self.abort(
+                f"requests are overdue and nothing was received within {limits.silence_timeout:g} s"
+            )
             return math.inf
         if self._write_began != math.inf:
             return self._write_began + limits.stall_timeout
         return min(idle_at, silent_at)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the stream until it ends; then close it. Does not raise for what the peer or the network does."""
+        """Serve the stream until it ends; then close it. Does not raise for what the
+        peer or the network does.
+        """
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -314,7 +362,9 @@ class StreamChannel(CommandChannel):
                 async with bounded_cleanup(self.limits.drain_timeout):
                     await self._stream.aclose()
             except _BROKEN:
-                pass  # closing frees the stream in any case; an error only means that it was not graceful
+                # closing frees the stream in any case; an error only means that it was
+                # not graceful
+                pass
 
     async def aclose(self) -> None:
         try:
@@ -330,16 +380,23 @@ class StreamChannel(CommandChannel):
 @asynccontextmanager
 async def open_stream_channel(
     stream: trio.abc.Stream,
-    handler: "Handler",
+    handler: Handler,
     *,
     limits: ChannelLimits | None = None,
     remote_address: str = "unknown:0",
     local_address: str = "unknown:0",
     pause_reading: bool = False,
-) -> "AsyncIterator[StreamChannel]":
-    """A channel over `stream` for the length of the block. At its end what is queued is sent within `drain_timeout` and the stream is closed."""
+) -> AsyncIterator[StreamChannel]:
+    """A channel over `stream` for the length of the block. At its end what is queued is
+    sent within `drain_timeout` and the stream is closed.
+    """
     channel = StreamChannel(
-        stream, handler, limits=limits, remote_address=remote_address, local_address=local_address, pause_reading=pause_reading
+        stream,
+        handler,
+        limits=limits,
+        remote_address=remote_address,
+        local_address=local_address,
+        pause_reading=pause_reading,
     )
     try:
         async with trio.open_nursery() as nursery:

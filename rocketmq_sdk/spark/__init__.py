@@ -1,7 +1,11 @@
-"""A source and a sink of Spark for RocketMQ, without a jar: `from rocketmq_sdk.spark import register`.
+"""A source and a sink of Spark for RocketMQ, without a jar:
+`from rocketmq_sdk.spark import register`.
 
-Importing this makes names known and loads nothing; Spark is needed when one of them is used.
+Importing this makes names known and loads nothing; Spark is needed when one of them is
+used.
 """
+
+from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -20,7 +24,15 @@ _HOMES: Final = {
     "use_packaged_java": "session",
 }
 
-__all__ = ["Lag", "LagListener", "deduplicated", "lag", "local_session", "register", "use_packaged_java"]
+__all__ = [
+    "Lag",
+    "LagListener",
+    "deduplicated",
+    "lag",
+    "local_session",
+    "register",
+    "use_packaged_java",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,8 @@
 Only the columns that are asked for are made.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -25,7 +27,9 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "ARRAY<STRING>": pa.list_(pa.string()),
     "MAP<STRING,STRING>": MAP,
 }
-"""What Spark 4.2 and later demand, to the letter: not large, not naive, not of other units."""
+"""What Spark 4.2 and later demand, to the letter: not large, not naive, not of other
+units.
+"""
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
@@ -37,11 +41,17 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 class RowDecoder:
     """Makes record batches of some columns out of the bodies of pulls.
 
-    `tags` are the only tags to let through, checked exactly, as brokers compare hashes only; None lets all through. Topics are shown without their
-    `namespace`.
+    `tags` are the only tags to let through, checked exactly, as brokers compare hashes
+    only; None lets all through. Topics are shown without their `namespace`.
     """
 
-    def __init__(self, columns: Sequence[Column], tags: frozenset[str] | None = None, *, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        tags: frozenset[str] | None = None,
+        *,
+        namespace: str | None = None,
+    ) -> None:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
         self._tags = None if tags is None else pa.array(sorted(tags), pa.string())
@@ -49,17 +59,24 @@ class RowDecoder:
         self._properties = PropertyColumns(sorted(wanted))
         self._namespace = Namespace(namespace or "")
 
-    def decode(self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0) -> pa.RecordBatch | None:
-        """The rows of the messages in `data` whose queue offsets lie in [begin, end); None when there is none.
+    def decode(
+        self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
+    ) -> pa.RecordBatch | None:
+        """The rows of the messages in `data` whose queue offsets lie in [begin, end);
+        None when there is none.
 
-        Raises `RemoteProtocolError` for records that can not be read, `CodecMissingError` for a body whose compression is not installed.
+        Raises `RemoteProtocolError` for records that cannot be read,
+        `CodecMissingError` for a body whose compression is not installed.
         """
         fields = read_fields(data, offset_delta=offset_delta)
         if fields is None:
             return None
         meant = _within(fields.numbers("queue_offset"), begin, end)
         parsed = self._properties.make(fields.octets("properties")) if self._properties else {}
-        arrays = [parsed[name] if name in parsed else _MAKERS[name](self, fields, broker) for name in self._names]
+        arrays = [
+            parsed[name] if name in parsed else _MAKERS[name](self, fields, broker)
+            for name in self._names
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is not None:
             tagged = pc.is_in(parsed["tags"], value_set=self._tags)
@@ -71,15 +88,24 @@ class RowDecoder:
     # --- plain columns
 
     def _topic(self, fields: Fields, _broker: str) -> pa.Array:
-        return _texts(fields.octets("topic"), lambda raw: self._namespace.unwrap(raw.decode("utf-8", "replace")))
+        return _texts(
+            fields.octets("topic"),
+            lambda raw: self._namespace.unwrap(raw.decode("utf-8", "replace")),
+        )
 
 
 def _ids(fields: Fields) -> pa.Array:
-    """Offset ids: store host and physical offset in hexadecimal digits (`create_offset_id`)."""
-    raw = pc.binary_join_element_wise(fields.octets("store_host"), fields.octets("physical_offset"), _NOTHING)
+    """Offset ids: store host and physical offset in hexadecimal digits
+    (`create_offset_id`).
+    """
+    raw = pc.binary_join_element_wise(
+        fields.octets("store_host"), fields.octets("physical_offset"), _NOTHING
+    )
     ends = pa.Array.from_buffers(pa.int32(), fields.count + 1, [None, raw.buffers()[1]])
     digits = bytes(raw.buffers()[2]).hex().upper().encode()
-    return pa.Array.from_buffers(pa.string(), fields.count, [None, pc.add(ends, ends).buffers()[1], pa.py_buffer(digits)])
+    return pa.Array.from_buffers(
+        pa.string(), fields.count, [None, pc.add(ends, ends).buffers()[1], pa.py_buffer(digits)]
+    )
 
 
 def _within(offsets: pa.Array, begin: int, end: int) -> pa.Array | None:
@@ -107,7 +133,9 @@ def _moments(values: pa.Array) -> pa.Array:
 _Maker = Callable[[RowDecoder, Fields, str], pa.Array]
 _MAKERS: Final[dict[str, _Maker]] = {
     "topic": RowDecoder._topic,
-    "brokerName": lambda _decoder, fields, broker: pa.repeat(pa.scalar(broker, pa.string()), fields.count),
+    "brokerName": lambda _decoder, fields, broker: pa.repeat(
+        pa.scalar(broker, pa.string()), fields.count
+    ),
     "queueId": lambda _decoder, fields, _broker: fields.numbers("queue_id"),
     "queueOffset": lambda _decoder, fields, _broker: fields.numbers("queue_offset"),
     "messageId": lambda _decoder, fields, _broker: _ids(fields),

@@ -1,9 +1,14 @@
-"""The trio thread of a process of Spark's: planners, readers and writers are plain code, the client is asynchronous.
+"""The trio thread of a process of Spark's: planners, readers and writers are plain
+code, the client is asynchronous.
 
-A worker of Spark's runs one task after the other in one thread and may be killed at any moment; its daemon forks before it imports this. So the
-thread is started when first used, belongs to the process that started it, and ends with it. Clients and producers are cached by configuration, as
-the next task of the worker mostly wants the same: at most `MOST_CACHED`, closed when nobody used them for `IDLE_SECONDS`.
+A worker of Spark's runs one task after the other in one thread and may be killed at any
+moment; its daemon forks before it imports this. So the thread is started when first
+used, belongs to the process that started it, and ends with it. Clients and producers
+are cached by configuration, as the next task of the worker mostly wants the same: at
+most `MOST_CACHED`, closed when nobody used them for `IDLE_SECONDS`.
 """
+
+from __future__ import annotations
 
 import logging
 import os
@@ -11,7 +16,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import attrs
@@ -20,6 +24,8 @@ import trio
 from rocketmq_sdk.errors import ClosedError, RequestTimeoutError
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.spark.connection import Connection
@@ -48,7 +54,9 @@ class _Cached:
 
 
 class Cache:
-    """Resources that are opened once and lent out; lives in a nursery of one trio run."""
+    """Resources that are opened once and lent out; lives in a nursery of one trio
+    run.
+    """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -58,8 +66,12 @@ class Cache:
         return len(self._entries)
 
     @asynccontextmanager
-    async def lease(self, key: Hashable, opener: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
-        """The resource of a key, opened when nobody has it. Raises what opening raises; the next one tries again."""
+    async def lease(
+        self, key: Hashable, opener: Callable[[], AbstractAsyncContextManager[T]]
+    ) -> AsyncIterator[T]:
+        """The resource of a key, opened when nobody has it. Raises what opening raises;
+        the next one tries again.
+        """
         entry = self._entries.get(key)
         if entry is None or entry.failure is not None or entry.close.is_set():
             entry = self._entries[key] = _Cached(key)
@@ -75,7 +87,9 @@ class Cache:
             entry.last_used = trio.current_time()
             self._close_surplus()
 
-    async def _hold(self, entry: _Cached, opener: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    async def _hold(
+        self, entry: _Cached, opener: Callable[[], AbstractAsyncContextManager[Any]]
+    ) -> None:
         try:
             async with opener() as value:
                 entry.value = value
@@ -91,7 +105,10 @@ class Cache:
                 del self._entries[entry.key]
 
     def _close_surplus(self) -> None:
-        idle = sorted((entry for entry in self._entries.values() if not entry.users), key=lambda entry: entry.last_used)
+        idle = sorted(
+            (entry for entry in self._entries.values() if not entry.users),
+            key=lambda entry: entry.last_used,
+        )
         for entry in idle[: max(0, len(self._entries) - MOST_CACHED)]:
             self._drop(entry)
 
@@ -104,7 +121,11 @@ class Cache:
         while True:
             await trio.sleep(IDLE_SECONDS / 4)
             limit = trio.current_time() - IDLE_SECONDS
-            for entry in [entry for entry in self._entries.values() if not entry.users and entry.last_used <= limit and entry.opened.is_set()]:
+            for entry in [
+                entry
+                for entry in self._entries.values()
+                if not entry.users and entry.last_used <= limit and entry.opened.is_set()
+            ]:
                 self._drop(entry)
 
 
@@ -120,7 +141,9 @@ class _Loop:
         self._ended = False
         self._lock = threading.Lock()
         ready = threading.Event()
-        self._thread = threading.Thread(target=self._main, args=(ready,), name="rocketmq-trio", daemon=True)
+        self._thread = threading.Thread(
+            target=self._main, args=(ready,), name="rocketmq-trio", daemon=True
+        )
         self._thread.start()
         ready.wait()
 
@@ -150,7 +173,9 @@ class _Loop:
     def alive(self) -> bool:
         return not self._ended and self.pid == os.getpid()
 
-    def start(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> "tuple[Future[T], Callable[[], None]]":
+    def start(
+        self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...]
+    ) -> tuple[Future[T], Callable[[], None]]:
         """Begin a job; its future, and how to cancel it from any thread."""
         future: Future[T] = Future()
         scope = trio.CancelScope()
@@ -158,7 +183,9 @@ class _Loop:
             if self._ended:
                 raise ClosedError("the trio thread of this process has ended")
             self._under_way.add(future)
-        self._token.run_sync_soon(self._nursery.start_soon, self._job, function, args, future, scope)
+        self._token.run_sync_soon(
+            self._nursery.start_soon, self._job, function, args, future, scope
+        )
 
         def cancel() -> None:
             try:
@@ -168,7 +195,13 @@ class _Loop:
 
         return future, cancel
 
-    async def _job(self, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], future: "Future[T]", scope: trio.CancelScope) -> None:
+    async def _job(
+        self,
+        function: Callable[..., Awaitable[T]],
+        args: tuple[Any, ...],
+        future: Future[T],
+        scope: trio.CancelScope,
+    ) -> None:
         try:
             with scope:
                 try:
@@ -192,7 +225,9 @@ def _current() -> _Loop:
     found = _loop
     if found is not None and found.alive:
         return found
-    if found is not None and found.pid != os.getpid():  # the lock may have been held by another thread when the process was forked
+    if (
+        found is not None and found.pid != os.getpid()
+    ):  # the lock may have been held by another thread when the process was forked
         _start_lock = threading.Lock()
     with _start_lock:
         if _loop is None or not _loop.alive:
@@ -201,10 +236,12 @@ def _current() -> _Loop:
 
 
 def run(function: Callable[..., Awaitable[T]], *args: Any, timeout: float | None = None) -> T:
-    """Run an async function in the trio thread of this process and wait for it, from any other thread.
+    """Run an async function in the trio thread of this process and wait for it, from
+    any other thread.
 
-    Raises what the function raises, `RequestTimeoutError` after `timeout` seconds. Whatever interrupts the waiting, a timeout or `KeyboardInterrupt`,
-    cancels the function.
+    Raises what the function raises, `RequestTimeoutError` after `timeout` seconds.
+    Whatever interrupts the waiting, a timeout or `KeyboardInterrupt`, cancels the
+    function.
     """
     future, cancel = _current().start(function, args)
     try:
@@ -213,14 +250,17 @@ def run(function: Callable[..., Awaitable[T]], *args: Any, timeout: float | None
         if future.done():
             raise
         cancel()
-        raise RequestTimeoutError(f"{getattr(function, '__name__', function)} took longer than {timeout} s") from None
+        raise RequestTimeoutError(
+            f"{getattr(function, '__name__', function)} took longer than {timeout} s"
+        ) from None
     except BaseException:
         cancel()
         raise
 
 
 class Job(Generic[T]):
-    """An async function that runs in the trio thread beside the block: `with Job(function, *args) as job: ...; job.result()`.
+    """An async function that runs in the trio thread beside the block:
+    `with Job(function, *args) as job: ...; job.result()`.
 
     Leaving the block cancels what still runs and waits until it has ended.
     """
@@ -236,17 +276,25 @@ class Job(Generic[T]):
         """What the function returns, when it has; raises what it raises."""
         return self._future.result()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if not self._future.done():
             self._cancel()
         self._future.exception()
 
 
 class Feed(Generic[T]):
-    """What an async producer makes in the trio thread, consumed by plain code: `with Feed(produce, args, ahead=2) as feed: for item in feed`.
+    """What an async producer makes in the trio thread, consumed by plain code:
+    `with Feed(produce, args, ahead=2) as feed: for item in feed`.
 
-    `produce(put, *args)` awaits `put(item)` for each item and returns when there are no more; it is kept `ahead` items in front of the consumer. What
-    it raises, the consumer gets behind the items that came first. Leaving the block cancels it and waits until it has ended.
+    `produce(put, *args)` awaits `put(item)` for each item and returns when there are no
+    more; it is kept `ahead` items in front of the consumer. What it raises, the
+    consumer gets behind the items that came first. Leaving the block cancels it and
+    waits until it has ended.
     """
 
     def __init__(self, produce: Callable[..., Awaitable[None]], *args: Any, ahead: int = 1) -> None:
@@ -273,18 +321,25 @@ class Feed(Generic[T]):
                 self._future.result()
                 return
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         assert self._future is not None
         self._cancel()
         self._future.exception()
 
 
 @asynccontextmanager
-async def client(connection: "Connection") -> AsyncIterator["Client"]:
-    """The cached client of a configuration, in the trio thread: `async with bridge.client(connection) as client`."""
+async def client(connection: Connection) -> AsyncIterator[Client]:
+    """The cached client of a configuration, in the trio thread:
+    `async with bridge.client(connection) as client`.
+    """
     from rocketmq_sdk.client.runtime import Client
 
-    def opener() -> "AbstractAsyncContextManager[Client]":
+    def opener() -> AbstractAsyncContextManager[Client]:
         return Client(connection.namesrv, **connection.client_options())
 
     async with _here().cache.lease(("client", connection), opener) as value:
@@ -292,14 +347,18 @@ async def client(connection: "Connection") -> AsyncIterator["Client"]:
 
 
 @asynccontextmanager
-async def producer(connection: "Connection", group: str, **options: Any) -> AsyncIterator["Producer"]:
-    """The cached producer of a configuration, in the trio thread; `options` are those of `Producer`, with values that can be keys."""
+async def producer(connection: Connection, group: str, **options: Any) -> AsyncIterator[Producer]:
+    """The cached producer of a configuration, in the trio thread; `options` are those
+    of `Producer`, with values that can be keys.
+    """
     from rocketmq_sdk.producer.producer import Producer
 
-    def opener() -> "AbstractAsyncContextManager[Producer]":
+    def opener() -> AbstractAsyncContextManager[Producer]:
         return Producer(group, namesrv=connection.namesrv, **connection.client_options(), **options)
 
-    async with _here().cache.lease(("producer", connection, group, tuple(sorted(options.items()))), opener) as value:
+    async with _here().cache.lease(
+        ("producer", connection, group, tuple(sorted(options.items()))), opener
+    ) as value:
         yield value
 
 

@@ -1,12 +1,15 @@
-"""What a planner asks a cluster: which queues there are, where they begin and end, which offsets belong to a time. Every call is tried again.
+"""What a planner asks a cluster: which queues there are, where they begin and end,
+which offsets belong to a time. Every call is tried again.
 
-Ends come from one statistics call for each broker and topic (GET_TOPIC_STATS_INFO, 202), however many queues it has.
+Ends come from one statistics call for each broker and topic (GET_TOPIC_STATS_INFO,
+202), however many queues it has.
 """
+
+from __future__ import annotations
 
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import trio
@@ -29,6 +32,8 @@ from rocketmq_sdk.spark.pulls import PULL_GROUP, DataLossError, GoneError
 from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.spark.options import Settings
 
@@ -56,8 +61,10 @@ class NoMatchError(ConfigurationError):
     """No message of a queue is as late as a starting time asks for."""
 
 
-async def bounds_at(client: "Client", broker: str, topic: str) -> dict[int, Bounds]:
-    """Begin and end of each queue of a topic (its whole name) at one broker, asked once. Raises what the call raises."""
+async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds]:
+    """Begin and end of each queue of a topic (its whole name) at one broker, asked
+    once. Raises what the call raises.
+    """
     address = client.broker_address(broker)
     if address is None:
         await client.route(topic, refresh=True)
@@ -66,50 +73,80 @@ async def bounds_at(client: "Client", broker: str, topic: str) -> dict[int, Boun
             raise RouteError(f"no route names the broker {broker!r}")
         address = replica.address
     table = (await topic_stats(client, address, topic)).offset_table
-    return {queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0)) for queue, place in table.items()}
+    return {
+        queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0))
+        for queue, place in table.items()
+    }
 
 
 class Cluster:
     """The questions, for one set of options, by a client of this trio run."""
 
-    def __init__(self, client: "Client", settings: "Settings") -> None:
+    def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
 
-    async def _ask(self, what: str, call: Callable[[], Awaitable[T]], *, topic: str | None = None) -> T:
+    async def _ask(
+        self, what: str, call: Callable[[], Awaitable[T]], *, topic: str | None = None
+    ) -> T:
         async def refresh() -> object:
-            return await self._client.route(self._client.namespace.wrap(topic), refresh=True) if topic is not None else None
+            return (
+                await self._client.route(self._client.namespace.wrap(topic), refresh=True)
+                if topic is not None
+                else None
+            )
 
-        return await persistently(what, self._settings.retry_timeout, call, refresh=refresh, final=(TopicNotFoundError,))
+        return await persistently(
+            what, self._settings.retry_timeout, call, refresh=refresh, final=(TopicNotFoundError,)
+        )
 
     # --- queues
 
     async def topics(self) -> list[str]:
-        """The topics that the options name, in order; those of a pattern are the ones that exist now."""
+        """The topics that the options name, in order; those of a pattern are the ones
+        that exist now.
+        """
         settings = self._settings
         if settings.assign is not None:
             return sorted({queue.topic for queue in settings.assign})
         if settings.subscribe is not None:
             return sorted(settings.subscribe)
         wanted = re.compile(settings.subscribe_pattern)
-        names = await self._ask("asking the name server for topics", lambda: topic_names(self._client))
-        usable = (name for name in names if not is_system_topic(name) and not name.startswith(_INTERNAL))
-        return sorted({name for name in map(self._client.namespace.unwrap, usable) if wanted.fullmatch(name)})
+        names = await self._ask(
+            "asking the name server for topics", lambda: topic_names(self._client)
+        )
+        usable = (
+            name for name in names if not is_system_topic(name) and not name.startswith(_INTERNAL)
+        )
+        return sorted(
+            {name for name in map(self._client.namespace.unwrap, usable) if wanted.fullmatch(name)}
+        )
 
     async def queues(self, *, must_exist: bool = True) -> list[QueueKey]:
-        """All queues to be read. Raises `NoSuchTopicError` for a topic that was named and does not exist, unless `must_exist` is false."""
+        """All queues to be read. Raises `NoSuchTopicError` for a topic that was named
+        and does not exist, unless `must_exist` is false.
+        """
         topics = await self.topics()
         found = await self._for_each(self._queues_of, topics)
-        missing = [topic for topic, queues in zip(topics, found, strict=True) if not queues] if must_exist else []
+        missing = (
+            [topic for topic, queues in zip(topics, found, strict=True) if not queues]
+            if must_exist
+            else []
+        )
         if missing and self._settings.subscribe_pattern is None:
-            raise NoSuchTopicError(f"the topic {missing[0]!r} does not exist, or has no queue that may be read")
+            raise NoSuchTopicError(
+                f"the topic {missing[0]!r} does not exist, or has no queue that may be read"
+            )
         queues = sorted(queue for each in found for queue in each)
         assigned = self._settings.assign
         if assigned is None:
             return queues
         wrong = sorted(set(assigned) - set(queues))
         if wrong and must_exist:
-            raise NoSuchTopicError(f"the queue {wrong[0]}, which is assigned, does not exist; the topic has {_some(queues)}")
+            raise NoSuchTopicError(
+                f"the queue {wrong[0]}, which is assigned, does not exist; the topic has "
+                f"{_some(queues)}"
+            )
         return sorted(set(assigned) & set(queues))
 
     async def _queues_of(self, topic: str) -> list[QueueKey]:
@@ -119,7 +156,8 @@ class Cluster:
             try:
                 return await self._client.route(wrapped, refresh=True)
             except TopicNotFoundError:
-                # A broker that starts again is unknown for a moment, and its topics with it.
+                # A broker that starts again is unknown for a moment, and its topics
+                # with it.
                 if not (await cluster_info(self._client)).broker_addr_table:
                     raise RouteError("no broker is registered at the name server") from None
                 raise
@@ -128,17 +166,24 @@ class Cluster:
             found = await self._ask(f"asking for the route of topic {topic!r}", route)
         except TopicNotFoundError:
             return []
-        return [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in found.subscribe_queues(wrapped)]
+        return [
+            QueueKey(topic, queue.broker_name, queue.queue_id)
+            for queue in found.subscribe_queues(wrapped)
+        ]
 
     async def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
-        """Begin and end of queues; those of a topic that its broker does not have are left out."""
+        """Begin and end of queues; those of a topic that its broker does not have are
+        left out.
+        """
         places: dict[tuple[str, str], list[QueueKey]] = defaultdict(list)
         for queue in queues:
             places[queue.topic, queue.broker].append(queue)
         tables = await self._for_each(self._table, places)
         found: dict[QueueKey, Bounds] = {}
         for wanted, table in zip(places.values(), tables, strict=True):
-            found.update((queue, table[queue.queue_id]) for queue in wanted if queue.queue_id in table)
+            found.update(
+                (queue, table[queue.queue_id]) for queue in wanted if queue.queue_id in table
+            )
         return found
 
     async def _table(self, place: tuple[str, str]) -> dict[int, Bounds]:
@@ -147,32 +192,54 @@ class Cluster:
 
         try:
             return await self._ask(
-                f"asking the broker {broker!r} for the ends of topic {topic!r}", lambda: bounds_at(self._client, broker, wrapped), topic=topic
+                f"asking the broker {broker!r} for the ends of topic {topic!r}",
+                lambda: bounds_at(self._client, broker, wrapped),
+                topic=topic,
             )
         except TopicNotFoundError:
             return {}
 
     async def without_master(self, brokers: Iterable[str]) -> set[str]:
-        """Those of some brokers whose master is not registered at the name server now."""
-        table = (await self._ask("asking the name server for brokers", lambda: cluster_info(self._client))).broker_addr_table
-        return {name for name in brokers if name not in table or MASTER_ID not in table[name].broker_addrs}
+        """Those of some brokers whose master is not registered at the name server
+        now.
+        """
+        table = (
+            await self._ask(
+                "asking the name server for brokers", lambda: cluster_info(self._client)
+            )
+        ).broker_addr_table
+        return {
+            name
+            for name in brokers
+            if name not in table or MASTER_ID not in table[name].broker_addrs
+        }
 
     async def wait_for_masters(self, queues: Iterable[QueueKey]) -> None:
-        """Wait until all brokers of some queues have a master. Raises `UnreachableError` after `retryTimeout`."""
+        """Wait until all brokers of some queues have a master. Raises
+        `UnreachableError` after `retryTimeout`.
+        """
         wanted = sorted(queues)
         names = sorted({queue.broker for queue in wanted})
 
         async def look() -> None:
             away = await self.without_master(names)
             if away:
-                raise RouteError(f"no master of {', '.join(sorted(away))} is registered at the name server")
+                raise RouteError(
+                    f"no master of {', '.join(sorted(away))} is registered at the name server"
+                )
 
-        await self._ask(f"waiting for the brokers {', '.join(names)}, whose queues are being read ({_some(wanted)}),", look)
+        await self._ask(
+            f"waiting for the brokers {', '.join(names)}, whose queues are being read "
+            f"({_some(wanted)}),",
+            look,
+        )
 
     # --- times
 
     async def at_times(self, times: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """For each queue the offset of the first message stored at or after a time; the end of the queue where there is none."""
+        """For each queue the offset of the first message stored at or after a time; the
+        end of the queue where there is none.
+        """
         return dict(zip(times, await self._for_each(self._at_time, times.items()), strict=True))
 
     async def _at_time(self, wanted: tuple[QueueKey, int]) -> int:
@@ -187,7 +254,9 @@ class Cluster:
     # --- expressions
 
     async def check_expression(self, queues: Iterable[QueueKey]) -> None:
-        """Let each broker say whether it can serve a SQL92 expression (CHECK_CLIENT_CONFIG, 46). Raises `ConfigurationError` with its answer."""
+        """Let each broker say whether it can serve a SQL92 expression
+        (CHECK_CLIENT_CONFIG, 46). Raises `ConfigurationError` with its answer.
+        """
         settings = self._settings
         if settings.filter_type == "TAG":
             build_subscription("", settings.sub_expression, "TAG", sub_version=0)
@@ -198,7 +267,12 @@ class Cluster:
     async def _check_at(self, place: tuple[str, str]) -> None:
         broker, topic = place
         settings = self._settings
-        subscription = build_subscription(self._client.namespace.wrap(topic), settings.sub_expression, settings.filter_type, sub_version=1)
+        subscription = build_subscription(
+            self._client.namespace.wrap(topic),
+            settings.sub_expression,
+            settings.filter_type,
+            sub_version=1,
+        )
 
         async def check() -> None:
             address = self._client.broker_address(broker)
@@ -210,13 +284,21 @@ class Cluster:
                 if error.code in _BUSY:
                     raise
                 what = f"the {settings.filter_type} expression {settings.sub_expression!r}"
-                raise ConfigurationError(f"the broker {broker!r} refuses {what}: {error.remark}") from error
+                raise ConfigurationError(
+                    f"the broker {broker!r} refuses {what}: {error.remark}"
+                ) from error
 
-        await self._ask(f"asking the broker {broker!r} whether it can filter topic {topic!r}", check, topic=topic)
+        await self._ask(
+            f"asking the broker {broker!r} whether it can filter topic {topic!r}",
+            check,
+            topic=topic,
+        )
 
     @staticmethod
     async def _for_each(function: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-        """The results for items, asked for side by side, a few at a time; the first error ends the others."""
+        """The results for items, asked for side by side, a few at a time; the first
+        error ends the others.
+        """
         results: dict[int, T] = {}
         limiter = trio.CapacityLimiter(AT_ONCE)
 
@@ -238,40 +320,69 @@ def _some(queues: list[QueueKey]) -> str:
     return f"{shown}, ..." if len(queues) > 5 else shown or "none"
 
 
-async def starts(cluster: Cluster, settings: "Settings", bounds: Mapping[QueueKey, Bounds], *, default: Edge) -> dict[QueueKey, int]:
-    """Where a new query begins in each queue: by time, by offsets, else at an edge. Queues that offsets leave out begin at the earliest message.
+async def starts(
+    cluster: Cluster, settings: Settings, bounds: Mapping[QueueKey, Bounds], *, default: Edge
+) -> dict[QueueKey, int]:
+    """Where a new query begins in each queue: by time, by offsets, else at an edge.
+    Queues that offsets leave out begin at the earliest message.
 
-    Raises `NoMatchError` where no message is late enough and the strategy is `error`, `DataLossError` for offsets that are gone.
+    Raises `NoMatchError` where no message is late enough and the strategy is `error`,
+    `DataLossError` for offsets that are gone.
     """
     times = _times(settings.starting_timestamp, settings.starting_offsets_by_timestamp, bounds)
     if times is not None:
-        found = {queue: place.begin for queue, place in bounds.items()} | await cluster.at_times(times)
+        found = {queue: place.begin for queue, place in bounds.items()} | await cluster.at_times(
+            times
+        )
         for queue in times:
-            if found[queue] >= bounds[queue].end and settings.starting_offsets_by_timestamp_strategy == "error":
+            if (
+                found[queue] >= bounds[queue].end
+                and settings.starting_offsets_by_timestamp_strategy == "error"
+            ):
                 raise NoMatchError(
-                    f"the queue {queue} has no message stored at or after {times[queue]} (epoch milliseconds); with "
+                    f"the queue {queue} has no message stored at or after {times[queue]} (epoch "
+                    "milliseconds); with "
                     "startingOffsetsByTimestampStrategy=latest it begins at its end"
                 )
-        return {queue: min(max(found[queue], bounds[queue].begin), bounds[queue].end) for queue in bounds}
+        return {
+            queue: min(max(found[queue], bounds[queue].begin), bounds[queue].end)
+            for queue in bounds
+        }
     given = settings.starting_offsets or default
     if isinstance(given, Edge):
-        return {queue: place.begin if given is Edge.EARLIEST else place.end for queue, place in bounds.items()}
+        return {
+            queue: place.begin if given is Edge.EARLIEST else place.end
+            for queue, place in bounds.items()
+        }
     return _by_queue(settings, "startingOffsets", given, bounds, unnamed=EARLIEST)
 
 
-async def ends(cluster: Cluster, settings: "Settings", bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int]:
-    """Where a batch ends in each queue; queues that offsets or times leave out end at their end now."""
+async def ends(
+    cluster: Cluster, settings: Settings, bounds: Mapping[QueueKey, Bounds]
+) -> dict[QueueKey, int]:
+    """Where a batch ends in each queue; queues that offsets or times leave out end at
+    their end now.
+    """
     times = _times(settings.ending_timestamp, settings.ending_offsets_by_timestamp, bounds)
     if times is not None:
-        found = {queue: place.end for queue, place in bounds.items()} | await cluster.at_times(times)
-        return {queue: min(max(found[queue], bounds[queue].begin), bounds[queue].end) for queue in bounds}
+        found = {queue: place.end for queue, place in bounds.items()} | await cluster.at_times(
+            times
+        )
+        return {
+            queue: min(max(found[queue], bounds[queue].begin), bounds[queue].end)
+            for queue in bounds
+        }
     given = settings.ending_offsets
     if given is None or isinstance(given, Edge):
         return {queue: place.end for queue, place in bounds.items()}
     return _by_queue(settings, "endingOffsets", given, bounds, unnamed=LATEST)
 
 
-def _times(everywhere: int | None, by_queue: Mapping[QueueKey, int] | None, bounds: Mapping[QueueKey, Bounds]) -> dict[QueueKey, int] | None:
+def _times(
+    everywhere: int | None,
+    by_queue: Mapping[QueueKey, int] | None,
+    bounds: Mapping[QueueKey, Bounds],
+) -> dict[QueueKey, int] | None:
     if everywhere is not None:
         return dict.fromkeys(bounds, everywhere)
     if by_queue is None:
@@ -281,7 +392,12 @@ def _times(everywhere: int | None, by_queue: Mapping[QueueKey, int] | None, boun
 
 
 def _by_queue(
-    settings: "Settings", option: str, given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds], *, unnamed: int
+    settings: Settings,
+    option: str,
+    given: Mapping[QueueKey, int],
+    bounds: Mapping[QueueKey, Bounds],
+    *,
+    unnamed: int,
 ) -> dict[QueueKey, int]:
     _refuse_foreign(given, bounds)
     result: dict[QueueKey, int] = {}
@@ -289,7 +405,11 @@ def _by_queue(
         wanted = given.get(queue, unnamed)
         offset = place.begin if wanted == EARLIEST else place.end if wanted == LATEST else wanted
         if not place.begin <= offset <= place.end:
-            error = DataLossError(queue, offset, place.begin) if offset < place.begin else GoneError(queue, offset, place.end, option=option)
+            error = (
+                DataLossError(queue, offset, place.begin)
+                if offset < place.begin
+                else GoneError(queue, offset, place.end, option=option)
+            )
             if settings.fail_on_data_loss:
                 raise error
             logger.warning("failOnDataLoss is false: %s", error)
@@ -301,11 +421,16 @@ def _refuse_foreign(given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bou
     foreign = sorted(set(given) - set(bounds))
     if foreign:
         read = _some(sorted(bounds))
-        raise NoSuchTopicError(f"offsets or times are given for the queue {foreign[0]}, which does not exist or is not read; read are {read}")
+        raise NoSuchTopicError(
+            f"offsets or times are given for the queue {foreign[0]}, which does not exist or is "
+            f"not read; read are {read}"
+        )
 
 
-async def batch_ranges(settings: "Settings") -> list[Range]:
-    """What a batch reads, by the state of the cluster now. Raises `ConfigurationError`, `DataLossError`, `UnreachableError`."""
+async def batch_ranges(settings: Settings) -> list[Range]:
+    """What a batch reads, by the state of the cluster now. Raises `ConfigurationError`,
+    `DataLossError`, `UnreachableError`.
+    """
     async with bridge.client(Connection.of(settings)) as client:
         cluster = Cluster(client, settings)
         queues = await cluster.queues()

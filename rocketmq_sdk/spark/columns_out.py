@@ -1,9 +1,14 @@
-"""Columns of rows become frames of client batches (`protocol.batch_codec`), all rows at once; Python looks at a row only to hash it.
+"""Columns of rows become frames of client batches (`protocol.batch_codec`), all rows at
+once; Python looks at a row only to hash it.
 
-Arrow joins constants and columns into the texts and frames that `Message` and the codec of batches would make one by one. That holds for rows that
-are plain: nothing in them that could be refused, no delay, no large body. `odd_rows` finds those that are not, and rather one too many: they are left
-to code that looks at one row after the other, knows all rules and names the column that breaks one.
+Arrow joins constants and columns into the texts and frames that `Message` and the codec
+of batches would make one by one. That holds for rows that are plain: nothing in them
+that could be refused, no delay, no large body. `odd_rows` finds those that are not, and
+rather one too many: they are left to code that looks at one row after the other, knows
+all rules and names the column that breaks one.
 """
+
+from __future__ import annotations
 
 import sys
 from array import array
@@ -36,7 +41,8 @@ _Part: TypeAlias = "bytes | pa.Array"
 
 @attrs.frozen
 class Frames:
-    """Frames of messages of one topic, one behind the other; frame k lies between `offsets[k]` and `offsets[k + 1]`.
+    """Frames of messages of one topic, one behind the other; frame k lies between
+    `offsets[k]` and `offsets[k + 1]`.
 
     `sharding` holds the sharding key of each message, and is None when none has one.
     """
@@ -52,20 +58,28 @@ class Frames:
 
 @attrs.frozen
 class PlainRows:
-    """Rows that are plain, with their properties in front of the dedup id and behind it."""
+    """Rows that are plain, with their properties in front of the dedup id and behind
+    it.
+    """
 
     batch: pa.RecordBatch
     own: _Part
     rest: Sequence[_Part]
 
-    def filter(self, mask: pa.BooleanArray) -> "PlainRows":
+    def filter(self, mask: pa.BooleanArray) -> PlainRows:
         """Some of the rows."""
-        own, *rest = (part if isinstance(part, bytes) else part.filter(mask) for part in (self.own, *self.rest))
+        own, *rest = (
+            part if isinstance(part, bytes) else part.filter(mask)
+            for part in (self.own, *self.rest)
+        )
         return PlainRows(self.batch.filter(mask), own, rest)
 
-    def slice(self, begin: int, end: int) -> "PlainRows":
+    def slice(self, begin: int, end: int) -> PlainRows:
         """The rows from one number up to another."""
-        own, *rest = (part if isinstance(part, bytes) else part.slice(begin, end - begin) for part in (self.own, *self.rest))
+        own, *rest = (
+            part if isinstance(part, bytes) else part.slice(begin, end - begin)
+            for part in (self.own, *self.rest)
+        )
         return PlainRows(self.batch.slice(begin, end - begin), own, rest)
 
 
@@ -82,20 +96,22 @@ class _Rows:
         if pc.any(found).as_py():
             self.mask = found if self.mask is None else pc.or_(self.mask, found)
 
-    def mark_elements(self, lists: "pa.ListArray | pa.MapArray", mask: pa.BooleanArray) -> None:
+    def mark_elements(self, lists: pa.ListArray | pa.MapArray, mask: pa.BooleanArray) -> None:
         """Mark the rows of some of the elements that lists share."""
         places = pc.indices_nonzero(pc.fill_null(mask, True)).to_pylist()
         if places:
             offsets = lists.offsets.to_pylist()
             self.mark_numbers({bisect_right(offsets, place) - 1 for place in places})
 
-    def mark_numbers(self, numbers: "set[int]") -> None:
+    def mark_numbers(self, numbers: set[int]) -> None:
         """Mark rows by number; those that are out of range belong to other slices."""
         self.mark(pa.array([number in numbers for number in range(self._count)]))
 
 
 def _bytes(column: pa.Array) -> bytes:
-    """The values of a text or binary column, one behind the other; also those of other slices of the same memory."""
+    """The values of a text or binary column, one behind the other; also those of other
+    slices of the same memory.
+    """
     buffer = column.buffers()[2]
     return b"" if buffer is None else buffer.to_pybytes()
 
@@ -118,7 +134,9 @@ def _is_utf8(raw: bytes | None) -> bool:
 
 
 def _contains(column: pa.Array, *patterns: bytes) -> pa.BooleanArray | None:
-    """Where a column has one of some bytes; None for nowhere, which takes one look at its memory."""
+    """Where a column has one of some bytes; None for nowhere, which takes one look at
+    its memory.
+    """
     memory = _bytes(column)
     raw = column.cast(pa.binary())
     mask: pa.BooleanArray | None = None
@@ -129,32 +147,46 @@ def _contains(column: pa.Array, *patterns: bytes) -> pa.BooleanArray | None:
     return mask
 
 
-def _masks_of_text(column: pa.Array, *forbidden: bytes) -> "list[pa.BooleanArray]":
+def _masks_of_text(column: pa.Array, *forbidden: bytes) -> list[pa.BooleanArray]:
     """Where a text is none, or has what it must not have."""
-    return [mask for mask in (_not_utf8(column), _contains(column, *_SEPARATORS, *forbidden)) if mask is not None]
+    return [
+        mask
+        for mask in (_not_utf8(column), _contains(column, *_SEPARATORS, *forbidden))
+        if mask is not None
+    ]
 
 
 def _big_endian(numbers: pa.Array, code: str) -> pa.Array:
-    """Numbers as binary values of their width in the byte order of the wire; `code` is that of `array`. No nulls."""
+    """Numbers as binary values of their width in the byte order of the wire; `code` is
+    that of `array`. No nulls.
+    """
     values = array(code)
     size = values.itemsize
     buffer = numbers.buffers()[1]
-    values.frombytes(buffer.to_pybytes()[numbers.offset * size : (numbers.offset + len(numbers)) * size])
+    values.frombytes(
+        buffer.to_pybytes()[numbers.offset * size : (numbers.offset + len(numbers)) * size]
+    )
     if sys.byteorder == "little":
         values.byteswap()
-    return pa.Array.from_buffers(pa.binary(size), len(numbers), [None, pa.py_buffer(values)]).cast(pa.binary())
+    return pa.Array.from_buffers(pa.binary(size), len(numbers), [None, pa.py_buffer(values)]).cast(
+        pa.binary()
+    )
 
 
 def _equal_pieces(data: bytes, size: int) -> pa.Array:
     """A binary column of values of one size."""
     count = len(data) // size
-    return pa.Array.from_buffers(pa.binary(size), count, [None, pa.py_buffer(data)]).cast(pa.binary())
+    return pa.Array.from_buffers(pa.binary(size), count, [None, pa.py_buffer(data)]).cast(
+        pa.binary()
+    )
 
 
-def _offsets(column: pa.Array) -> "array[int]":
+def _offsets(column: pa.Array) -> array[int]:
     """Where the values of a binary column begin, and where the last one ends."""
     offsets = array("i")
-    offsets.frombytes(column.buffers()[1].to_pybytes()[column.offset * 4 : (column.offset + len(column) + 1) * 4])
+    offsets.frombytes(
+        column.buffers()[1].to_pybytes()[column.offset * 4 : (column.offset + len(column) + 1) * 4]
+    )
     return offsets
 
 
@@ -167,7 +199,10 @@ def _glue(parts: Sequence[_Part], count: int) -> pa.Array:
         else:
             merged.append(part)
     if all(isinstance(part, bytes) for part in merged):
-        return pa.repeat(pa.scalar(b"".join(part for part in merged if isinstance(part, bytes)), pa.binary()), count)
+        return pa.repeat(
+            pa.scalar(b"".join(part for part in merged if isinstance(part, bytes)), pa.binary()),
+            count,
+        )
     return _join(*merged, b"", null_handling="replace", null_replacement=b"")
 
 
@@ -188,7 +223,9 @@ def _without_empty(column: pa.Array) -> pa.Array:
 
 
 class ColumnEncoder:
-    """Encodes the plain rows of record batches with some columns of the sink. `topic` wins over the column; `largest` bytes has a plain body."""
+    """Encodes the plain rows of record batches with some columns of the sink. `topic`
+    wins over the column; `largest` bytes has a plain body.
+    """
 
     def __init__(self, columns: Sequence[str], *, topic: str | None, largest: int) -> None:
         self._columns = frozenset(columns)
@@ -200,7 +237,9 @@ class ColumnEncoder:
     # --- what is plain
 
     def odd_rows(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
-        """The rows that are not plain; None when all are. What a row holds decides alone, not its neighbours."""
+        """The rows that are not plain; None when all are. What a row holds decides
+        alone, not its neighbours.
+        """
         odd = _Rows(batch.num_rows)
         body = batch.column("body").cast(pa.binary())
         lengths = pc.binary_length(body)
@@ -286,17 +325,31 @@ class ColumnEncoder:
         """Mark maps that have a name twice."""
         offsets = column.offsets.to_pylist()
         width = offsets[1] - offsets[0]
-        if width and len(names.dictionary) == width and offsets == list(range(offsets[0], offsets[0] + width * len(column) + 1, width)):
+        if (
+            width
+            and len(names.dictionary) == width
+            and offsets == list(range(offsets[0], offsets[0] + width * len(column) + 1, width))
+        ):
             codes = names.indices.to_pylist()[offsets[0] : offsets[-1]]
-            if codes == codes[:width] * len(column):  # the same names in each row, as many as there are at all
+            if codes == codes[:width] * len(
+                column
+            ):  # the same names in each row, as many as there are at all
                 return
         codes = names.indices.to_pylist()
-        odd.mark_numbers({row for row, (begin, end) in enumerate(pairwise(offsets)) if end - begin > 1 and len(set(codes[begin:end])) < end - begin})
+        odd.mark_numbers(
+            {
+                row
+                for row, (begin, end) in enumerate(pairwise(offsets))
+                if end - begin > 1 and len(set(codes[begin:end])) < end - begin
+            }
+        )
 
     # --- encoding
 
-    def plain(self, batch: pa.RecordBatch, start: int) -> "tuple[PlainRows, list[int]]":
-        """The plain rows of a batch, and the numbers of the others; dedup ids begin with `start` bytes."""
+    def plain(self, batch: pa.RecordBatch, start: int) -> tuple[PlainRows, list[int]]:
+        """The plain rows of a batch, and the numbers of the others; dedup ids begin
+        with `start` bytes.
+        """
         count = batch.num_rows
         texts = self._texts(batch)
         odd = _Rows(count)
@@ -304,14 +357,18 @@ class ColumnEncoder:
         lengths = pc.binary_length(_glue([texts[0], *texts[1]], count))
         if "dedupKey" in self._columns:
             lengths = pc.add(lengths, pc.fill_null(pc.binary_length(batch.column("dedupKey")), 0))
-        odd.mark(pc.greater(lengths, MOST_PROPERTY_BYTES - len(DEDUP_PROPERTY) - 2 - start - _ID_ROOM))
+        odd.mark(
+            pc.greater(lengths, MOST_PROPERTY_BYTES - len(DEDUP_PROPERTY) - 2 - start - _ID_ROOM)
+        )
         rows = PlainRows(batch, *texts)
         if odd.mask is None:
             return rows, []
         return rows.filter(pc.invert(odd.mask)), pc.indices_nonzero(odd.mask).to_pylist()
 
-    def encode(self, rows: "PlainRows", ids: Sequence[str], dedup: DedupIds) -> "list[Frames]":
-        """The frames of rows, at least one, with a unique id each; topic by topic, in the order of the rows."""
+    def encode(self, rows: PlainRows, ids: Sequence[str], dedup: DedupIds) -> list[Frames]:
+        """The frames of rows, at least one, with a unique id each; topic by topic, in
+        the order of the rows.
+        """
         batch, count = rows.batch, rows.batch.num_rows
         body = batch.column("body").cast(pa.binary())
         body_lengths = _big_endian(pc.binary_length(body), "i")
@@ -321,26 +378,52 @@ class ColumnEncoder:
         content = _glue([body_lengths, body, flags, topic, b"\x02", rows.own, *rows.rest], count)
         dedup_id = self._dedup_ids(batch, content, dedup)
         names = _equal_pieces("".join(ids).encode(), len(ids[0]))
-        text = _glue([b"UNIQ_KEY\x01", names, b"\x02", rows.own, f"{DEDUP_PROPERTY}\x01".encode(), *dedup_id, b"\x02", *rows.rest], count)
+        text = _glue(
+            [
+                b"UNIQ_KEY\x01",
+                names,
+                b"\x02",
+                rows.own,
+                f"{DEDUP_PROPERTY}\x01".encode(),
+                *dedup_id,
+                b"\x02",
+                *rows.rest,
+            ],
+            count,
+        )
         text_lengths = pc.binary_length(text)
-        total = pc.add(pc.add(pc.binary_length(body), text_lengths), pa.scalar(FRAME_OVERHEAD, pa.int32()))
+        total = pc.add(
+            pc.add(pc.binary_length(body), text_lengths), pa.scalar(FRAME_OVERHEAD, pa.int32())
+        )
         short = _big_endian(text_lengths.cast(pa.int16()), "h")
-        frames = _glue([_big_endian(total, "i"), _ZEROS, _ZEROS, flags, body_lengths, body, short, text], count)
+        frames = _glue(
+            [_big_endian(total, "i"), _ZEROS, _ZEROS, flags, body_lengths, body, short, text], count
+        )
         sharding = self._sharding(batch)
         if topics is None or len(distinct := pc.unique(topics)) == 1:
             return [_frames(self._topic or distinct[0].as_py(), frames, sharding)]
         found: list[Frames] = []
         for name in distinct:
             mask = pc.equal(topics, name)
-            found.append(_frames(name.as_py(), frames.filter(mask), None if sharding is None else sharding.filter(mask)))
+            found.append(
+                _frames(
+                    name.as_py(),
+                    frames.filter(mask),
+                    None if sharding is None else sharding.filter(mask),
+                )
+            )
         return found
 
-    def _texts(self, batch: pa.RecordBatch) -> "tuple[_Part, list[_Part]]":
-        """The properties of users, and those behind the dedup id, in the order in which a message has them."""
+    def _texts(self, batch: pa.RecordBatch) -> tuple[_Part, list[_Part]]:
+        """The properties of users, and those behind the dedup id, in the order in which
+        a message has them.
+        """
         own: _Part = b""
         if "properties" in self._columns:
             column = batch.column("properties")
-            entries = _join(column.keys.cast(pa.binary()), b"\x01", column.items.cast(pa.binary()), b"\x02", b"")
+            entries = _join(
+                column.keys.cast(pa.binary()), b"\x01", column.items.cast(pa.binary()), b"\x02", b""
+            )
             own = pc.binary_join(pa.ListArray.from_arrays(column.offsets, entries), b"")
             if column.null_count:
                 own = pc.if_else(pc.is_null(column), b"", own)
@@ -374,7 +457,7 @@ class ColumnEncoder:
         keys = _without_empty(batch.column("shardingKey"))
         return None if keys.null_count == len(keys) else keys.cast(pa.string())
 
-    def _dedup_ids(self, batch: pa.RecordBatch, content: pa.Array, dedup: DedupIds) -> "list[_Part]":
+    def _dedup_ids(self, batch: pa.RecordBatch, content: pa.Array, dedup: DedupIds) -> list[_Part]:
         """The id of each row, in parts."""
         if "dedupKey" not in self._columns:
             return _made_ids(content, dedup)
@@ -386,18 +469,29 @@ class ColumnEncoder:
         return [pc.replace_with_mask(given, missing, made)]
 
 
-def _made_ids(content: pa.Array, dedup: DedupIds) -> "list[_Part]":
+def _made_ids(content: pa.Array, dedup: DedupIds) -> list[_Part]:
     data, offsets = _bytes(content), _offsets(content)
     hashes = [content_hash(data[begin:end]) for begin, end in pairwise(offsets)]
     ordinals = dedup.ordinals(hashes)
     digits = _equal_pieces(b"".join(hashes).hex().encode(), 32)
-    last: _Part = b":0" if ordinals is None else pa.array([b":%d" % ordinal for ordinal in ordinals], pa.binary())
+    last: _Part = (
+        b":0"
+        if ordinals is None
+        else pa.array([b":%d" % ordinal for ordinal in ordinals], pa.binary())
+    )
     return [dedup.start.encode(), digits, last]
 
 
 def _is_plain_name(name: str) -> bool:
     """Whether nothing is to be said against a property's name."""
-    return bool(name) and not name.isspace() and name not in RESERVED_NAMES and name != DEDUP_PROPERTY and "\x01" not in name and "\x02" not in name
+    return (
+        bool(name)
+        and not name.isspace()
+        and name not in RESERVED_NAMES
+        and name != DEDUP_PROPERTY
+        and "\x01" not in name
+        and "\x02" not in name
+    )
 
 
 def _frames(topic: str, column: pa.Array, sharding: pa.Array | None) -> Frames:

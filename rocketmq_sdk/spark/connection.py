@@ -1,7 +1,11 @@
-"""How a reader or writer reaches the cluster: a value that pickles and is the key of the cached clients.
+"""How a reader or writer reaches the cluster: a value that pickles and is the key of
+the cached clients.
 
-Files and variables are read where a connection is made, so that keys of `credentialsFile` and `credentialsEnv` never leave their machine.
+Files and variables are read where a connection is made, so that keys of
+`credentialsFile` and `credentialsEnv` never leave their machine.
 """
+
+from __future__ import annotations
 
 import os
 import ssl
@@ -34,13 +38,15 @@ class Connection:
     namespace: str | None = None
 
     @classmethod
-    def of(cls, settings: "Settings") -> "Connection":
+    def of(cls, settings: Settings) -> Connection:
         """What the options say about reaching the cluster."""
         names = [field.name for field in attrs.fields(cls) if field.name != "namesrv"]
         return cls(settings.namesrv_addr, **{name: getattr(settings, name) for name in names})
 
-    def client_options(self) -> "ClientOptions":
-        """Options of a client on this machine. Raises `ConfigurationError` for keys or certificates that can not be read."""
+    def client_options(self) -> ClientOptions:
+        """Options of a client on this machine. Raises `ConfigurationError` for keys or
+        certificates that cannot be read.
+        """
         options: ClientOptions = {}
         credentials = self._credentials()
         if credentials is not None:
@@ -65,7 +71,11 @@ class Connection:
         return None
 
     def _tls(self) -> ssl.SSLContext:
-        what = f"certificates of {self.tls_ca_file}" if self.tls_ca_file else "certificates of the system"
+        what = (
+            f"certificates of {self.tls_ca_file}"
+            if self.tls_ca_file
+            else "certificates of the system"
+        )
         try:
             context = ssl.create_default_context(cafile=self.tls_ca_file)
             context.check_hostname = self.tls_check_hostname
@@ -73,5 +83,5 @@ class Connection:
                 what = f"certificate and key {self.tls_cert_file}, {self.tls_key_file}"
                 context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(f"the {what} can not be used: {error}") from None
+            raise ConfigurationError(f"the {what} cannot be used: {error}") from None
         return context

@@ -1,16 +1,24 @@
-"""Dedup ids: scope, partition, a hash of the row's content, and which of the task's rows of that content it is.
+"""Dedup ids: scope, partition, a hash of the row's content, and which of the task's
+rows of that content it is.
 
-A task that runs again over the same rows gives the same ids, whatever the rows' order. To number equal rows a task has to remember the hash of every
-row that it has written. Neither Spark nor pyarrow is needed here.
+A task that runs again over the same rows gives the same ids, whatever the rows' order.
+To number equal rows a task has to remember the hash of every row that it has written.
+Neither Spark nor pyarrow is needed here.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HASH_SIZE: Final = 16
 _SET_LIMIT: Final = 1 << 19
-"""Hashes up to which a set remembers them: at 110 bytes each it is the faster one, packed they take 25 to 30."""
+"""Hashes up to which a set remembers them: at 110 bytes each it is the faster one,
+packed they take 25 to 30.
+"""
 _BUCKETS: Final = 1 << 16
 _REST: Final = HASH_SIZE - 2
 
@@ -21,9 +29,11 @@ def content_hash(content: bytes) -> bytes:
 
 
 class _Packed:
-    """Hashes in the memory that they take themselves: those that begin with the same two bytes lie one behind the other, in no order."""
+    """Hashes in the memory that they take themselves: those that begin with the same
+    two bytes lie one behind the other, in no order.
+    """
 
-    def __init__(self, hashes: "set[bytes]") -> None:
+    def __init__(self, hashes: set[bytes]) -> None:
         self._buckets = [bytearray() for _ in range(_BUCKETS)]
         for value in hashes:
             self._buckets[value[0] << 8 | value[1]] += value[2:]
@@ -42,7 +52,9 @@ class _Packed:
 
 
 class DedupIds:
-    """Gives the rows of one task their ordinals among equal rows; `start` is what all ids of the task begin with."""
+    """Gives the rows of one task their ordinals among equal rows; `start` is what all
+    ids of the task begin with.
+    """
 
     def __init__(self, scope: str, partition: int, *, set_limit: int = _SET_LIMIT) -> None:
         self.start = f"{scope}:{partition}:"

@@ -1,4 +1,8 @@
-"""What users of the format call besides Spark's own functions: rows without doubles, and how far a query lags behind."""
+"""What users of the format call besides Spark's own functions: rows without doubles,
+and how far a query lags behind.
+"""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
@@ -14,40 +18,60 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
 _PLACE = ("topic", "brokerName", "queueId", "queueOffset")
 
 
-def deduplicated(df: "DataFrame", *, within: "timedelta | str | None" = None) -> "DataFrame":
-    """The rows of a source without those that the sink sent twice: one row for each dedup id; rows without one always pass.
+def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> DataFrame:
+    """The rows of a source without those that the sink sent twice: one row for each
+    dedup id; rows without one always pass.
 
-    `df` needs the columns dedupId and topic, brokerName, queueId, queueOffset, a stream storeTimestamp as well. A stream must say `within` which time
-    doubles may follow each other ("10 minutes" or a `timedelta`): it becomes the watermark on storeTimestamp, so that Spark forgets ids that are
-    older, and doubles that come later than that pass. For a batch `within` means nothing and all doubles are found.
+    `df` needs the columns dedupId and topic, brokerName, queueId, queueOffset, a stream
+    storeTimestamp as well. A stream must say `within` which time doubles may follow
+    each other ("10 minutes" or a `timedelta`): it becomes the watermark on
+    storeTimestamp, so that Spark forgets ids that are older, and doubles that come
+    later than that pass. For a batch `within` means nothing and all doubles are found.
 
-    Doubles come from tasks and batches that run again; they have equal ids when the plan gives a partition the same rows again, as plans without a
-    shuffle do. Raises `ConfigurationError` for missing columns or a missing `within`.
+    Doubles come from tasks and batches that run again; they have equal ids when the
+    plan gives a partition the same rows again, as plans without a shuffle do. Raises
+    `ConfigurationError` for missing columns or a missing `within`.
     """
     from pyspark.sql import functions as f
 
     needed = ("dedupId", *_PLACE, *(("storeTimestamp",) if df.isStreaming else ()))
     missing = [name for name in needed if name not in df.columns]
     if missing:
-        raise ConfigurationError(f"deduplicated needs the columns {', '.join(needed)} of the source; missing: {', '.join(missing)}")
+        raise ConfigurationError(
+            f"deduplicated needs the columns {', '.join(needed)} of the source; missing: "
+            f"{', '.join(missing)}"
+        )
     own = f.concat_ws("\x01", *(f.col(name).cast("string") for name in _PLACE))
     keyed = df.withColumn("__rocketmq_dedup", f.coalesce(f.col("dedupId"), own))
     if not df.isStreaming:
         return keyed.dropDuplicates(["__rocketmq_dedup"]).drop("__rocketmq_dedup")
     if within is None:
-        raise ConfigurationError("a stream remembers ids for a time only; say within which time doubles may follow each other: within='10 minutes'")
+        raise ConfigurationError(
+            "a stream remembers ids for a time only; say within which time doubles may follow "
+            "each other: within='10 minutes'"
+        )
     delay = within if isinstance(within, str) else f"{within.total_seconds():.3f} seconds"
-    return keyed.withWatermark("storeTimestamp", delay).dropDuplicatesWithinWatermark(["__rocketmq_dedup"]).drop("__rocketmq_dedup")
+    return (
+        keyed.withWatermark("storeTimestamp", delay)
+        .dropDuplicatesWithinWatermark(["__rocketmq_dedup"])
+        .drop("__rocketmq_dedup")
+    )
 
 
 @attrs.frozen
 class Lag:
-    """How many offsets a query has still to read: in all, and by queue. Offsets are counted, so messages that a filter leaves out count as well."""
+    """How many offsets a query has still to read: in all, and by queue. Offsets are
+    counted, so messages that a filter leaves out count as well.
+    """
 
     total: int
     queues: Mapping[QueueKey, int]
@@ -56,18 +80,24 @@ class Lag:
 def lag(progress: Any) -> Lag:
     """The lag that a query's progress tells, over all of its sources of this format.
 
-    `progress` is `query.lastProgress`, or the `progress` of a listener's event. Raises `ConfigurationError` when it is none.
+    `progress` is `query.lastProgress`, or the `progress` of a listener's event. Raises
+    `ConfigurationError` when it is none.
     """
     sources = getattr(progress, "sources", None)
     if sources is None and isinstance(progress, Mapping):
         sources = progress.get("sources")
     if sources is None:
-        raise ConfigurationError(f"{type(progress).__name__} is no progress of a query; give query.lastProgress once it is not None")
+        raise ConfigurationError(
+            f"{type(progress).__name__} is no progress of a query; give query.lastProgress once "
+            "it is not None"
+        )
     queues: dict[QueueKey, int] = {}
     for source in sources:
         end, latest = _places(source, "endOffset"), _places(source, "latestOffset")
         if end is not None and latest is not None:
-            queues.update({queue: max(0, stop - end.get(queue, 0)) for queue, stop in latest.items()})
+            queues.update(
+                {queue: max(0, stop - end.get(queue, 0)) for queue, stop in latest.items()}
+            )
     return Lag(sum(queues.values()), queues)
 
 
@@ -85,16 +115,18 @@ def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
 
 
 class LagListener(StreamingQueryListener):
-    """Remembers the lag of each running query, by query id in `lags`, and tells it on: `spark.streams.addListener(LagListener(print))`."""
+    """Remembers the lag of each running query, by query id in `lags`, and tells it on:
+    `spark.streams.addListener(LagListener(print))`.
+    """
 
     def __init__(self, tell: Callable[[str, Lag], object] | None = None) -> None:
         self._tell = tell
         self.lags: dict[str, Lag] = {}
 
-    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802 - Spark's name
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Nothing is known yet."""
 
-    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802 - Spark's name
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done, or there was nothing to do."""
         found = lag(event.progress)
         query = str(event.progress.id)
@@ -105,6 +137,6 @@ class LagListener(StreamingQueryListener):
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """The lag stays what it was."""
 
-    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802 - Spark's name
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """Forget the query."""
         self.lags.pop(str(event.id), None)

@@ -1,8 +1,12 @@
-"""Places in queues, in the one shape that options, checkpoints and progress share: `{"t":{topic:{broker:{"0":5}}},"v":1}`.
+"""Places in queues, in the one shape that options, checkpoints and progress share:
+`{"t":{topic:{broker:{"0":5}}},"v":1}`.
 
-A number is the offset of the next message. Spark compares offsets as text, so the text of equal places is always the same: names in order of their
-characters, queue ids in order of numbers, no spaces. Neither Spark nor trio is needed here.
+A number is the offset of the next message. Spark compares offsets as text, so the text
+of equal places is always the same: names in order of their characters, queue ids in
+order of numbers, no spaces. Neither Spark nor trio is needed here.
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
@@ -41,10 +45,14 @@ Offsets = Mapping[QueueKey, int]
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
-    """The dictionary that is handed to Spark; `json.dumps` of it is the same for equal places."""
+    """The dictionary that is handed to Spark; `json.dumps` of it is the same for equal
+    places.
+    """
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
-        topics.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
+        topics.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = (
+            offsets[queue]
+        )
     return {"t": topics, "v": VERSION}
 
 
@@ -54,12 +62,18 @@ def to_text(offsets: Offsets) -> str:
 
 
 def from_json(value: object, *, source: str = "the offsets") -> dict[QueueKey, int]:
-    """Places out of a checkpoint. `source` says in errors where they come from. Raises `OffsetFormatError`."""
+    """Places out of a checkpoint. `source` says in errors where they come from. Raises
+    `OffsetFormatError`.
+    """
     if not isinstance(value, dict) or "t" not in value or "v" not in value:
-        raise OffsetFormatError(f'{source} must look like {{"t":{{topic:{{broker:{{"0":5}}}}}},"v":{VERSION}}}, not {_short(value)}')
+        raise OffsetFormatError(
+            f'{source} must look like {{"t":{{topic:{{broker:{{"0":5}}}}}},"v":{VERSION}}}, not '
+            f"{_short(value)}"
+        )
     if value["v"] != VERSION or isinstance(value["v"], bool):
         raise OffsetFormatError(
-            f"{source} have version {_short(value['v'])}; this release reads version {VERSION}. A newer release wrote them: use that one, "
+            f"{source} have version {_short(value['v'])}; this release reads version {VERSION}. A "
+            "newer release wrote them: use that one, "
             "or a new checkpoint"
         )
     unknown = value.keys() - {"t", "v"}
@@ -74,14 +88,18 @@ def from_text(text: str, *, source: str = "the offsets") -> dict[QueueKey, int]:
 
 
 def from_user(text: str, *, source: str, least: int = EARLIEST) -> dict[QueueKey, int]:
-    """Places that a user wrote, whole or only the inner map of topics; `EARLIEST` and `LATEST` stand for the ends of a queue.
+    """Places that a user wrote, whole or only the inner map of topics; `EARLIEST` and
+    `LATEST` stand for the ends of a queue.
 
-    `least` is the lowest number that makes sense there: `LATEST` where the end of a range is meant. Raises `OffsetFormatError`.
+    `least` is the lowest number that makes sense there: `LATEST` where the end of a
+    range is meant. Raises `OffsetFormatError`.
     """
     value = _parsed(text, source)
     if isinstance(value, dict) and value.keys() == {"t", "v"} and not isinstance(value["v"], dict):
         if value["v"] != VERSION:
-            raise OffsetFormatError(f"{source} have version {_short(value['v'])}; this release reads version {VERSION}")
+            raise OffsetFormatError(
+                f"{source} have version {_short(value['v'])}; this release reads version {VERSION}"
+            )
         value = value["t"]
     return _queues(value, source, least=least)
 
@@ -99,12 +117,29 @@ def _queues(topics: object, source: str, *, least: int) -> dict[QueueKey, int]:
     found: dict[QueueKey, int] = {}
     for topic, brokers in _members(topics, source, "a map of topics"):
         for broker, queues in _members(brokers, source, f"a map of brokers at {topic!r}"):
-            for text, offset in _members(queues, source, f"a map of queue ids at {topic!r}, {broker!r}"):
-                if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > MOST_QUEUE_ID or str(int(text)) != text:
-                    raise OffsetFormatError(f"{source} have the queue id {text[:40]!r} at {topic!r}, {broker!r}; it must be a number from 0 on")
-                if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset <= MOST_OFFSET:
+            for text, offset in _members(
+                queues, source, f"a map of queue ids at {topic!r}, {broker!r}"
+            ):
+                if (
+                    not (text.isascii() and text.isdecimal())
+                    or len(text) > 10
+                    or int(text) > MOST_QUEUE_ID
+                    or str(int(text)) != text
+                ):
+                    raise OffsetFormatError(
+                        f"{source} have the queue id {text[:40]!r} at {topic!r}, {broker!r}; it "
+                        "must be a number from 0 on"
+                    )
+                if (
+                    isinstance(offset, bool)
+                    or not isinstance(offset, int)
+                    or not least <= offset <= MOST_OFFSET
+                ):
                     wanted = f"a whole number from {least} to {MOST_OFFSET}"
-                    raise OffsetFormatError(f"{source} have {_short(offset)} for {topic}/{broker}/{text}; it must be {wanted}")
+                    raise OffsetFormatError(
+                        f"{source} have {_short(offset)} for {topic}/{broker}/{text}; it must be "
+                        f"{wanted}"
+                    )
                 found[QueueKey(topic, broker, int(text))] = offset
     return found
 

@@ -1,15 +1,21 @@
-"""How the texts of options become values. Each parser raises `ValueError` with what it wants, for people."""
+"""How the texts of options become values. Each parser raises `ValueError` with what it
+wants, for people.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import parse_addresses
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.spark.offsets import EARLIEST, LATEST, OffsetFormatError, QueueKey, from_user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
@@ -44,8 +50,14 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
     def parse(value: str) -> int:
         stripped = value.strip()
-        if not re.fullmatch(r"[0-9]{1,18}", stripped) or int(stripped) < least or (most is not None and int(stripped) > most):
-            raise ValueError(f"it must be a whole number from {least} {'on' if most is None else f'to {most}'}")
+        if (
+            not re.fullmatch(r"[0-9]{1,18}", stripped)
+            or int(stripped) < least
+            or (most is not None and int(stripped) > most)
+        ):
+            raise ValueError(
+                f"it must be a whole number from {least} {'on' if most is None else f'to {most}'}"
+            )
         return int(stripped)
 
     return parse
@@ -68,7 +80,9 @@ def size(most: int) -> Callable[[str], int]:
             raise ValueError("it must be a size such as 4096, 64k or 4m")
         found = int(match[1]) * _SIZES[match[2]]
         if found > most:
-            raise ValueError(f"it must be at most {most} bytes, what one request to a broker has room for")
+            raise ValueError(
+                f"it must be at most {most} bytes, what one request to a broker has room for"
+            )
         return found
 
     return parse
@@ -78,7 +92,9 @@ def one_of(*choices: str) -> Callable[[str], str]:
     """One of some words, in any case; the word as it is declared."""
 
     def parse(value: str) -> str:
-        found = next((choice for choice in choices if choice.lower() == value.strip().lower()), None)
+        found = next(
+            (choice for choice in choices if choice.lower() == value.strip().lower()), None
+        )
         if found is None:
             raise ValueError(f"it must be {', '.join(choices[:-1])} or {choices[-1]}")
         return found
@@ -94,7 +110,9 @@ def moment(value: str) -> int:
     try:
         found = datetime.fromisoformat(stripped)
     except ValueError:
-        raise ValueError("it must be epoch milliseconds or a time like 2026-01-31T12:00:00+00:00") from None
+        raise ValueError(
+            "it must be epoch milliseconds or a time like 2026-01-31T12:00:00+00:00"
+        ) from None
     if found.tzinfo is None:
         raise ValueError("it has no time zone; write it like 2026-01-31T12:00:00+00:00")
     return round(found.timestamp() * 1000)
@@ -152,7 +170,13 @@ def queues(value: str) -> tuple[QueueKey, ...]:
         if not isinstance(brokers, dict) or not topic:
             raise ValueError(form)
         for broker, ids in brokers.items():
-            if not isinstance(ids, list) or not broker or any(isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in ids):
+            if (
+                not isinstance(ids, list)
+                or not broker
+                or any(
+                    isinstance(item, bool) or not isinstance(item, int) or item < 0 for item in ids
+                )
+            ):
                 raise ValueError(form)
             keys += (QueueKey(topic, broker, item) for item in ids)
     if not keys:
@@ -169,7 +193,9 @@ def places(least: int) -> Callable[[str], Any]:
             return Edge(word)
         if not value.lstrip().startswith("{"):
             words = "earliest, latest" if least == EARLIEST else "latest"
-            raise ValueError(f'it must be {words} or offsets like {{"topic":{{"broker":{{"0":5}}}}}}')
+            raise ValueError(
+                f'it must be {words} or offsets like {{"topic":{{"broker":{{"0":5}}}}}}'
+            )
         return _by_queue(value, least)
 
     return parse

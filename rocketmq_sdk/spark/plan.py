@@ -1,18 +1,27 @@
-"""Which task reads what: ranges of offsets, split and grouped so that few tasks have about the same to read.
+"""Which task reads what: ranges of offsets, split and grouped so that few tasks have
+about the same to read.
 
-A task costs tens of milliseconds whatever it reads, so there are as few as asked for and never an empty one. The plan is a function of its arguments
-and of nothing else, so that a restart of a stream plans the same batch alike. Neither Spark nor trio is needed here.
+A task costs tens of milliseconds whatever it reads, so there are as few as asked for
+and never an empty one. The plan is a function of its arguments and of nothing else, so
+that a restart of a stream plans the same batch alike. Neither Spark nor trio is needed
+here.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.spark.offsets import QueueKey
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
 SMALL: Final = 2_000
-"""Messages below which another task costs more than it saves, where nobody asked for a number of tasks."""
+"""Messages below which another task costs more than it saves, where nobody asked for a
+number of tasks.
+"""
 
 
 @attrs.frozen
@@ -34,9 +43,11 @@ Task = tuple[Range, ...]
 
 
 def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> list[Range]:
-    """What lies between two places, in order of queues; queues without anything between are left out.
+    """What lies between two places, in order of queues; queues without anything between
+    are left out.
 
-    A queue that only the end knows begins at 0; one that only the start knows is gone and has nothing.
+    A queue that only the end knows begins at 0; one that only the start knows is gone
+    and has nothing.
     """
     ranges = (Range(queue, start.get(queue, 0), stop) for queue, stop in sorted(end.items()))
     return [item for item in ranges if item.begin < item.end]
@@ -45,8 +56,9 @@ def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -
 def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) -> list[Task]:
     """Cut ranges into `tasks` parts of the same number of offsets, give or take one.
 
-    None means `default_tasks`, or fewer where a part would be small. There are never more parts than offsets. A queue may be cut between tasks; in
-    a task its ranges keep the order of queues and offsets.
+    None means `default_tasks`, or fewer where a part would be small. There are never
+    more parts than offsets. A queue may be cut between tasks; in a task its ranges keep
+    the order of queues and offsets.
     """
     wanted = [item for item in ranges if item.begin < item.end]
     total = sum(map(len, wanted))

@@ -1,10 +1,14 @@
 """Properties of many messages become columns.
 
-Messages of one producer have the same names in the same order, only the values differ. So the names are looked at once for each such shape; it says
-which of the values are tags, keys and ids and which are the user's. Where all messages of a batch have one shape, Arrow's own loops cut the values
-out; where shapes change, each text is split by itself. Texts whose separators do not alternate, with names that come twice, blank names or values are
-rare and go through the codec of properties.
+Messages of one producer have the same names in the same order, only the values differ.
+So the names are looked at once for each such shape; it says which of the values are
+tags, keys and ids and which are the user's. Where all messages of a batch have one
+shape, Arrow's own loops cut the values out; where shapes change, each text is split by
+itself. Texts whose separators do not alternate, with names that come twice, blank names
+or values are rare and go through the codec of properties.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -20,7 +24,12 @@ from rocketmq_sdk.model.properties import decode_properties
 from rocketmq_sdk.spark.record_fields import every, tail
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY, PROPERTIES
 
-SPECIAL: Final = {"tags": names.TAGS, "keys": names.KEYS, "uniqueKey": names.UNIQ_KEY, "dedupId": DEDUP_PROPERTY}
+SPECIAL: Final = {
+    "tags": names.TAGS,
+    "keys": names.KEYS,
+    "uniqueKey": names.UNIQ_KEY,
+    "dedupId": DEDUP_PROPERTY,
+}
 """Columns that are single properties."""
 MAP: Final = pa.map_(pa.string(), pa.string())
 _RESERVED: Final = frozenset({*SPECIAL.values(), *names.RESERVED_NAMES})
@@ -33,7 +42,9 @@ _Pick = Callable[[Sequence[bytes]], tuple[bytes | None, ...]]
 
 @attrs.frozen
 class _Shape:
-    """The names of a text: which pieces are the columns (None: it has none), the names of users, how to take their values."""
+    """The names of a text: which pieces are the columns (None: it has none), the names
+    of users, how to take their values.
+    """
 
     columns: tuple[int | None, ...]
     users: tuple[int, ...]
@@ -42,7 +53,9 @@ class _Shape:
 
 
 def _shape(found: Sequence[bytes], columns: Sequence[bytes]) -> _Shape | None:
-    """The shape of names, which are every second piece; None where the codec has to look."""
+    """The shape of names, which are every second piece; None where the codec has to
+    look.
+    """
     if b"" in found or len(set(found)) != len(found):
         return None
     try:
@@ -61,7 +74,9 @@ def _shape(found: Sequence[bytes], columns: Sequence[bytes]) -> _Shape | None:
 
 
 class PropertyColumns:
-    """Makes those of the columns tags, keys, uniqueKey, dedupId and properties that are wanted."""
+    """Makes those of the columns tags, keys, uniqueKey, dedupId and properties that are
+    wanted.
+    """
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._columns = [name for name in SPECIAL if name in wanted]
@@ -85,7 +100,9 @@ class PropertyColumns:
         return result
 
     def _in_step(self, texts: pa.Array) -> dict[str, pa.Array] | None:
-        """All columns by Arrow's own loops, where all texts have the same names in the same order."""
+        """All columns by Arrow's own loops, where all texts have the same names in the
+        same order.
+        """
         *entries, rest = texts[0].as_py().split(b"\x02")
         found = tuple(entry.partition(b"\x01")[0] for entry in entries)
         shape = None if rest else self._shape_of(found)
@@ -102,7 +119,10 @@ class PropertyColumns:
         values: list[pa.Array] = []
         for at, name in enumerate(found):
             entry = pieces.take(every(width, at, count))
-            if not pc.all(pc.starts_with(entry, name + b"\x01")).as_py() or pc.min(pc.binary_length(entry)).as_py() == len(name) + 1:
+            if (
+                not pc.all(pc.starts_with(entry, name + b"\x01")).as_py()
+                or pc.min(pc.binary_length(entry)).as_py() == len(name) + 1
+            ):
                 return None
             values.append(tail(entry, len(name) + 1))
         result = {
@@ -139,9 +159,16 @@ class PropertyColumns:
                 offsets.append(len(keys))
         if any(b"" in column for column in (*columns, values)):
             return None
-        result = {name: pa.array(column, pa.string()) for name, column in zip(self._columns, columns, strict=True)}
+        result = {
+            name: pa.array(column, pa.string())
+            for name, column in zip(self._columns, columns, strict=True)
+        }
         if self._map:
-            result[PROPERTIES] = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()))
+            result[PROPERTIES] = pa.MapArray.from_arrays(
+                pa.array(offsets, pa.int32()),
+                pa.array(keys, pa.string()),
+                pa.array(values, pa.string()),
+            )
         return result
 
     def _shape_of(self, found: tuple[bytes, ...]) -> _Shape | None:
@@ -154,21 +181,36 @@ class PropertyColumns:
 
     def _by_codec(self, texts: Sequence[bytes]) -> dict[str, pa.Array]:
         decoded = [decode_properties(text.decode("utf-8", "replace")) for text in texts]
-        result: dict[str, Any] = {name: pa.array([item.get(SPECIAL[name]) for item in decoded], pa.string()) for name in self._columns}
+        result: dict[str, Any] = {
+            name: pa.array([item.get(SPECIAL[name]) for item in decoded], pa.string())
+            for name in self._columns
+        }
         if self._map:
-            users = [[pair for pair in item.items() if pair[0] not in _RESERVED] for item in decoded]
+            users = [
+                [pair for pair in item.items() if pair[0] not in _RESERVED] for item in decoded
+            ]
             result[PROPERTIES] = pa.array(users, MAP)
         return result
 
 
 def _maps(shape: _Shape, values: Sequence[pa.Array], count: int) -> pa.Array:
-    """The properties of users, for messages of one shape; `values` are those of all names."""
+    """The properties of users, for messages of one shape; `values` are those of all
+    names.
+    """
     users = len(shape.users)
     keys, taken = pa.array([], pa.string()), pa.array([], pa.string())
     if users:
         keys = pa.array(shape.user_names, pa.string()).take(_again(users, count))
-        taken = pa.concat_arrays([values[at >> 1] for at in shape.users]).cast(pa.string()).take(_in_turn(users, count))
-    return pa.MapArray.from_arrays(every(users, 0, count + 1) if users else pa.repeat(pa.scalar(0, pa.int32()), count + 1), keys, taken)
+        taken = (
+            pa.concat_arrays([values[at >> 1] for at in shape.users])
+            .cast(pa.string())
+            .take(_in_turn(users, count))
+        )
+    return pa.MapArray.from_arrays(
+        every(users, 0, count + 1) if users else pa.repeat(pa.scalar(0, pa.int32()), count + 1),
+        keys,
+        taken,
+    )
 
 
 @lru_cache(maxsize=16)
@@ -179,14 +221,20 @@ def _again(length: int, times: int) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _in_turn(columns: int, length: int) -> pa.Array:
-    """Indices into columns that follow each other: the first of each column, the second of each, ..."""
-    return pa.array([at for row in range(length) for at in range(row, columns * length, length)], pa.int32())
+    """Indices into columns that follow each other: the first of each column, the second
+    of each, ...
+    """
+    return pa.array(
+        [at for row in range(length) for at in range(row, columns * length, length)], pa.int32()
+    )
 
 
 def _split_keys(column: pa.Array) -> pa.Array:
     """Keys without the empty ones that doubled spaces make; null where none is left."""
     lists = pc.split_pattern(column, " ")
     if pc.any(pc.equal(lists.flatten(), "")).as_py():
-        texts = [[key for key in keys if key] if keys is not None else None for keys in lists.to_pylist()]
+        texts = [
+            [key for key in keys if key] if keys is not None else None for keys in lists.to_pylist()
+        ]
         return pa.array([keys or None for keys in texts], pa.list_(pa.string()))
     return lists

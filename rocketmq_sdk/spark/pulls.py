@@ -1,13 +1,16 @@
 """Ranges of offsets are pulled ahead of their decoding, in the trio thread of a worker.
 
-Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in order, so that a broker that gives 32 messages at a time
-(`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for each 32. A piece ends when the next offset reaches its end,
-never by counting messages: filters and holes leave some out. No pull waits at the broker.
+Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in
+order, so that a broker that gives 32 messages at a time
+(`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for
+each 32. A piece ends when the next offset reaches its end, never by counting messages:
+filters and holes leave some out. No pull waits at the broker.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -23,6 +26,8 @@ from rocketmq_sdk.spark.records import cut_to
 from rocketmq_sdk.spark.retry import persistently, side_by_side
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.spark.connection import Connection
     from rocketmq_sdk.spark.offsets import QueueKey
@@ -31,28 +36,40 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 PULL_GROUP: Final = "TOOLS_CONSUMER"
-"""The group of Apache's tools: every broker knows it (`MixAll.TOOLS_CONSUMER_GROUP`), it has no members and no offsets."""
+"""The group of Apache's tools: every broker knows it (`MixAll.TOOLS_CONSUMER_GROUP`),
+it has no members and no offsets.
+"""
 PIECE: Final = 4096
-"""Offsets that are handed on together: large enough for Arrow, small enough to go on with the next early."""
+"""Offsets that are handed on together: large enough for Arrow, small enough to go on
+with the next early.
+"""
 PIECE_BYTES: Final = 16 << 20
 """Bytes after which a piece is handed on before its end."""
 IN_FLIGHT: Final = 3
 """Whole pieces that are pulled at the same time."""
 MOST_IN_FLIGHT: Final = 8
-"""Pieces of few offsets that are pulled at the same time: a trigger of a stream may read one message from each of hundreds of queues."""
+"""Pieces of few offsets that are pulled at the same time: a trigger of a stream may
+read one message from each of hundreds of queues.
+"""
 BUNDLE_BYTES: Final = 256 << 10
-"""Bytes from which pieces are handed on; smaller ones go together, as each hand-over and each record batch has its price."""
+"""Bytes from which pieces are handed on; smaller ones go together, as each hand-over
+and each record batch has its price.
+"""
 ALL_OFFSETS: Final = 1 << 62
 """An offset behind all others."""
 
 
 class DataLossError(RocketMQError):
-    """Messages that should be read are no longer stored; the text names queue, expected and found offset, and the ways out."""
+    """Messages that should be read are no longer stored; the text names queue, expected
+    and found offset, and the ways out.
+    """
 
-    def __init__(self, queue: "QueueKey", expected: int, found: int) -> None:
+    def __init__(self, queue: QueueKey, expected: int, found: int) -> None:
         super().__init__(
-            f"the queue {queue} should be read from offset {expected} on, but the broker's messages begin at {found}: they expired, or the topic was "
-            "made again. Read earlier or keep messages longer; with failOnDataLoss=false this goes on with what is there; a stream can also begin "
+            f"the queue {queue} should be read from offset {expected} on, but the broker's "
+            f"messages begin at {found}: they expired, or the topic was "
+            "made again. Read earlier or keep messages longer; with failOnDataLoss=false this "
+            "goes on with what is there; a stream can also begin "
             "anew with another checkpoint"
         )
         self.queue, self.expected, self.found = queue, expected, found
@@ -61,15 +78,21 @@ class DataLossError(RocketMQError):
 class GoneError(RocketMQError):
     """A queue ends before the offset up to which it should be read."""
 
-    def __init__(self, queue: "QueueKey", expected: int, found: int, *, option: str | None = None) -> None:
+    def __init__(
+        self, queue: QueueKey, expected: int, found: int, *, option: str | None = None
+    ) -> None:
         """`option`: the one that names the offset; else it was once there."""
         if option is None:
             reason = "the topic was deleted or made again, or its broker lost its newest messages"
             way_out = "a stream can also begin anew with another checkpoint"
         else:
-            reason, way_out = f"{option} names an offset that is not there yet", "-1 stands for the end"
+            reason, way_out = (
+                f"{option} names an offset that is not there yet",
+                "-1 stands for the end",
+            )
         super().__init__(
-            f"the queue {queue} should be read up to offset {expected}, but ends at {found}: {reason}. With failOnDataLoss=false this goes on with "
+            f"the queue {queue} should be read up to offset {expected}, but ends at {found}: "
+            f"{reason}. With failOnDataLoss=false this goes on with "
             f"what is there; {way_out}"
         )
         self.queue, self.expected, self.found = queue, expected, found
@@ -87,10 +110,15 @@ class PullPlan:
     fail_on_data_loss: bool
 
     @classmethod
-    def of(cls, settings: "Settings", connection: "Connection") -> "PullPlan":
+    def of(cls, settings: Settings, connection: Connection) -> PullPlan:
         """The part of the options that pulls need."""
         return cls(
-            connection, settings.sub_expression, settings.filter_type, settings.pull_batch_size, settings.retry_timeout, settings.fail_on_data_loss
+            connection,
+            settings.sub_expression,
+            settings.filter_type,
+            settings.pull_batch_size,
+            settings.retry_timeout,
+            settings.fail_on_data_loss,
         )
 
 
@@ -105,14 +133,20 @@ class Piece:
     offset_delta: int = 0
 
 
-async def pull_ranges(put: Callable[[Sequence[Piece]], Awaitable[None]], plan: PullPlan, ranges: "Sequence[Range]") -> None:
-    """Hand on the records of ranges in order of their offsets, queues taking turns; raises what ends the task."""
+async def pull_ranges(
+    put: Callable[[Sequence[Piece]], Awaitable[None]], plan: PullPlan, ranges: Sequence[Range]
+) -> None:
+    """Hand on the records of ranges in order of their offsets, queues taking turns;
+    raises what ends the task.
+    """
     async with bridge.client(plan.connection) as client, side_by_side() as nursery:
         waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
         bundle = _Bundle(put)
         in_flight = 0
         for queue, begin, end in _pieces(ranges):
-            while len(waiting) == MOST_IN_FLIGHT or (len(waiting) >= IN_FLIGHT and in_flight + end - begin > IN_FLIGHT * PIECE):
+            while len(waiting) == MOST_IN_FLIGHT or (
+                len(waiting) >= IN_FLIGHT and in_flight + end - begin > IN_FLIGHT * PIECE
+            ):
                 size, pieces = waiting.popleft()
                 in_flight -= size
                 await bundle.take(pieces)
@@ -133,7 +167,7 @@ class _Bundle:
         self._pieces: list[Piece] = []
         self._size = 0
 
-    async def take(self, pieces: "trio.MemoryReceiveChannel[Piece]") -> None:
+    async def take(self, pieces: trio.MemoryReceiveChannel[Piece]) -> None:
         """Add pieces as they come; hand them on when they are enough."""
         async with pieces:
             async for piece in pieces:
@@ -149,19 +183,26 @@ class _Bundle:
             await self._put(pieces)
 
 
-def joined(pieces: Sequence[Piece]) -> "Iterator[Piece]":
-    """Pieces to be decoded: small ones of a broker as one, of which all records are meant; records tell their topic and queue themselves."""
+def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Pieces to be decoded: small ones of a broker as one, of which all records are
+    meant; records tell their topic and queue themselves.
+    """
     if len(pieces) == 1:
         yield pieces[0]
         return
     whole: list[bytes] = []
     last: Piece | None = None
     for piece in pieces:
-        if last is not None and (piece.queue.broker, piece.offset_delta) != (last.queue.broker, last.offset_delta):
+        if last is not None and (piece.queue.broker, piece.offset_delta) != (
+            last.queue.broker,
+            last.offset_delta,
+        ):
             yield from _as_one(last, whole)
             whole = []
         last = piece
-        records = cut_to(piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta)
+        records = cut_to(
+            piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta
+        )
         if records is None:
             yield from _as_one(piece, whole)
             yield piece
@@ -172,12 +213,12 @@ def joined(pieces: Sequence[Piece]) -> "Iterator[Piece]":
         yield from _as_one(last, whole)
 
 
-def _as_one(piece: Piece, whole: Sequence[bytes]) -> "Iterator[Piece]":
+def _as_one(piece: Piece, whole: Sequence[bytes]) -> Iterator[Piece]:
     if whole:
         yield attrs.evolve(piece, begin=-1, end=ALL_OFFSETS, records=b"".join(whole))
 
 
-def _pieces(ranges: "Sequence[Range]") -> "Iterator[tuple[QueueKey, int, int]]":
+def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:
     """Cut ranges; the queues take turns, so that several brokers have work."""
     left = deque((item.queue, item.begin, item.end) for item in ranges)
     while left:
@@ -191,13 +232,13 @@ def _pieces(ranges: "Sequence[Range]") -> "Iterator[tuple[QueueKey, int, int]]":
 class _Puller:
     """Pulls one piece of one queue."""
 
-    def __init__(self, client: "Client", plan: PullPlan, queue: "QueueKey") -> None:
+    def __init__(self, client: Client, plan: PullPlan, queue: QueueKey) -> None:
         self._client = client
         self._plan = plan
         self._queue = queue
         self._topic = client.namespace.wrap(queue.topic)
 
-    async def pull(self, begin: int, end: int, send: "trio.MemorySendChannel[Piece]") -> None:
+    async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
         """Hand on [begin, end) in as few pieces as its bytes allow."""
         parts: list[bytes] = []
         size, delta, offset = 0, 0, begin
@@ -214,14 +255,22 @@ class _Puller:
                 await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
 
     async def _next(self, offset: int, end: int) -> tuple[bytes, int, int]:
-        """One pull: records, what to add to their offsets, where to go on (at least one further)."""
+        """One pull: records, what to add to their offsets, where to go on (at least one
+        further).
+        """
         response = await persistently(
-            f"pulling from queue {self._queue} at offset {offset}", self._plan.retry_timeout, lambda: self._call(offset, end), refresh=self._refresh
+            f"pulling from queue {self._queue} at offset {offset}",
+            self._plan.retry_timeout,
+            lambda: self._call(offset, end),
+            refresh=self._refresh,
         )
         found = PullMessageResponseHeader.from_ext(response.ext_fields)
         if response.code == ResponseCode.SUCCESS:
             return response.body, found.offset_delta or 0, max(found.next_begin_offset, offset + 1)
-        if response.code == ResponseCode.PULL_RETRY_IMMEDIATELY and found.next_begin_offset > offset:
+        if (
+            response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            and found.next_begin_offset > offset
+        ):
             return b"", 0, found.next_begin_offset
         if found.min_offset > offset:
             self._lost(DataLossError(self._queue, offset, found.min_offset))
@@ -260,13 +309,22 @@ class _Puller:
             expression_type=self._plan.expression_type,
             bname=broker,
         )
-        response = await self._client.call_address(address, Command.request(RequestCode.PULL_MESSAGE, header), _PULL_TIMEOUT)
+        response = await self._client.call_address(
+            address, Command.request(RequestCode.PULL_MESSAGE, header), _PULL_TIMEOUT
+        )
         if response.code not in _OUTCOMES:
-            raise broker_error(response.code, response.remark, address=address, topic=self._topic, group=PULL_GROUP)
+            raise broker_error(
+                response.code, response.remark, address=address, topic=self._topic, group=PULL_GROUP
+            )
         return response
 
 
 _PULL_TIMEOUT: Final = 30.0
 _OUTCOMES: Final = frozenset(
-    {ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
 )

@@ -1,9 +1,14 @@
-"""The fields of stored records as Arrow arrays: taken out of a whole body of records by Arrow's own loops where records are usual.
+"""The fields of stored records as Arrow arrays: taken out of a whole body of records by
+Arrow's own loops where records are usual.
 
-Usual records have two IPv4 hosts, a body that is neither compressed nor an inner batch, and topics of one length. Then only where each record begins
-is found in Python, every field is cut out of all records at once, and other threads run meanwhile. Whatever is unusual or broken is read record by
-record (`read_records`), with the same result or its error.
+Usual records have two IPv4 hosts, a body that is neither compressed nor an inner batch,
+and topics of one length. Then only where each record begins is found in Python, every
+field is cut out of all records at once, and other threads run meanwhile. Whatever is
+unusual or broken is read record by record (`read_records`), with the same result or its
+error.
 """
+
+from __future__ import annotations
 
 import sys
 from array import array
@@ -35,7 +40,9 @@ _PLACES: Final = {
     "reconsume_times": (72, 76),
     "body_length": (84, 88),
 }
-"""Where fields of fixed size begin and end in a record with two IPv4 hosts (`MessageDecoder`)."""
+"""Where fields of fixed size begin and end in a record with two IPv4 hosts
+(`MessageDecoder`).
+"""
 _SMALLEST: Final = HEAD_SIZE_V4 + 3
 """Bytes of a record without a body, a topic and properties."""
 _INTEGERS: Final = {4: ("i", pa.int32()), 8: ("q", pa.int64())}
@@ -46,7 +53,9 @@ _LARGEST: Final = (1 << 30) - 1
 
 
 class Fields(Protocol):
-    """The fields of some messages, each made when asked for; names are those of `Record`."""
+    """The fields of some messages, each made when asked for; names are those of
+    `Record`.
+    """
 
     @property
     def count(self) -> int:
@@ -62,8 +71,9 @@ class Fields(Protocol):
 def read_fields(data: bytes, *, offset_delta: int = 0) -> Fields | None:
     """The fields of all messages of a body of records; None without any.
 
-    `offset_delta` is added to queue offsets, as answers to pulls ask for. Raises `RemoteProtocolError` for broken records and `CodecMissingError`
-    when a body needs a library that is not installed.
+    `offset_delta` is added to queue offsets, as answers to pulls ask for. Raises
+    `RemoteProtocolError` for broken records and `CodecMissingError` when a body needs a
+    library that is not installed.
     """
     packed = _packed(data, offset_delta)
     if packed is not None:
@@ -75,7 +85,7 @@ def read_fields(data: bytes, *, offset_delta: int = 0) -> Fields | None:
 class _Rows:
     """Fields of records that were read one by one."""
 
-    def __init__(self, columns: "Sequence[Sequence[Any]]") -> None:
+    def __init__(self, columns: Sequence[Sequence[Any]]) -> None:
         self._columns = columns
         self.count = len(columns[0])
 
@@ -89,7 +99,7 @@ class _Rows:
             values = [value.to_bytes(8, "big", signed=True) for value in values]
         return pa.array(values, pa.binary())
 
-    def _column(self, name: str) -> "Sequence[Any]":
+    def _column(self, name: str) -> Sequence[Any]:
         return self._columns[Record._fields.index(name)]
 
 
@@ -105,7 +115,11 @@ class _Packed:
 
     def numbers(self, name: str) -> pa.Array:
         found = _array(_native(self.heads, name))
-        return pc.add(found, self.offset_delta) if self.offset_delta and name == "queue_offset" else found
+        return (
+            pc.add(found, self.offset_delta)
+            if self.offset_delta and name == "queue_offset"
+            else found
+        )
 
     def octets(self, name: str) -> pa.Array:
         if name == "topic":
@@ -118,7 +132,9 @@ class _Packed:
 
 
 def _packed(data: bytes, offset_delta: int) -> _Packed | None:
-    """Take usual records apart; None when there is another one among them, or none at all."""
+    """Take usual records apart; None when there is another one among them, or none at
+    all.
+    """
     starts = _starts(data)
     if starts is None:
         return None
@@ -130,7 +146,9 @@ def _packed(data: bytes, offset_delta: int) -> _Packed | None:
     lengths = _native(records, "body_length")
     if min(lengths) < 0 or max(lengths) > len(data):
         return None
-    topics_at = pc.add(_array(starts[:-1]), pc.add(_array(lengths), pa.scalar(HEAD_SIZE_V4, pa.int32())))
+    topics_at = pc.add(
+        _array(starts[:-1]), pc.add(_array(lengths), pa.scalar(HEAD_SIZE_V4, pa.int32()))
+    )
     if pc.any(pc.greater(topics_at, pc.subtract(_array(starts[1:]), 3))).as_py():
         return None
     bounds = array("i", bytes(4 * (2 * count + 1)))
@@ -138,11 +156,17 @@ def _packed(data: bytes, offset_delta: int) -> _Packed | None:
     bounds[1::2] = _from_bytes(topics_at, "i")
     parts = _binary(bounds, data)
     ends = _ends(parts.take(every(2, 1, count)))
-    return None if ends is None else _Packed(count, offset_delta, parts.take(every(2, 0, count)), *ends)
+    return (
+        None
+        if ends is None
+        else _Packed(count, offset_delta, parts.take(every(2, 0, count)), *ends)
+    )
 
 
-def _starts(data: bytes) -> "array[int] | None":
-    """Where records begin, and the end; None when they can not be usual, or there is none."""
+def _starts(data: bytes) -> array[int] | None:
+    """Where records begin, and the end; None when they cannot be usual, or there is
+    none.
+    """
     starts, size, position, unpack = array("i"), len(data), 0, _TOTAL.unpack_from
     append, last = starts.append, size - _SMALLEST
     if not size or size > _LARGEST:
@@ -158,14 +182,18 @@ def _starts(data: bytes) -> "array[int] | None":
 
 
 def _ends(tails: pa.Array) -> tuple[pa.Array, pa.Array] | None:
-    """Topics and properties of what follows the bodies; None when topics differ in length or a length is not what is there."""
+    """Topics and properties of what follows the bodies; None when topics differ in
+    length or a length is not what is there.
+    """
     topic_sizes = set(_from_bytes(pc.binary_slice(tails, 0, 1), "B"))
     start = 1 + topic_sizes.pop()
     if topic_sizes or start > 128 or pc.min(pc.binary_length(tails)).as_py() < start + 2:
         return None
     properties = tail(tails, start + 2)
     told = pc.binary_slice(tails, start, start + 2)
-    if pc.any(pc.not_equal(pc.binary_length(properties), _array(array("i", _swapped(told, "h"))))).as_py():
+    if pc.any(
+        pc.not_equal(pc.binary_length(properties), _array(array("i", _swapped(told, "h"))))
+    ).as_py():
         return None
     return pc.binary_slice(tails, 1, start), properties
 
@@ -180,23 +208,27 @@ def every(step: int, first: int, count: int) -> pa.Array:
 
 
 def tail(values: pa.Array, start: int) -> pa.Array:
-    """Binary values without their first bytes; an open end would make Arrow 26 fail for some lengths, as it multiplies both."""
+    """Binary values without their first bytes; an open end would make Arrow 26 fail for
+    some lengths, as it multiplies both.
+    """
     return pc.binary_slice(values, start, _LARGEST)
 
 
-def _binary(bounds: "array[int]", data: bytes) -> pa.Array:
+def _binary(bounds: array[int], data: bytes) -> pa.Array:
     """An array of the parts of `data` between bounds; nothing is copied."""
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
 
 
-def _from_bytes(values: pa.Array, code: str) -> "array[int]":
+def _from_bytes(values: pa.Array, code: str) -> array[int]:
     """The bytes of a new array without nulls, as numbers of this machine."""
     found = array(code)
     found.frombytes(memoryview(values.buffers()[-1])[: found.itemsize * len(values)])
     return found
 
 
-def _swapped(pieces: pa.Array, code: str) -> "array[int]":
+def _swapped(pieces: pa.Array, code: str) -> array[int]:
     """Big-endian numbers out of pieces of their size."""
     found = _from_bytes(pieces, code)
     if sys.byteorder == "little":
@@ -204,10 +236,12 @@ def _swapped(pieces: pa.Array, code: str) -> "array[int]":
     return found
 
 
-def _native(records: pa.Array, name: str) -> "array[int]":
+def _native(records: pa.Array, name: str) -> array[int]:
     start, end = _PLACES[name]
     return _swapped(pc.binary_slice(records, start, end), _INTEGERS[end - start][0])
 
 
-def _array(values: "array[int]") -> pa.Array:
-    return pa.Array.from_buffers(_INTEGERS[values.itemsize][1], len(values), [None, pa.py_buffer(values)])
+def _array(values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(
+        _INTEGERS[values.itemsize][1], len(values), [None, pa.py_buffer(values)]
+    )

@@ -1,17 +1,22 @@
 """Calls to a cluster that are made again until they succeed or their time is over.
 
-Spark ends a stream at the first error of its planner and a batch at the fourth of a task, so that a broker that restarts must not become an error.
+Spark ends a stream at the first error of its planner and a batch at the fourth of a
+task, so that a broker that restarts must not become an error.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.errors import RocketMQError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _BACKOFF: Final = Backoff(first=0.1, limit=3.0)
@@ -20,11 +25,15 @@ T = TypeVar("T")
 
 
 class UnreachableError(RocketMQError):
-    """A call to the cluster did not succeed within `retryTimeout`; the text names what was asked of whom, `__cause__` the last error."""
+    """A call to the cluster did not succeed within `retryTimeout`; the text names what
+    was asked of whom, `__cause__` the last error.
+    """
 
 
 def whole_text(error: BaseException) -> str:
-    """The text of an error with what else is known: the queue that a send was meant for, and what was being asked."""
+    """The text of an error with what else is known: the queue that a send was meant
+    for, and what was being asked.
+    """
     text = str(error)
     if isinstance(error, RocketMQError) and error.last_queue is not None:
         broker, queue_id = error.last_queue
@@ -40,11 +49,13 @@ async def persistently(
     final: tuple[type[RocketMQError], ...] = (),
     refresh: Callable[[], Awaitable[object]] | None = None,
 ) -> T:
-    """What `call` returns, tried again for `timeout` seconds while its errors are worth it (`retryable`).
+    """What `call` returns, tried again for `timeout` seconds while its errors are worth
+    it (`retryable`).
 
-    `what` says for people what is asked of whom. Errors of the classes `final` are raised at once, others that are not retryable too, with a note
-    that says `what`. After an error that makes routes suspect `refresh` is called before the next try. Raises `UnreachableError` when the time is
-    over.
+    `what` says for people what is asked of whom. Errors of the classes `final` are
+    raised at once, others that are not retryable too, with a note that says `what`.
+    After an error that makes routes suspect `refresh` is called before the next try.
+    Raises `UnreachableError` when the time is over.
     """
     deadline = trio.current_time() + timeout
     attempt = 0
@@ -60,7 +71,9 @@ async def persistently(
             pause = _BACKOFF.delay(attempt)
             if trio.current_time() + pause > deadline:
                 tries = f"retryTimeout={timeout:g}s ({attempt + 1} tries)"
-                raise UnreachableError(f"{what} did not succeed within {tries}: {whole_text(error)}") from error
+                raise UnreachableError(
+                    f"{what} did not succeed within {tries}: {whole_text(error)}"
+                ) from error
             if attempt in (0, 5):
                 logger.warning("%s failed and is tried again: %s", what, whole_text(error))
             stale = error.route_stale
@@ -75,7 +88,9 @@ async def persistently(
 
 @asynccontextmanager
 async def side_by_side() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose first error is raised as itself: whoever reads it in a traceback of Spark's wants one reason, not a group of them."""
+    """A nursery whose first error is raised as itself: whoever reads it in a traceback
+    of Spark's wants one reason, not a group of them.
+    """
     try:
         async with trio.open_nursery() as nursery:
             yield nursery

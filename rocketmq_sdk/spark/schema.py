@@ -1,22 +1,30 @@
-"""The columns of the source: names, types, and the check of a schema that a user gives. Neither Spark nor trio is needed here.
+"""The columns of the source: names, types, and the check of a schema that a user gives.
+Neither Spark nor trio is needed here.
 
-All columns may be null to Spark, whether they ever are or not, and stand in this order unless the user's schema says otherwise.
+All columns may be null to Spark, whether they ever are or not, and stand in this order
+unless the user's schema says otherwise.
 """
 
+from __future__ import annotations
+
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 DEDUP_PROPERTY: Final = "SPARK_DEDUP_ID"
 """The message property under which the sink writes the dedup id of a row."""
 
 
 class SchemaError(ConfigurationError):
-    """A schema with columns that do not exist or have other types; the text shows the right ones."""
+    """A schema with columns that do not exist or have other types; the text shows the
+    right ones.
+    """
 
 
 @attrs.frozen
@@ -33,12 +41,20 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("brokerName", "STRING", "name of the broker group that stores the message"),
     Column("queueId", "INT", "queue of the topic at this broker"),
     Column("queueOffset", "BIGINT", "place in the queue"),
-    Column("messageId", "STRING", "address and position in the log of the broker (`offsetMsgId` in Java)"),
+    Column(
+        "messageId",
+        "STRING",
+        "address and position in the log of the broker (`offsetMsgId` in Java)",
+    ),
     Column("uniqueKey", "STRING", "id that the producer gave (`msgId` in Java); null without one"),
     Column("tags", "STRING", "tag; null without one"),
     Column("keys", "ARRAY<STRING>", "keys; null without any"),
     Column("body", "BINARY", "content, inflated"),
-    Column("properties", "MAP<STRING,STRING>", "properties that users set; names that RocketMQ reserves are left out"),
+    Column(
+        "properties",
+        "MAP<STRING,STRING>",
+        "properties that users set; names that RocketMQ reserves are left out",
+    ),
     Column("flag", "INT", "number that the producer gave"),
     Column("bornTimestamp", "TIMESTAMP", "when the producer made the message"),
     Column("storeTimestamp", "TIMESTAMP", "when the broker stored it"),
@@ -62,9 +78,11 @@ def default_columns(*, include_properties: bool) -> tuple[Column, ...]:
 
 
 def columns_of(given: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
-    """The columns that a user's schema names, in its order; `given` are names and types as DDL writes them.
+    """The columns that a user's schema names, in its order; `given` are names and types
+    as DDL writes them.
 
-    Names are matched without case. Raises `SchemaError` for a name that does not exist or comes twice, and for another type.
+    Names are matched without case. Raises `SchemaError` for a name that does not exist
+    or comes twice, and for another type.
     """
     known = {column.name.lower(): column for column in COLUMNS}
     found: list[Column] = []
@@ -73,16 +91,20 @@ def columns_of(given: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
         if column is None:
             near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
             hint = f"; did you mean {known[near[0]].name}?" if near else ""
-            raise SchemaError(f"the source has no column {name!r}{hint} Any of these may be chosen: {ddl(COLUMNS)}")
+            raise SchemaError(
+                f"the source has no column {name!r}{hint} Any of these may be chosen: "
+                f"{ddl(COLUMNS)}"
+            )
         if column.name != name:
             raise SchemaError(f"the column {name!r} is written {column.name!r}")
         if kind.upper().replace(" ", "") != column.type:
             right = ddl(known[other.lower()] for other, _ in given if other.lower() in known)
-            raise SchemaError(f"the column {name} is {column.type}, not {kind}; the right schema is: {right}")
+            raise SchemaError(
+                f"the column {name} is {column.type}, not {kind}; the right schema is: {right}"
+            )
         if column in found:
             raise SchemaError(f"the column {name} is named twice")
         found.append(column)
     if not found:
         raise SchemaError(f"the schema has no column; choose among: {ddl(COLUMNS)}")
     return tuple(found)
-

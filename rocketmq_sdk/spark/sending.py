@@ -1,4 +1,8 @@
-"""Messages of a task on their way to the brokers, in the trio thread: batched, several requests at a time, each tried again until acknowledged."""
+"""Messages of a task on their way to the brokers, in the trio thread: batched, several
+requests at a time, each tried again until acknowledged.
+"""
+
+from __future__ import annotations
 
 import logging
 from bisect import bisect_right
@@ -28,7 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
-"""Requests of a task that are under way at the same time; one for each queue where a sharding key orders rows."""
+"""Requests of a task that are under way at the same time; one for each queue where a
+sharding key orders rows.
+"""
 DEFAULT_LARGEST: Final = 4 * 1024 * 1024
 """Bytes that a producer sends at most in one body unless it is told otherwise."""
 _Lane = tuple[str, "MessageQueue | None"]
@@ -48,12 +54,19 @@ class SendPlan:
     skip_bad: bool
 
     @classmethod
-    def of(cls, settings: "Settings", connection: "Connection") -> "SendPlan":
+    def of(cls, settings: Settings, connection: Connection) -> SendPlan:
         """The part of the options that sends need."""
         largest = settings.max_message_size
         batch_bytes, skip_bad = min(settings.batch_bytes, largest), settings.on_bad_row == "skip"
         return cls(
-            connection, settings.producer_group, settings.batch_size, batch_bytes, settings.linger, settings.retry_timeout, largest, skip_bad
+            connection,
+            settings.producer_group,
+            settings.batch_size,
+            batch_bytes,
+            settings.linger,
+            settings.retry_timeout,
+            largest,
+            skip_bad,
         )
 
 
@@ -69,15 +82,20 @@ class Tally:
     """Refused by a broker, and left out."""
     first_skipped: BadRowError | None = None
     ends: "Ends" = attrs.field(factory=dict)
-    """Where the queues end at least, by what was acknowledged; rows that the broker holds back for later do not count."""
+    """Where the queues end at least, by what was acknowledged; rows that the broker
+    holds back for later do not count.
+    """
 
-    def place(self, topic: str, result: "SendResult", count: int) -> None:
+    def place(self, topic: str, result: SendResult, count: int) -> None:
         """Note where so many rows of one request were put."""
         queue = QueueKey(topic, result.queue.broker_name, result.queue.queue_id)
         self.ends[queue] = max(self.ends.get(queue, 0), result.queue_offset + count)
 
     def __str__(self) -> str:
-        return f"{self.acknowledged} rows were acknowledged, of {self.unknown} rows nobody knows whether they are stored"
+        return (
+            f"{self.acknowledged} rows were acknowledged, of {self.unknown} rows nobody knows "
+            "whether they are stored"
+        )
 
 
 @attrs.define
@@ -92,7 +110,9 @@ class _Load:
 class _Sender:
     """Collects frames into requests and sends them."""
 
-    def __init__(self, producer: "Producer", plan: SendPlan, tally: Tally, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, producer: Producer, plan: SendPlan, tally: Tally, nursery: trio.Nursery
+    ) -> None:
         self._producer = producer
         self._plan = plan
         self._tally = tally
@@ -101,7 +121,7 @@ class _Sender:
         self._waiting: dict[_Lane, _Load] = {}
         self._in_order: dict[MessageQueue, trio.Lock] = {}
 
-    async def take(self, part: "Frames | LoneRow") -> None:
+    async def take(self, part: Frames | LoneRow) -> None:
         """Add what is to be sent; returns when there is room for more."""
         if isinstance(part, LoneRow):
             await self._send_alone(part)
@@ -125,15 +145,22 @@ class _Sender:
         """Whether messages wait for others."""
         return bool(self._waiting)
 
-    async def _gather(self, lane: _Lane, frames: "Frames", begin: int, end: int) -> None:
-        """Add the frames from one number up to another to what waits in a lane, and start what is full."""
+    async def _gather(self, lane: _Lane, frames: Frames, begin: int, end: int) -> None:
+        """Add the frames from one number up to another to what waits in a lane, and
+        start what is full.
+        """
         offsets, plan = frames.offsets, self._plan
         while begin < end:
             load = self._waiting.get(lane)
             if load is None:
                 load = self._waiting[lane] = _Load()
             room = offsets[begin] + plan.batch_bytes - load.size
-            stop = bisect_right(offsets, room, begin, min(end, begin + plan.batch_size - load.count) + 1) - 1
+            stop = (
+                bisect_right(
+                    offsets, room, begin, min(end, begin + plan.batch_size - load.count) + 1
+                )
+                - 1
+            )
             if stop <= begin:
                 if load.count:
                     await self._start_waiting(lane)
@@ -145,7 +172,9 @@ class _Sender:
             begin = stop
 
     async def _send_alone(self, lone: LoneRow) -> None:
-        """Send a message in a request of its own, behind what came before it for the same queue."""
+        """Send a message in a request of its own, behind what came before it for the
+        same queue.
+        """
         message = lone.message
         delayed = message.delay_level or message.deliver_at_ms is not None
         queue = None
@@ -155,7 +184,7 @@ class _Sender:
             if (message.topic, queue) in self._waiting:
                 await self._start_waiting((message.topic, queue))
 
-        async def call() -> "SendResult":
+        async def call() -> SendResult:
             try:
                 result = await self._producer.send(message, queue=queue)
             except MessageIllegalError as error:
@@ -166,12 +195,14 @@ class _Sender:
 
         await self._start((message.topic, queue), 1, call)
 
-    async def _queues_of(self, topic: str) -> "list[MessageQueue]":
+    async def _queues_of(self, topic: str) -> list[MessageQueue]:
         return await persistently(
-            f"asking for the queues of topic {topic!r}", self._plan.retry_timeout, lambda: self._producer.publish_queues(topic)
+            f"asking for the queues of topic {topic!r}",
+            self._plan.retry_timeout,
+            lambda: self._producer.publish_queues(topic),
         )
 
-    async def _lanes(self, frames: "Frames") -> list[_Lane]:
+    async def _lanes(self, frames: Frames) -> list[_Lane]:
         """The lane of each frame: that of its queue where it has a sharding key."""
         assert frames.sharding is not None
         queues = await self._queues_of(frames.topic)
@@ -186,14 +217,16 @@ class _Sender:
         load = self._waiting.pop(lane)
         body, (topic, queue) = b"".join(load.parts), lane
 
-        async def call() -> "SendResult":
+        async def call() -> SendResult:
             result = await self._producer.send_encoded_batch(topic, body, queue=queue)
             self._tally.place(topic, result, load.count)
             return result
 
         await self._start(lane, load.count, call)
 
-    async def _start(self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]") -> None:
+    async def _start(
+        self, lane: _Lane, count: int, call: Callable[[], Awaitable[SendResult]]
+    ) -> None:
         await self._room.acquire()
         if lane[1] is not None:
             lock = self._in_order.setdefault(lane[1], trio.Lock())
@@ -204,27 +237,42 @@ class _Sender:
             self._nursery.start_soon(self._send, lane, count, call)
 
     async def _send_in_order(
-        self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]", lock: trio.Lock, turn: trio.Event
+        self,
+        lane: _Lane,
+        count: int,
+        call: Callable[[], Awaitable[SendResult]],
+        lock: trio.Lock,
+        turn: trio.Event,
     ) -> None:
-        async with lock:  # the lock is fair, and the next of this queue is started when this one has it
+        async with (
+            lock
+        ):  # the lock is fair, and the next of this queue is started when this one has it
             turn.set()
             await self._send(lane, count, call)
 
-    async def _send(self, lane: _Lane, count: int, call: "Callable[[], Awaitable[SendResult]]") -> None:
+    async def _send(
+        self, lane: _Lane, count: int, call: Callable[[], Awaitable[SendResult]]
+    ) -> None:
         under_way = lost = False
 
-        async def attempt() -> "SendResult":
+        async def attempt() -> SendResult:
             nonlocal under_way, lost
             under_way = True
             try:
                 return await call()
             except RocketMQError as error:
                 under_way = False
-                lost = lost or error.outcome_unknown  # an earlier try may be stored though the last one was refused
+                lost = (
+                    lost or error.outcome_unknown
+                )  # an earlier try may be stored though the last one was refused
                 raise
 
         topic, queue = lane
-        what = f"sending to topic {topic!r}" if queue is None else f"sending to queue {QueueKey(topic, queue.broker_name, queue.queue_id)}"
+        what = (
+            f"sending to topic {topic!r}"
+            if queue is None
+            else f"sending to queue {QueueKey(topic, queue.broker_name, queue.queue_id)}"
+        )
         try:
             result = await persistently(what, self._plan.retry_timeout, attempt)
         except BaseException as error:
@@ -242,13 +290,20 @@ class _Sender:
             self._tally.weak += count
 
 
-async def send_all(receive: "trio.MemoryReceiveChannel[Frames | LoneRow]", plan: SendPlan, tally: Tally) -> None:
-    """Send everything that comes through a channel; returns when it is closed and all of it is acknowledged.
+async def send_all(
+    receive: trio.MemoryReceiveChannel[Frames | LoneRow], plan: SendPlan, tally: Tally
+) -> None:
+    """Send everything that comes through a channel; returns when it is closed and all
+    of it is acknowledged.
 
     Raises what no retry mends. Cancelled, what is under way may arrive or not.
     """
     largest = max(plan.max_body, DEFAULT_LARGEST)
-    async with receive, bridge.producer(plan.connection, plan.group, max_message_size=largest) as producer, side_by_side() as nursery:
+    async with (
+        receive,
+        bridge.producer(plan.connection, plan.group, max_message_size=largest) as producer,
+        side_by_side() as nursery,
+    ):
         sender = _Sender(producer, plan, tally, nursery)
         while True:
             part: Frames | LoneRow | None = None

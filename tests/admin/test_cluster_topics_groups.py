@@ -1,8 +1,10 @@
 """Brokers, topics and groups, through `Admin` on an embedded broker."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -17,6 +19,9 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
 
 @asynccontextmanager
 async def administrated() -> AsyncIterator[tuple[EmbeddedBroker, Admin]]:
@@ -28,7 +33,10 @@ async def administrated() -> AsyncIterator[tuple[EmbeddedBroker, Admin]]:
 async def send(broker: EmbeddedBroker, topic: str, count: int) -> None:
     async with Producer("p", namesrv=broker) as producer:
         for number in range(count):
-            await producer.send(Message(topic, str(number).encode()), queue=MessageQueue(topic, "broker-a", number % 2))
+            await producer.send(
+                Message(topic, str(number).encode()),
+                queue=MessageQueue(topic, "broker-a", number % 2),
+            )
 
 
 async def test_brokers_and_their_settings(autojump_clock: object) -> None:
@@ -52,11 +60,21 @@ async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> N
         assert await admin.topics.exists("orders")
         assert await admin.topics.names() == ["orders"]
         everything = await admin.topics.names(system=True)
-        assert {"orders", "TBW102", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "rmq_sys_wheel_timer"} < set(everything)
+        assert {
+            "orders",
+            "TBW102",
+            "broker-a",
+            "DefaultCluster",
+            "DefaultCluster_REPLY_TOPIC",
+            "rmq_sys_wheel_timer",
+        } < set(everything)
         assert everything == sorted(everything)
         await send(broker, "orders", 3)
         offsets = await admin.topics.offsets("orders")
-        assert [(queue.queue_id, ends.max_offset) for queue, ends in offsets.items()] == [(0, 2), (1, 1)]
+        assert [(queue.queue_id, ends.max_offset) for queue, ends in offsets.items()] == [
+            (0, 2),
+            (1, 1),
+        ]
         await admin.topics.create("orders", queues=1, read_queues=2)
         (data,) = (await admin.topics.route("orders")).queue_datas
         assert (data.read_queue_nums, data.write_queue_nums) == (2, 1)
@@ -67,7 +85,9 @@ async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> N
 
 
 async def test_a_topic_loses_and_gets_queues_while_clients_run(autojump_clock: object) -> None:
-    """Written queues go first, read ones when they are empty: no send fails, and what was sent is consumed, each message once."""
+    """Written queues go first, read ones when they are empty: no send fails, and what
+    was sent is consumed, each message once.
+    """
     seen: list[bytes] = []
 
     async def listener(message: ReceivedMessage) -> None:
@@ -78,7 +98,13 @@ async def test_a_topic_loses_and_gets_queues_while_clients_run(autojump_clock: o
         sent: dict[bytes, int] = {}
         async with (
             Producer("p", namesrv=broker) as producer,
-            PushConsumer("cg", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET),
+            PushConsumer(
+                "cg",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=listener,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ),
         ):
 
             async def send_some(step: str) -> set[int]:
@@ -86,7 +112,9 @@ async def test_a_topic_loses_and_gets_queues_while_clients_run(autojump_clock: o
                     body = f"{step} {number}".encode()
                     sent[body] = (await producer.send(Message("orders", body))).queue.queue_id
                 await trio.sleep(40)
-                return {queue_id for body, queue_id in sent.items() if body.startswith(step.encode())}
+                return {
+                    queue_id for body, queue_id in sent.items() if body.startswith(step.encode())
+                }
 
             assert await send_some("four") == {0, 1, 2, 3}
             await admin.topics.create("orders", queues=1, read_queues=4)
@@ -120,7 +148,13 @@ async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: 
         async def listener(message: ReceivedMessage) -> None:
             seen.append(message.body)
 
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, listener=listener):
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            listener=listener,
+        ):
             while len(seen) < 4:
                 await trio.sleep(0.1)
             assert [member.client_id for member in await admin.groups.members("billing")] != []
@@ -131,9 +165,17 @@ async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: 
         assert [offset for _queue, offset in skipped.items()] == [5, 5]
         assert (await admin.groups.progress("billing")).lag == 0
         one = MessageQueue("orders", "broker-a", 1)
-        assert await admin.groups.reset_offsets("billing", "orders", queue=one, offset=2) == {one: 2}
+        assert await admin.groups.reset_offsets("billing", "orders", queue=one, offset=2) == {
+            one: 2
+        }
         assert (await admin.groups.progress("billing", "orders")).lag == 3
-        assert set((await admin.groups.reset_offsets("billing", "orders", to=datetime(2000, 1, 1, tzinfo=UTC))).values()) == {0}
+        assert set(
+            (
+                await admin.groups.reset_offsets(
+                    "billing", "orders", to=datetime(2000, 1, 1, tzinfo=UTC)
+                )
+            ).values()
+        ) == {0}
         await admin.groups.create("copy")
         await admin.groups.clone_offsets("billing", "copy", "orders", offline=True)
         assert (await admin.groups.progress("copy", "orders")).lag == 10
@@ -152,7 +194,9 @@ async def test_resets_that_make_no_sense(autojump_clock: object) -> None:
         with pytest.raises(TopicNotFoundError):
             await admin.groups.reset_offsets("g", "nope")
         with pytest.raises(RouteError, match="broker-z"):
-            await admin.groups.reset_offsets("g", "orders", queue=MessageQueue("orders", "broker-z", 0), offset=1)
+            await admin.groups.reset_offsets(
+                "g", "orders", queue=MessageQueue("orders", "broker-z", 0), offset=1
+            )
         await admin.groups.create("g")
         with pytest.raises(BrokerError):
             await admin.groups.reset_offsets("g", "orders", queue=queue, offset=99)

@@ -1,12 +1,14 @@
-"""Messages found by everything that names them, over an embedded broker; their trails."""
+"""Messages found by everything that names them, over an embedded broker; their
+trails.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.admin.track import Track
@@ -24,11 +26,20 @@ from rocketmq_sdk.model.trail import Station
 from rocketmq_sdk.producer.producer import Producer
 from support.consuming import until
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
 
 @asynccontextmanager
 async def shop() -> AsyncIterator[tuple[EmbeddedBroker, Producer, Admin]]:
     with trio.fail_after(3600):
-        async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer, Admin(namesrv=broker) as admin:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("shop", namesrv=broker) as producer,
+            Admin(namesrv=broker) as admin,
+        ):
             await producer.create_topic("orders", queues=2)
             yield broker, producer, admin
 
@@ -44,7 +55,11 @@ async def test_by_either_id(autojump_clock: MockClock) -> None:
             await admin.messages.by_id("orders", sent.offset_message_id),
             await producer.messages.by_unique_id("orders", sent.message_id),
         ):
-            assert (found.body, found.message_id, found.offset_message_id) == (b"x", sent.message_id, sent.offset_message_id)
+            assert (found.body, found.message_id, found.offset_message_id) == (
+                b"x",
+                sent.message_id,
+                sent.offset_message_id,
+            )
 
 
 async def test_every_kind_of_member_asks(autojump_clock: MockClock) -> None:
@@ -81,15 +96,35 @@ async def test_by_key_and_tag_within_a_time(autojump_clock: MockClock) -> None:
     async with shop() as (broker, producer, admin):
         times = []
         for number in range(5):
-            await producer.send(Message("orders", b"%d" % number, keys=["all", str(number)], tags="paid" if number % 2 else "open"))
+            await producer.send(
+                Message(
+                    "orders",
+                    b"%d" % number,
+                    keys=["all", str(number)],
+                    tags="paid" if number % 2 else "open",
+                )
+            )
             times.append(broker.context.clock.now_ms())
             await trio.sleep(10)
-        assert [message.body for message in await admin.messages.by_key("orders", "all")] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [message.body for message in await admin.messages.by_key("orders", "all")] == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+        ]
         assert [message.body for message in await admin.messages.by_key("orders", "3")] == [b"3"]
-        assert [message.body for message in await admin.messages.by_key("orders", "all", limit=2)] == [b"3", b"4"]
-        within = await admin.messages.by_key("orders", "all", begin=times[1] - 100, end=times[3] + 100)
+        assert [
+            message.body for message in await admin.messages.by_key("orders", "all", limit=2)
+        ] == [b"3", b"4"]
+        within = await admin.messages.by_key(
+            "orders", "all", begin=times[1] - 100, end=times[3] + 100
+        )
         assert [message.body for message in within] == [b"1", b"2", b"3"]
-        assert [message.body for message in await admin.messages.by_tag("orders", "paid")] == [b"1", b"3"]
+        assert [message.body for message in await admin.messages.by_tag("orders", "paid")] == [
+            b"1",
+            b"3",
+        ]
         assert await admin.messages.by_key("orders", "absent") == []
         with pytest.raises(ConfigurationError, match="empty key"):
             await admin.messages.by_key("orders", "")
@@ -103,7 +138,9 @@ async def test_neighbours_with_the_same_hash_are_left_out(autojump_clock: MockCl
         await producer.send(Message("orders", b"one", keys=["Aa"]))
         await producer.send(Message("orders", b"other", keys=["BB"]))
         assert [message.body for message in await admin.messages.by_key("orders", "Aa")] == [b"one"]
-        assert [message.body for message in await admin.messages.by_key("orders", "BB")] == [b"other"]
+        assert [message.body for message in await admin.messages.by_key("orders", "BB")] == [
+            b"other"
+        ]
 
 
 async def test_by_place(autojump_clock: MockClock) -> None:
@@ -112,8 +149,12 @@ async def test_by_place(autojump_clock: MockClock) -> None:
         for number in range(70):
             await producer.send(Message("orders", b"%d" % number), queue=queue)
         assert (await admin.messages.at(queue, 33)).body == b"33"
-        assert [message.offset for message in await admin.messages.from_offset(queue, 10, 50)] == list(range(10, 60))
-        assert [message.offset for message in await admin.messages.from_offset(queue, 60, 50)] == list(range(60, 70))
+        assert [
+            message.offset for message in await admin.messages.from_offset(queue, 10, 50)
+        ] == list(range(10, 60))
+        assert [
+            message.offset for message in await admin.messages.from_offset(queue, 60, 50)
+        ] == list(range(60, 70))
         for offset in (70, 1000):
             with pytest.raises(NotFoundError, match=f"no message at offset {offset}"):
                 await admin.messages.at(queue, offset)
@@ -131,11 +172,16 @@ async def test_by_time_in_the_order_of_their_store_times(autojump_clock: MockClo
             await trio.sleep(1)
         every = [int(message.body) async for message in admin.messages.in_time("orders", None)]
         assert every == list(range(100))
-        some = [int(message.body) async for message in admin.messages.in_time("orders", times[20] - 100, times[80] + 100)]
+        some = [
+            int(message.body)
+            async for message in admin.messages.in_time("orders", times[20] - 100, times[80] + 100)
+        ]
         assert some == list(range(20, 81))
 
 
-async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(autojump_clock: MockClock) -> None:
+async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(
+    autojump_clock: MockClock,
+) -> None:
     attempts: list[int] = []
 
     async def listener(message: object) -> None:
@@ -145,7 +191,9 @@ async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(auto
         raise RejectMessage
 
     async with shop() as (broker, producer, admin):
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener):
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener
+        ):
             sent = await producer.send(Message("orders", b"x", keys=["42"], delay_level=2))
             await until(lambda: len(attempts) == 3, 600)
             await until(lambda: broker.store.max_offset("%DLQ%billing", 0) == 1)
@@ -179,11 +227,21 @@ async def test_the_track_of_a_message_through_groups(autojump_clock: MockClock) 
         from_first: dict[str, Any] = {"namesrv": broker, "consume_from": ConsumeFrom.FIRST_OFFSET}
         async with (
             PushConsumer("takes", **from_first, subscriptions={"orders": "*"}, listener=reads),
-            PushConsumer("filters", **from_first, subscriptions={"orders": "other"}, listener=reads),
-            PushConsumer("hangs", **from_first, subscriptions={"orders": "*"}, listener=listener, pull_batch_size=1),
+            PushConsumer(
+                "filters", **from_first, subscriptions={"orders": "other"}, listener=reads
+            ),
+            PushConsumer(
+                "hangs",
+                **from_first,
+                subscriptions={"orders": "*"},
+                listener=listener,
+                pull_batch_size=1,
+            ),
         ):
             first = await producer.send(Message("orders", b"hangs", tags="paid"), queue=queue)
-            async with PushConsumer("leaves", **from_first, subscriptions={"orders": "*"}, listener=reads):
+            async with PushConsumer(
+                "leaves", **from_first, subscriptions={"orders": "*"}, listener=reads
+            ):
                 await trio.sleep(30)
             message = await admin.messages.by_unique_id("orders", first.message_id)
             assert await admin.messages.track(message) == {

@@ -1,8 +1,13 @@
-"""Stories of messages: traces of producers and consumers over an embedded broker, put together again."""
+"""Stories of messages: traces of producers and consumers over an embedded broker, put
+together again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.admin.track import Track
@@ -19,6 +24,9 @@ from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.trace import ConsumeResult, MessageType, Published
 from support.consuming import until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 LIMIT = 3600
 
@@ -38,30 +46,62 @@ async def test_the_story_of_a_message_that_failed_twice(autojump_clock: MockCloc
         async with EmbeddedBroker() as broker, Admin(namesrv=broker) as admin:
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
                 await producer.create_topic("orders", queues=1)
-                async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, enable_trace=True):
-                    sent = await producer.send(Message("orders", b"bananas", tags="paid", keys=["42", "eu"]))
+                async with PushConsumer(
+                    "billing",
+                    namesrv=broker,
+                    subscriptions={"orders": "*"},
+                    listener=listener,
+                    enable_trace=True,
+                ):
+                    sent = await producer.send(
+                        Message("orders", b"bananas", tags="paid", keys=["42", "eu"])
+                    )
                     await until(lambda: len(attempts) == 3, LIMIT)
                     await trio.sleep(1)
             story = await admin.messages.story(sent.message_id)
             (published,) = story.published
-            assert (published.group, published.topic, published.tags, published.keys) == ("shop", "orders", "paid", "42 eu")
-            assert (published.body_length, published.message_type, published.success) == (7, MessageType.NORMAL, True)
-            assert (published.store_host, published.offset_message_id) == (broker.context.address(), sent.offset_message_id)
-            assert [(each.group, each.retries, each.result, each.cost) for each in story.consumptions] == [
+            assert (published.group, published.topic, published.tags, published.keys) == (
+                "shop",
+                "orders",
+                "paid",
+                "42 eu",
+            )
+            assert (published.body_length, published.message_type, published.success) == (
+                7,
+                MessageType.NORMAL,
+                True,
+            )
+            assert (published.store_host, published.offset_message_id) == (
+                broker.context.address(),
+                sent.offset_message_id,
+            )
+            assert [
+                (each.group, each.retries, each.result, each.cost) for each in story.consumptions
+            ] == [
                 ("billing", 0, ConsumeResult.EXCEPTION, 250),
                 ("billing", 1, ConsumeResult.FAILED, 250),
                 ("billing", 2, ConsumeResult.SUCCESS, 250),
             ]
             assert story.groups() == {"billing": True}
-            assert [step.station for step in story.trail if step.station is not Station.DELAYED] == [Station.TOPIC, Station.RETRY, Station.RETRY]
+            assert [
+                step.station for step in story.trail if step.station is not Station.DELAYED
+            ] == [Station.TOPIC, Station.RETRY, Station.RETRY]
             (same,) = await admin.messages.stories("42")
-            assert (same.message_id, same.published, same.consumptions) == (sent.message_id, story.published, story.consumptions)
+            assert (same.message_id, same.published, same.consumptions) == (
+                sent.message_id,
+                story.published,
+                story.consumptions,
+            )
             with pytest.raises(NotFoundError, match="nobody tells anything"):
                 await admin.messages.story("0" * 32, topic="orders")
 
 
 async def test_a_message_without_traces_has_its_trail(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer, Admin(namesrv=broker) as admin:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker) as producer,
+        Admin(namesrv=broker) as admin,
+    ):
         sent = await producer.send(Message("orders", b"x"))
         story = await admin.messages.story(sent.message_id, topic="orders")
         assert story.published == ()
@@ -69,7 +109,11 @@ async def test_a_message_without_traces_has_its_trail(autojump_clock: MockClock)
 
 
 async def test_without_a_trace_topic_there_is_the_trail(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker(trace_topic_enable=False) as broker, Producer("shop", namesrv=broker) as producer, Admin(namesrv=broker) as admin:
+    async with (
+        EmbeddedBroker(trace_topic_enable=False) as broker,
+        Producer("shop", namesrv=broker) as producer,
+        Admin(namesrv=broker) as admin,
+    ):
         sent = await producer.send(Message("orders", b"x"))
         assert len((await admin.messages.story(sent.message_id, topic="orders")).trail) == 1
         assert await admin.messages.stories("42") == []
@@ -80,9 +124,13 @@ async def test_kinds_of_sends(autojump_clock: MockClock) -> None:
         async with EmbeddedBroker() as broker, Admin(namesrv=broker) as admin:
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
                 delayed = await producer.send(Message("orders", b"x", delay_level=1))
-                batch = await producer.send_batch([Message("orders", b"1", keys=["a"]), Message("orders", b"2", keys=["b"])])
+                batch = await producer.send_batch(
+                    [Message("orders", b"1", keys=["a"]), Message("orders", b"2", keys=["b"])]
+                )
                 big = await producer.send(Message("orders", b"x" * 10_000))
-            assert (await admin.messages.story(delayed.message_id)).published[0].message_type is MessageType.DELAY
+            assert (await admin.messages.story(delayed.message_id)).published[
+                0
+            ].message_type is MessageType.DELAY
             for message_id in batch.message_id.split(","):
                 (published,) = (await admin.messages.story(message_id)).published
                 assert published.message_id == batch.message_id
@@ -94,10 +142,17 @@ async def test_transactions(autojump_clock: MockClock) -> None:
         return TransactionState.ROLLBACK
 
     with trio.fail_after(LIMIT):
-        async with EmbeddedBroker(transaction_time_out=2000, transaction_check_interval=2000) as broker, Admin(namesrv=broker) as admin:
-            async with TransactionProducer("shop", namesrv=broker, checker=checker, enable_trace=True) as producer:
+        async with (
+            EmbeddedBroker(transaction_time_out=2000, transaction_check_interval=2000) as broker,
+            Admin(namesrv=broker) as admin,
+        ):
+            async with TransactionProducer(
+                "shop", namesrv=broker, checker=checker, enable_trace=True
+            ) as producer:
                 await producer.create_topic("orders")
-                async with producer.transaction(Message("orders", b"kept", keys=["42"], tags="paid")) as kept:
+                async with producer.transaction(
+                    Message("orders", b"kept", keys=["42"], tags="paid")
+                ) as kept:
                     pass
                 async with producer.transaction(Message("orders", b"open")) as left:
                     left.unknown()
@@ -105,10 +160,18 @@ async def test_transactions(autojump_clock: MockClock) -> None:
             story = await admin.messages.story(kept.message_id)
             assert story.published[0].message_type is MessageType.TRANSACTION_HALF
             (ended,) = story.transactions
-            assert (ended.state, ended.tags, ended.keys, ended.from_check) == ("COMMIT_MESSAGE", "paid", "42", False)
+            assert (ended.state, ended.tags, ended.keys, ended.from_check) == (
+                "COMMIT_MESSAGE",
+                "paid",
+                "42",
+                False,
+            )
             assert ended.transaction_id == kept.transaction_id
             assert [step.station for step in story.trail] == [Station.PREPARED, Station.TOPIC]
-            states = [(each.state, each.from_check) for each in (await admin.messages.story(left.message_id)).transactions]
+            states = [
+                (each.state, each.from_check)
+                for each in (await admin.messages.story(left.message_id)).transactions
+            ]
             assert states == [("UNKNOW", False), ("ROLLBACK_MESSAGE", True)]
 
 
@@ -124,7 +187,9 @@ async def test_a_broker_that_wants_no_traces_gets_none(autojump_clock: MockClock
 async def test_the_trace_topic_may_be_another_one(autojump_clock: MockClock) -> None:
     with trio.fail_after(LIMIT):
         async with EmbeddedBroker() as broker:
-            async with Producer("shop", namesrv=broker, enable_trace=True, trace_topic="our_traces") as producer:
+            async with Producer(
+                "shop", namesrv=broker, enable_trace=True, trace_topic="our_traces"
+            ) as producer:
                 sent = await producer.send(Message("orders", b"x"))
                 own = await producer.send(Message("our_traces", b"not traced itself"))
             async with Admin(namesrv=broker, trace_topic="our_traces") as admin:
@@ -134,7 +199,11 @@ async def test_the_trace_topic_may_be_another_one(autojump_clock: MockClock) -> 
 
 async def test_events_are_sent_together_and_after_five_seconds(autojump_clock: MockClock) -> None:
     with trio.fail_after(LIMIT):
-        async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker, enable_trace=True, trace_msg_batch_num=4) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("shop", namesrv=broker, enable_trace=True, trace_msg_batch_num=4) as producer,
+        ):
+
             def stored() -> int:
                 return broker.store.max_offset("RMQ_SYS_TRACE_TOPIC", 0)
 
@@ -151,7 +220,9 @@ async def test_events_are_sent_together_and_after_five_seconds(autojump_clock: M
 async def test_traces_never_fail_what_they_tell_of(autojump_clock: MockClock) -> None:
     """There is no trace topic, and none may be made."""
     with trio.fail_after(LIMIT):
-        async with EmbeddedBroker(trace_topic_enable=False, auto_create_topic_enable=False) as broker:
+        async with EmbeddedBroker(
+            trace_topic_enable=False, auto_create_topic_enable=False
+        ) as broker:
             async with Producer("shop", namesrv=broker) as helper:
                 await helper.create_topic("orders")
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
@@ -175,13 +246,24 @@ async def test_a_trace_message_keeps_its_limit(autojump_clock: MockClock) -> Non
     async with EmbeddedBroker() as broker, Client(broker) as client:
         dispatcher = TraceDispatcher(client, "shop", "PRODUCE")
         for number in range(10):
-            dispatcher.append("orders", Published(time=1, group="shop", topic="orders", message_id=f"id{number}", tags="x" * 40_000))
+            dispatcher.append(
+                "orders",
+                Published(
+                    time=1,
+                    group="shop",
+                    topic="orders",
+                    message_id=f"id{number}",
+                    tags="x" * 40_000,
+                ),
+            )
         await dispatcher.flush()
         assert dispatcher.sent == 4
         assert dispatcher.sent * 3 * 40_000 < 4 * MAX_MESSAGE
 
 
-@pytest.mark.parametrize(("name", "value"), [("trace_topic", "bad topic"), ("trace_msg_batch_num", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("trace_topic", "bad topic"), ("trace_msg_batch_num", 0)]
+)
 def test_settings_are_checked(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Producer("shop", namesrv="127.0.0.1:1", **{name: value})  # type: ignore[arg-type]
@@ -195,10 +277,17 @@ async def test_names_of_a_namespace_are_those_that_users_write(autojump_clock: M
 
     with trio.fail_after(LIMIT):
         async with EmbeddedBroker() as broker, Admin(namesrv=broker, namespace="shop") as admin:
-            async with Producer("pg", namesrv=broker, namespace="shop", enable_trace=True) as producer:
+            async with Producer(
+                "pg", namesrv=broker, namespace="shop", enable_trace=True
+            ) as producer:
                 await producer.create_topic("orders", queues=1)
                 async with PushConsumer(
-                    "billing", namesrv=broker, namespace="shop", subscriptions={"orders": "*"}, listener=listener, enable_trace=True
+                    "billing",
+                    namesrv=broker,
+                    namespace="shop",
+                    subscriptions={"orders": "*"},
+                    listener=listener,
+                    enable_trace=True,
                 ):
                     sent = await producer.send(Message("orders", b"x", keys=["42"], tags="paid"))
                     await until(lambda: bool(seen))
@@ -207,9 +296,21 @@ async def test_names_of_a_namespace_are_those_that_users_write(autojump_clock: M
                     assert await admin.messages.track(message) == {"billing": Track.CONSUMED}
             assert set(broker.store.topics()) >= {"shop%orders", "RMQ_SYS_TRACE_TOPIC"}
             assert message.topic == "orders"
-            assert [found.topic for found in await admin.messages.by_key("orders", "42")] == ["orders"]
-            assert [found.topic async for found in admin.messages.in_time("orders", None)] == ["orders"]
-            assert (await admin.messages.by_offset_id(sent.offset_message_id, topic="orders")).topic == "orders"
+            assert [found.topic for found in await admin.messages.by_key("orders", "42")] == [
+                "orders"
+            ]
+            assert [found.topic async for found in admin.messages.in_time("orders", None)] == [
+                "orders"
+            ]
+            assert (
+                await admin.messages.by_offset_id(sent.offset_message_id, topic="orders")
+            ).topic == "orders"
             story = await admin.messages.story(sent.message_id)
-            assert (story.topic, story.published[0].group, story.groups()) == ("orders", "pg", {"billing": True})
-            assert [(step.topic, step.queue.topic) for step in story.trail] == [("orders", "shop%orders")]
+            assert (story.topic, story.published[0].group, story.groups()) == (
+                "orders",
+                "pg",
+                {"billing": True},
+            )
+            assert [(step.topic, step.queue.topic) for step in story.trail] == [
+                ("orders", "shop%orders")
+            ]

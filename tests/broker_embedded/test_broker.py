@@ -1,27 +1,40 @@
 """The embedded broker as a whole: opening, ports, directories, closing, failures."""
 
+from __future__ import annotations
+
 import json
 import ssl
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 import trustme
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError, StoreError, StoreLockedError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    RocketMQError,
+    StoreError,
+    StoreLockedError,
+)
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.route import decode_route
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import OWN, Peer, connect, open_broker, pull_request, send_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
 
 
 async def test_brokers_in_memory_are_isolated(autojump_clock: MockClock) -> None:
@@ -46,10 +59,17 @@ async def test_opening_in_memory_takes_milliseconds() -> None:
 async def test_the_first_send_makes_topic_and_route(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
-            peer, namesrv = await connect(broker, nursery), await connect(broker, nursery, namesrv=True)
-            assert (await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).code == ResponseCode.TOPIC_NOT_EXIST
+            peer, namesrv = (
+                await connect(broker, nursery),
+                await connect(broker, nursery, namesrv=True),
+            )
+            assert (
+                await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            ).code == ResponseCode.TOPIC_NOT_EXIST
             await peer.send("orders", b"hello", queue_id=2)
-            route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
+            route = decode_route(
+                (await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body
+            )
             assert route.broker_datas[0].broker_addrs == {0: OWN}
             assert route.queue_datas[0].write_queue_nums == 4
             assert broker.knows(OWN)
@@ -83,7 +103,12 @@ def test_bad_settings_are_refused_by_name(settings: dict[str, object], text: str
 
 
 def test_settings_in_either_spelling() -> None:
-    broker = EmbeddedBroker(flush_disk_type="SYNC_FLUSH", brokerName="shop-broker", autoCreateTopicEnable=False, max_message_size=1000)
+    broker = EmbeddedBroker(
+        flush_disk_type="SYNC_FLUSH",
+        brokerName="shop-broker",
+        autoCreateTopicEnable=False,
+        max_message_size=1000,
+    )
     assert broker.config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert broker.config.broker_name == "shop-broker"
     assert not broker.config.auto_create_topic_enable
@@ -99,7 +124,9 @@ async def test_a_directory_is_durable_and_has_one_opener(tmp_path: Path) -> None
             with pytest.raises(StoreLockedError, match=str(tmp_path)):
                 async with EmbeddedBroker(tmp_path):
                     raise AssertionError("opened twice")
-        assert json.loads((tmp_path / "config" / "consumerOffset.json").read_text())["offsetTable"] == {"orders@CG": {"0": 1}}
+        assert json.loads((tmp_path / "config" / "consumerOffset.json").read_text())[
+            "offsetTable"
+        ] == {"orders@CG": {"0": 1}}
         async with open_broker(tmp_path) as (broker, peer):
             [message] = await peer.pull("orders")
             assert message.body == b"kept"
@@ -109,16 +136,25 @@ async def test_a_directory_is_durable_and_has_one_opener(tmp_path: Path) -> None
 @pytest.mark.real_time
 async def test_ports(tmp_path: Path) -> None:
     with trio.fail_after(60):
-        async with EmbeddedBroker(listen=0, namesrv_listen="127.0.0.1:0") as broker, trio.open_nursery() as nursery:
+        async with (
+            EmbeddedBroker(listen=0, namesrv_listen="127.0.0.1:0") as broker,
+            trio.open_nursery() as nursery,
+        ):
             assert broker.address is not None
             assert broker.namesrv_address is not None
             peer, namesrv = Peer(), Peer()
-            peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
-            namesrv.channel = await TcpChannelSource().open_channel(broker.namesrv_address, namesrv.handle, nursery)
+            peer.channel = await TcpChannelSource().open_channel(
+                broker.address, peer.handle, nursery
+            )
+            namesrv.channel = await TcpChannelSource().open_channel(
+                broker.namesrv_address, namesrv.handle, nursery
+            )
             answer = await peer.send("orders", b"hello")
             port = int(broker.address.rpartition(":")[2])
             assert answer.ext_fields["msgId"].startswith(f"7F000001{port:08X}")
-            route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
+            route = decode_route(
+                (await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body
+            )
             assert route.broker_datas[0].broker_addrs == {0: broker.address}
             local = await connect(broker, nursery)
             [message] = await local.pull("orders")
@@ -152,13 +188,22 @@ async def test_closing_answers_held_pulls_and_closes_channels(autojump_clock: Mo
                 await broker.open_channel(None, peer.handle, nursery)
 
 
-async def test_a_failing_service_ends_the_block_with_one_error(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_service_ends_the_block_with_one_error(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken() -> None:
         await trio.sleep(1)
         raise ZeroDivisionError("injected")
 
-    monkeypatch.setattr("rocketmq_sdk.broker_embedded.timers.schedule.ScheduleService.run", lambda _self: broken())
-    with trio.fail_after(60), pytest.raises(RocketMQError, match=r"schedule service .* ZeroDivisionError: injected") as caught:
+    monkeypatch.setattr(
+        "rocketmq_sdk.broker_embedded.timers.schedule.ScheduleService.run", lambda _self: broken()
+    )
+    with (
+        trio.fail_after(60),
+        pytest.raises(
+            RocketMQError, match=r"schedule service .* ZeroDivisionError: injected"
+        ) as caught,
+    ):
         async with EmbeddedBroker():
             await trio.sleep_forever()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -189,13 +234,17 @@ async def test_another_run_is_refused() -> None:
 
         with pytest.raises((RocketMQError, ExceptionGroup)) as caught:
             await trio.to_thread.run_sync(trio.run, elsewhere)
-        assert "another trio.run" in str(caught.value) or "another trio.run" in str(getattr(caught.value, "exceptions", ""))
+        assert "another trio.run" in str(caught.value) or "another trio.run" in str(
+            getattr(caught.value, "exceptions", "")
+        )
 
 
 async def test_memory_is_bounded(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker(memory_limit=2_000_000) as (_broker, peer):
-            codes = {(await peer.ask(send_request("orders", bytes(100_000)))).code for _ in range(40)}
+            codes = {
+                (await peer.ask(send_request("orders", bytes(100_000)))).code for _ in range(40)
+            }
             assert ResponseCode.SUCCESS in codes
             assert codes & {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
             assert (await peer.ask(pull_request("orders", 0))).code == ResponseCode.SUCCESS
@@ -240,17 +289,29 @@ async def test_a_name_server_elsewhere_knows_a_new_topic_before_the_send_is_answ
         async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
             assert home.namesrv_address is not None
             namesrv = await connect(home, nursery, namesrv=True)
-            async with EmbeddedBroker(listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b") as broker:
+            async with EmbeddedBroker(
+                listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b"
+            ) as broker:
                 with trio.fail_after(10):
-                    while "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body):
+                    while "broker-b" not in str(
+                        (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body
+                    ):
                         await trio.sleep(0.01)
                 peer = Peer()
                 assert broker.address is not None
-                peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+                peer.channel = await TcpChannelSource().open_channel(
+                    broker.address, peer.handle, nursery
+                )
                 await peer.send("orders", b"x")
-                route = decode_route((await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body)
-                assert [(data.broker_name, data.broker_addrs) for data in route.broker_datas] == [("broker-b", {0: broker.address})]
-            assert "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+                route = decode_route(
+                    (await namesrv.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")).body
+                )
+                assert [(data.broker_name, data.broker_addrs) for data in route.broker_datas] == [
+                    ("broker-b", {0: broker.address})
+                ]
+            assert "broker-b" not in str(
+                (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body
+            )
             nursery.cancel_scope.cancel()
 
 
@@ -262,7 +323,9 @@ async def test_a_client_that_is_gone_takes_nothing_along(tmp_path: Path) -> None
             assert broker.address is not None
             good, bad = Peer(), Peer()
             for peer in (good, bad):
-                peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+                peer.channel = await TcpChannelSource().open_channel(
+                    broker.address, peer.handle, nursery
+                )
             await good.send("orders", b"first")
             for number in range(200):
                 bad.channel.submit(send_request("orders", bytes([number])), 5)
@@ -275,11 +338,15 @@ async def test_a_client_that_is_gone_takes_nothing_along(tmp_path: Path) -> None
             nursery.cancel_scope.cancel()
 
 
-async def test_leaving_by_an_exception_takes_at_most_two_seconds(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_by_an_exception_takes_at_most_two_seconds(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def endless(_self: object) -> None:
         await trio.sleep_forever()
 
-    monkeypatch.setattr("rocketmq_sdk.broker_embedded.registration.service.RegistrationService.unregister", endless)
+    monkeypatch.setattr(
+        "rocketmq_sdk.broker_embedded.registration.service.RegistrationService.unregister", endless
+    )
     begin = trio.current_time()
     with trio.fail_after(60), pytest.raises(KeyError):
         async with EmbeddedBroker():
@@ -294,7 +361,9 @@ async def test_leaving_by_an_exception_takes_at_most_two_seconds(autojump_clock:
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("block_fails", [False, True])
-async def test_closing_tries_everything_although_a_file_can_not_be_written(block_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_tries_everything_although_a_file_can_not_be_written(
+    block_fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[str] = []
 
     async def failing(file: ConfigFile, _value: object) -> None:
@@ -307,11 +376,17 @@ async def test_closing_tries_everything_although_a_file_can_not_be_written(block
 
     async def open_and_leave(home: EmbeddedBroker, namesrv: Peer, nursery: trio.Nursery) -> None:
         nonlocal broker
-        async with EmbeddedBroker(listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b") as broker:
-            while "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body):
+        async with EmbeddedBroker(
+            listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b"
+        ) as broker:
+            while "broker-b" not in str(
+                (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body
+            ):
                 await trio.sleep(0.01)
             assert broker.address is not None
-            peer.channel = await TcpChannelSource().open_channel(broker.address, peer.handle, nursery)
+            peer.channel = await TcpChannelSource().open_channel(
+                broker.address, peer.handle, nursery
+            )
             broker.context.offsets.commit("CG", "orders", 0, 1)
             broker.context.schedule.dirty = True
             monkeypatch.setattr(ConfigFile, "save", failing)
@@ -321,10 +396,15 @@ async def test_closing_tries_everything_although_a_file_can_not_be_written(block
     with trio.fail_after(30):
         async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
             namesrv = await connect(home, nursery, namesrv=True)
-            with pytest.raises(KeyError if block_fails else StoreError, match="mine" if block_fails else "consumerOffset.json"):
+            with pytest.raises(
+                KeyError if block_fails else StoreError,
+                match="mine" if block_fails else "consumerOffset.json",
+            ):
                 await open_and_leave(home, namesrv, nursery)
             assert set(tried) == {"consumerOffset.json", "delayOffset.json"}
-            assert "broker-b" not in str((await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
+            assert "broker-b" not in str(
+                (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body
+            )
             await peer.channel.wait_closed()
             assert broker.address is not None
             with pytest.raises(ConnectError):
@@ -336,7 +416,10 @@ async def test_closing_tries_everything_although_a_file_can_not_be_written(block
 @pytest.mark.real_time
 async def test_tls_and_plain_on_both_ports() -> None:
     authority = trustme.CA()
-    server_context, client_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    server_context, client_context = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(server_context)
     authority.configure_trust(client_context)
     with trio.fail_after(30):
@@ -349,7 +432,9 @@ async def test_tls_and_plain_on_both_ports() -> None:
             async with trio.open_nursery() as nursery:
                 assert broker.address is not None
                 with pytest.raises(ConnectError):
-                    await TcpChannelSource(tls=stranger).open_channel(broker.address, Peer().handle, nursery)
+                    await TcpChannelSource(tls=stranger).open_channel(
+                        broker.address, Peer().handle, nursery
+                    )
 
 
 def test_what_is_no_tls_context_is_refused() -> None:

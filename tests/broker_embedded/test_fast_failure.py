@@ -1,10 +1,13 @@
-"""Requests that waited too long: refused with Apache's code and text, by the limit of their kind."""
+"""Requests that waited too long: refused with Apache's code and text, by the limit of
+their kind.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
@@ -14,9 +17,13 @@ from rocketmq_sdk.errors import broker_error
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
-from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.broker import send_request
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 LIMITS = {
     RequestCode.SEND_MESSAGE_V2: 0.2,
@@ -40,7 +47,10 @@ def test_each_kind_has_apaches_limit(code: RequestCode, limit: float) -> None:
     assert answer is not None
     assert answer.code == ResponseCode.SYSTEM_BUSY
     period = int(limit * 1000)
-    assert answer.remark == f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {period}ms, size of queue: 7"
+    assert answer.remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{period}ms, size of queue: 7"
+    )
     assert judge.failed == 1
 
 
@@ -59,7 +69,9 @@ def test_it_can_be_switched_off_and_changed_while_the_broker_runs() -> None:
     assert judge(Command.request(RequestCode.SEND_MESSAGE), 1.1, 0) is None
 
 
-async def sends_in_one_chunk(count: int, seconds_each: float, clock: MockClock, **settings: Any) -> list[Command]:
+async def sends_in_one_chunk(
+    count: int, seconds_each: float, clock: MockClock, **settings: Any
+) -> list[Command]:
     """Send requests at once to a broker that takes its time for each; the answers."""
     network = MemoryNetwork()
     answers: list[Command] = []
@@ -84,7 +96,7 @@ async def sends_in_one_chunk(count: int, seconds_each: float, clock: MockClock, 
 def _slowed(broker: EmbeddedBroker, clock: MockClock, seconds: float) -> Handler:
     serve = broker.handler.handlers[RequestCode.SEND_MESSAGE_V2]
 
-    def slow(channel: Channel, request: Command) -> "Command | Continuation | None":
+    def slow(channel: Channel, request: Command) -> Command | Continuation | None:
         clock.jump(seconds)
         return serve(channel, request)
 
@@ -92,12 +104,18 @@ def _slowed(broker: EmbeddedBroker, clock: MockClock, seconds: float) -> Handler
 
 
 async def test_sends_behind_slow_ones_are_refused(autojump_clock: MockClock) -> None:
-    """20 ms each: the first ten are served, those that waited for 200 ms are not, and nothing of them is stored."""
+    """20 ms each: the first ten are served, those that waited for 200 ms are not, and
+    nothing of them is stored.
+    """
     answers = await sends_in_one_chunk(40, 0.02, autojump_clock)
     codes = [answer.code for answer in sorted(answers, key=lambda answer: answer.opaque)]
     assert codes[:10] == [0] * 10
     assert codes[-20:] == [ResponseCode.SYSTEM_BUSY] * 20
-    assert all("[TIMEOUT_CLEAN_QUEUE]broker busy" in (answer.remark or "") for answer in answers if answer.code)
+    assert all(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy" in (answer.remark or "")
+        for answer in answers
+        if answer.code
+    )
 
 
 async def test_one_long_pause_refuses_nobody(autojump_clock: MockClock) -> None:

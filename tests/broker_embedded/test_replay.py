@@ -1,25 +1,39 @@
-"""Conversations of Apache's Java client with Apache's servers, held again with the embedded broker in the servers' place.
+"""Conversations of Apache's Java client with Apache's servers, held again with the
+embedded broker in the servers' place.
 
-Each recorded frame of the client is written, byte for byte and at its time, to a connection of a memory network; the clock is virtual. Our answer to
-each is compared with the recorded one by code, remark, ext fields and body.
+Each recorded frame of the client is written, byte for byte and at its time, to a
+connection of a memory network; the clock is virtual. Our answer to each is compared
+with the recorded one by code, remark, ext fields and body.
 
 Mask, here and nowhere else:
-- language and version of commands, order of answers and of client ids, and the opaque of the broker's own requests;
-- the positions in the log: `msgId` (compared by the number of ids), ORIGIN_MESSAGE_ID, commit log offsets, how far an index reaches; in
-  CONSUMER_SEND_MSG_BACK and VIEW_MESSAGE_BY_ID the position is replaced by that of the message with the same unique id;
+- language and version of commands, order of answers and of client ids, and the opaque
+  of the broker's own requests;
+- the positions in the log: `msgId` (compared by the number of ids), ORIGIN_MESSAGE_ID,
+  commit log offsets, how far an index reaches; in CONSUMER_SEND_MSG_BACK and
+  VIEW_MESSAGE_BY_ID the position is replaced by that of the message with the same
+  unique id;
 - a topic made a moment before is in our routes at once, in Apache's a little later;
-- in `heartbeat_v2`, `query` and `push_two_consumers`, whose queues held messages from before, positions of queues and pulls;
-- where the broker chooses a queue at random, our choice is made to be the recorded one, the last queue;
-- times and hosts of the store, ports in remarks; of a reply that is brought to its requester also the host that it came from, the moment, and the
-  order of its properties, which is that of a Java map;
+- in `heartbeat_v2`, `query` and `push_two_consumers`, whose queues held messages from
+  before, positions of queues and pulls;
+- where the broker chooses a queue at random, our choice is made to be the recorded one,
+  the last queue;
+- times and hosts of the store, ports in remarks; of a reply that is brought to its
+  requester also the host that it came from, the moment, and the order of its
+  properties, which is that of a Java map;
 - in `reset_offset_and_status` tables of all groups and topics, `WHOLE_TABLES`;
-- the pointer to Apache's FAQ at the end of a remark, and the remark "not set any response code" of a success;
+- the pointer to Apache's FAQ at the end of a remark, and the remark "not set any
+  response code" of a success;
 - rates, and store times that are told in statistics of groups;
-- remarks of requests of administration, `ADMINISTRATION`, which have a test of their own;
-- remarks that are Java exceptions (`java.`, `com.`, `org.apache.`): the code alone counts;
-- requests that this broker does not serve yet, `LATER`: it has to refuse them with code 3;
+- remarks of requests of administration, `ADMINISTRATION`, which have a test of their
+  own;
+- remarks that are Java exceptions (`java.`, `com.`, `org.apache.`): the code alone
+  counts;
+- requests that this broker does not serve yet, `LATER`: it has to refuse them with code
+  3;
 - answers that the recorded client did not wait for.
 """
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -27,27 +41,30 @@ import random
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageToStore
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import UNIQ_KEY, decode_properties, property_in_text
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.json_dialect import decode_json
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.command import Command
 
 WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_sql": 2, "W_hb": 2}
@@ -60,10 +77,19 @@ ADMINISTRATION = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
     RequestCode.GET_ROUTEINFO_BY_TOPIC,
 }
-WHOLE_TABLES = {RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER}
+WHOLE_TABLES = {
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+}
 PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
-POSITIONS = {RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.QUERY_CONSUME_QUEUE}
+POSITIONS = {
+    RequestCode.PULL_MESSAGE,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.QUERY_CONSUME_QUEUE,
+}
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 
 
@@ -104,8 +130,14 @@ class Wire:
 
 
 def first_offsets(lines: list[Line]) -> dict[tuple[str, int], int]:
-    """How many messages each queue of the recorded broker held when the recording began: the queue offset of the first answer to a send."""
-    requests = {line.command.opaque: line.command for line in lines if line.from_client and line.command.code in SENDS}
+    """How many messages each queue of the recorded broker held when the recording
+    began: the queue offset of the first answer to a send.
+    """
+    requests = {
+        line.command.opaque: line.command
+        for line in lines
+        if line.from_client and line.command.code in SENDS
+    }
     found: dict[tuple[str, int], int] = {}
     for line in lines:
         fields = line.command.ext_fields
@@ -114,7 +146,9 @@ def first_offsets(lines: list[Line]) -> dict[tuple[str, int], int]:
             continue
         if "DELAY\x01" in request.ext_fields["i"] or "TIMER_" in request.ext_fields["i"]:
             continue
-        found.setdefault((request.ext_fields["b"], int(fields["queueId"])), int(fields["queueOffset"]))
+        found.setdefault(
+            (request.ext_fields["b"], int(fields["queueId"])), int(fields["queueOffset"])
+        )
     return found
 
 
@@ -128,18 +162,28 @@ def prepare(broker: EmbeddedBroker, lines: list[Line]) -> None:
     for message in stored_before(lines):
         put = broker.store.put(
             MessageToStore(
-                message.topic, message.queue_id, message.body, message.properties_bytes.decode(), flag=message.flag, sys_flag=message.sys_flag,
-                born_timestamp=message.born_timestamp, tags_code=tags_code(message.tags),
+                message.topic,
+                message.queue_id,
+                message.body,
+                message.properties_bytes.decode(),
+                flag=message.flag,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                tags_code=tags_code(message.tags),
             )
-        )  # fmt: skip
+        )
         assert (put.ok, put.queue_offset) == (True, message.offset)
 
 
 def stored_before(lines: list[Line]) -> list[ReceivedMessage]:
-    """What pulls brought in a recording in which nobody sends: messages from before it, each once and in order."""
+    """What pulls brought in a recording in which nobody sends: messages from before it,
+    each once and in order.
+    """
     if any(line.command.code in SENDS for line in lines):
         return []
-    pulls = {line.command.opaque for line in lines if line.from_client and line.command.code in PULLS}
+    pulls = {
+        line.command.opaque for line in lines if line.from_client and line.command.code in PULLS
+    }
     found: dict[tuple[str, int, int], ReceivedMessage] = {}
     for line in lines:
         if not line.from_client and line.command.opaque in pulls and line.command.code == 0:
@@ -151,12 +195,21 @@ def stored_before(lines: list[Line]) -> list[ReceivedMessage]:
 def recorded_positions(lines: list[Line]) -> dict[int, str]:
     """Unique ids by the positions that messages had in the recorded log."""
     answers = [line.command.ext_fields for line in lines if not line.from_client]
-    found = {int(fields["msgId"][-16:], 16): fields["transactionId"] for fields in answers if "transactionId" in fields and "msgId" in fields}
-    return found | {int(message.offset_message_id[-16:], 16): message.message_id for message in stored_before(lines)}
+    found = {
+        int(fields["msgId"][-16:], 16): fields["transactionId"]
+        for fields in answers
+        if "transactionId" in fields and "msgId" in fields
+    }
+    return found | {
+        int(message.offset_message_id[-16:], 16): message.message_id
+        for message in stored_before(lines)
+    }
 
 
 def recorded_questions(lines: list[Line]) -> dict[str, list[int]]:
-    """What the recorded broker asked on each connection: the numbers that the client's answers name."""
+    """What the recorded broker asked on each connection: the numbers that the client's
+    answers name.
+    """
     found: dict[str, list[int]] = defaultdict(list)
     for line in lines:
         if not line.from_client and not line.command.is_response:
@@ -165,19 +218,27 @@ def recorded_questions(lines: list[Line]) -> dict[str, list[int]]:
 
 
 def relocated(line: Line, positions: dict[str, int], recorded: dict[int, str]) -> bytes:
-    """The frame of a line; the position of a message that is sent back or looked at is that in our log, a pop is of now."""
+    """The frame of a line; the position of a message that is sent back or looked at is
+    that in our log, a pop is of now.
+    """
     command = line.command
     if "bornTime" in command.ext_fields:
         command.ext_fields["bornTime"] = "0"
         return encode_frame(command)
     if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
         where = command.ext_fields["msgId"]
-        command.ext_fields["msgId"] = f"{where[:-16]}{positions[recorded[int(where[-16:], 16)]]:016X}"
+        command.ext_fields["msgId"] = (
+            f"{where[:-16]}{positions[recorded[int(where[-16:], 16)]]:016X}"
+        )
         return encode_frame(command)
     if command.code == RequestCode.VIEW_MESSAGE_BY_ID:
         unique = recorded.get(int(command.ext_fields["offset"]))
     else:
-        unique = command.ext_fields.get("originMsgId") if command.code == RequestCode.CONSUMER_SEND_MSG_BACK else None
+        unique = (
+            command.ext_fields.get("originMsgId")
+            if command.code == RequestCode.CONSUMER_SEND_MSG_BACK
+            else None
+        )
     if unique is None:
         return line.frame
     command.ext_fields["offset"] = str(positions[unique])
@@ -185,7 +246,9 @@ def relocated(line: Line, positions: dict[str, int], recorded: dict[int, str]) -
 
 
 class AfterTheRecordings(TrioClock):
-    """A wall clock that shows a moment behind all recordings, whatever the machine's does."""
+    """A wall clock that shows a moment behind all recordings, whatever the machine's
+    does.
+    """
 
     def now_ms(self) -> int:
         return 1_800_000_000_000 + int(trio.current_time() * 1000)
@@ -199,40 +262,63 @@ class RecordedClock(TrioClock):
 
 
 def clock_of(lines: list[Line]) -> TrioClock:
-    """The clock for a recording: its own moments count in timers and in ranges of time that are asked for; without sends, one behind all of them."""
+    """The clock for a recording: its own moments count in timers and in ranges of time
+    that are asked for; without sends, one behind all of them.
+    """
     sends = [line for line in lines if line.from_client and "g" in line.command.ext_fields]
     if not sends:
         return AfterTheRecordings()
-    first = next((line for line in sends if "TIMER_DELIVER_MS" in line.command.ext_fields.get("i", "")), sends[0])
+    first = next(
+        (line for line in sends if "TIMER_DELIVER_MS" in line.command.ext_fields.get("i", "")),
+        sends[0],
+    )
     return RecordedClock(int(first.command.ext_fields["g"]) - int(first.seconds * 1000))
 
 
 async def replay(lines: list[Line]) -> dict[str, Wire]:
-    """Hold the client's side of a recording; the connections with what the broker said."""
+    """Hold the client's side of a recording; the connections with what the broker
+    said.
+    """
     network = MemoryNetwork()
     wires: dict[str, Wire] = {}
     async with EmbeddedBroker(clock=clock_of(lines)) as broker, trio.open_nursery() as nursery:
         positions: dict[str, int] = {}
 
         def note(arrival: Arrival) -> None:
-            positions.setdefault(property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset)
+            positions.setdefault(
+                property_in_text(arrival.properties, UNIQ_KEY) or "", arrival.physical_offset
+            )
 
         broker.store.arrivals.append(note)
         prepare(broker, lines)
         await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
         await nursery.start(broker.namesrv_server.serve, [network.listen("127.0.0.1:9876")])
-        begin, recorded, asked = trio.current_time(), recorded_positions(lines), recorded_questions(lines)
+        begin, recorded, asked = (
+            trio.current_time(),
+            recorded_positions(lines),
+            recorded_questions(lines),
+        )
         for line in lines:
             if not line.from_client:
                 continue
             await trio.sleep_until(begin + line.seconds)
             if line.connection not in wires:
-                address = "127.0.0.1:9876" if line.connection.startswith("ns") else "127.0.0.1:10911"
+                address = (
+                    "127.0.0.1:9876" if line.connection.startswith("ns") else "127.0.0.1:10911"
+                )
                 wire = wires[line.connection] = Wire(await network.connect(address))
                 nursery.start_soon(wire.collect)
             if line.command.is_response:
-                line.command.opaque = wires[line.connection].requests[asked[line.connection].index(line.command.opaque)].opaque
-            frame = encode_frame(line.command) if line.command.is_response else relocated(line, positions, recorded)
+                line.command.opaque = (
+                    wires[line.connection]
+                    .requests[asked[line.connection].index(line.command.opaque)]
+                    .opaque
+                )
+            frame = (
+                encode_frame(line.command)
+                if line.command.is_response
+                else relocated(line, positions, recorded)
+            )
             await wires[line.connection].stream.send_all(frame)
             await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(60)
@@ -256,12 +342,19 @@ def masked_request(command: Command) -> tuple[int, dict[str, Any], Any]:
     """What the broker asks a client."""
     fields: dict[str, Any] = dict(command.ext_fields)
     if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
-        assert all(int(fields.pop(name).rpartition(":")[2]) > 0 for name in ("bornHost", "storeHost", "storeTimestamp"))
+        assert all(
+            int(fields.pop(name).rpartition(":")[2]) > 0
+            for name in ("bornHost", "storeHost", "storeTimestamp")
+        )
         fields["properties"] = decode_properties(fields["properties"])
         assert int(fields["properties"].pop("PUSH_REPLY_TIME")) > 0
     if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
         fields["msgId"] = len(fields["msgId"])
-        return command.code, fields, [masked_message(message) for message in decode_messages(command.body)]
+        return (
+            command.code,
+            fields,
+            [masked_message(message) for message in decode_messages(command.body)],
+        )
     return command.code, fields, command.body
 
 
@@ -275,7 +368,9 @@ def masked_remark(remark: str | None) -> str | None:
 
 
 def masked_message(message: ReceivedMessage) -> dict[str, Any]:
-    properties = {name: value for name, value in message.properties.items() if name != "ORIGIN_MESSAGE_ID"}
+    properties = {
+        name: value for name, value in message.properties.items() if name != "ORIGIN_MESSAGE_ID"
+    }
     return {
         "topic": message.topic,
         "queue": message.queue_id,
@@ -300,7 +395,11 @@ def masked_body(request: Command, answer: Command) -> Any:
         del value["consumeTps"]
         for of_queue in value["offsetTable"].values():
             del of_queue["lastTimestamp"]
-    return sorted(value["consumerIdList"]) if request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP else value
+    return (
+        sorted(value["consumerIdList"])
+        if request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        else value
+    )
 
 
 def compare(request: Command, ours: Command, recorded: Command) -> None:
@@ -308,7 +407,11 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
     if request.code in LATER:
         assert ours.code == 3, what
         return
-    if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and recorded.code == 17 and ours.code == 0:
+    if (
+        request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+        and recorded.code == 17
+        and ours.code == 0
+    ):
         return
     assert ours.code == recorded.code, what
     expected = masked_remark(recorded.remark)
@@ -322,23 +425,53 @@ def compare(request: Command, ours: Command, recorded: Command) -> None:
 
 
 def scenarios() -> list[str]:
-    names = ["send_basic", "send_autocreate", "send_batch", "send_compressed", "send_delay_level", "send_timer_and_recall", "send_ordered"]
+    names = [
+        "send_basic",
+        "send_autocreate",
+        "send_batch",
+        "send_compressed",
+        "send_delay_level",
+        "send_timer_and_recall",
+        "send_ordered",
+    ]
     names += ["push_concurrent", "push_orderly", "push_broadcast", "push_two_consumers"]
-    names += ["push_sql92", "query", "trace", "heartbeat_v2", "errors", "lite_pull", "pull_consumer", "request_reply", "reset_offset_and_status"]
-    # 5.3.3 words its refusals otherwise, one of its heartbeat recordings answers a request from before it, and a client left before it could be told
-    # of its own joining; to its recording of resets belongs a member of another group that had come before.
-    left_out = {"errors.json-5.3.3.jsonl.gz", "heartbeat_v2.json-5.3.3.jsonl", "push_sql92.json-5.3.3.jsonl"}
+    names += [
+        "push_sql92",
+        "query",
+        "trace",
+        "heartbeat_v2",
+        "errors",
+        "lite_pull",
+        "pull_consumer",
+        "request_reply",
+        "reset_offset_and_status",
+    ]
+    # 5.3.3 words its refusals otherwise, one of its heartbeat recordings answers a
+    # request from before it, and a client left before it could be told of its own
+    # joining; to its recording of resets belongs a member of another group that had
+    # come before.
+    left_out = {
+        "errors.json-5.3.3.jsonl.gz",
+        "heartbeat_v2.json-5.3.3.jsonl",
+        "push_sql92.json-5.3.3.jsonl",
+    }
     left_out.add("reset_offset_and_status.json-5.3.3.jsonl.gz")
-    return sorted(path.name for name in names for path in WIRE.glob(f"{name}.*") if path.name not in left_out)
+    return sorted(
+        path.name for name in names for path in WIRE.glob(f"{name}.*") if path.name not in left_out
+    )
 
 
 @pytest.mark.parametrize("name", scenarios())
-async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_are_those_of_apache(
+    name: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(random, "randrange", lambda stop: stop - 1)
     lines = recording(name)
     with trio.fail_after(3600):
         wires = await replay(lines)
-    requests = {(line.connection, line.command.opaque): line.command for line in lines if line.from_client}
+    requests = {
+        (line.connection, line.command.opaque): line.command for line in lines if line.from_client
+    }
     compared = 0
     told: dict[str, list[tuple[int, dict[str, Any], Any]]] = defaultdict(list)
     for line in lines:
@@ -348,7 +481,10 @@ async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock,
             told[line.connection].append(masked_request(line.command))
             continue
         request = requests[line.connection, line.command.opaque]
-        if name.startswith(("heartbeat_v2", "push_two")) and request.code in (RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE):
+        if name.startswith(("heartbeat_v2", "push_two")) and request.code in (
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.PULL_MESSAGE,
+        ):
             continue
         if name.startswith("query") and request.code in POSITIONS:
             continue
@@ -360,4 +496,6 @@ async def test_answers_are_those_of_apache(name: str, autojump_clock: MockClock,
         compared += 1
     assert compared >= 6
     for connection, wire in wires.items():
-        assert [masked_request(command) for command in wire.requests] == told[connection], connection
+        assert [masked_request(command) for command in wire.requests] == told[connection], (
+            connection
+        )

@@ -1,23 +1,32 @@
 """The command line as a user runs it: processes, exit codes, texts."""
 
+from __future__ import annotations
+
 import gzip
 import signal
 import subprocess
 import sys
 from importlib import resources
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk import Message, Producer
 from support.processes import BrokerProcess, broker_process
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.real_time
 
 
 def rocketmq(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "rocketmq_sdk", *arguments], capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, "-W", "error", "-m", "rocketmq_sdk", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
 
 
@@ -27,12 +36,22 @@ def test_the_demo_equals_the_direct_computation() -> None:
     assert "lost 0, duplicates 0" in done.stdout
     assert "the sums equal those computed directly from the file" in done.stdout
     # counted with a plain text search in the file, not with the demo's own code
-    raw = gzip.decompress((resources.files("rocketmq_sdk.cli") / "data" / "flights-2013-01.csv.gz").read_bytes()).decode()
-    table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if len(line.split()) == 4 and line.split()[0].isalnum()}
+    raw = gzip.decompress(
+        (resources.files("rocketmq_sdk.cli") / "data" / "flights-2013-01.csv.gz").read_bytes()
+    ).decode()
+    table = {
+        line.split()[0]: line.split()[1:]
+        for line in done.stdout.splitlines()
+        if len(line.split()) == 4 and line.split()[0].isalnum()
+    }
     for carrier in ("UA", "WN", "OO"):
         rows = [line.split(",") for line in raw.splitlines() if f",{carrier}," in line]
         delays = [int(row[8]) for row in rows if row[8] != "NA"]
-        assert table[carrier] == [f"{len(rows):,}", f"{sum(delays) / len(delays):.3f}", str(len(rows) - len(delays))]
+        assert table[carrier] == [
+            f"{len(rows):,}",
+            f"{sum(delays) / len(delays):.3f}",
+            str(len(rows) - len(delays)),
+        ]
 
 
 def test_the_demo_takes_another_file(tmp_path: Path) -> None:
@@ -84,7 +103,9 @@ def test_what_is_not_acceptable_ends_with_exit_code_2(arguments: list[str], name
         (b"\x1f\x8b broken", "gzip"),
     ],
 )
-def test_data_that_is_no_table_of_flights_is_refused(tmp_path: Path, content: bytes, named: str) -> None:
+def test_data_that_is_no_table_of_flights_is_refused(
+    tmp_path: Path, content: bytes, named: str
+) -> None:
     file = tmp_path / "flights.csv"
     file.write_bytes(content)
     done = rocketmq("demo", "--data", str(file))
@@ -112,7 +133,15 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_a_store_that_is_open_is_refused_by_name(tmp_path: Path) -> None:
     with broker_process(tmp_path / "store"):
-        done = rocketmq("broker", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--store", str(tmp_path / "store"))
+        done = rocketmq(
+            "broker",
+            "--listen",
+            "127.0.0.1:0",
+            "--namesrv-listen",
+            "127.0.0.1:0",
+            "--store",
+            str(tmp_path / "store"),
+        )
         assert done.returncode == 1
         assert str(tmp_path / "store") in done.stderr
         assert "Traceback" not in done.stderr
@@ -121,7 +150,10 @@ def test_a_store_that_is_open_is_refused_by_name(tmp_path: Path) -> None:
 def test_settings_without_effect_are_warnings_by_name(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     root = tmp_path / "root"
-    conf.write_text(f"# a file as Apache's documentation shows it\nbrokerName = broker-x\nsendMessageThreadPoolNums=4\nstorePathRootDir={root}\n")
+    conf.write_text(
+        "# a file as Apache's documentation shows it\nbrokerName = "
+        f"broker-x\nsendMessageThreadPoolNums=4\nstorePathRootDir={root}\n"
+    )
     broker = BrokerProcess(None, settings={"notASetting": 1}, arguments=("--config", str(conf)))
     broker.start()
     assert (root / "lock").exists()

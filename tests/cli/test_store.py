@@ -1,12 +1,17 @@
 """`rocketmq store`: exit codes, text and JSON."""
 
-import json
-from pathlib import Path
+from __future__ import annotations
 
-import pytest
+import json
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.cli import main
 from support.store import expected, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
 
 
 def test_verify_a_clean_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,7 +24,11 @@ def test_verify_repair_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     root = unpack("torn", tmp_path)
     assert main(["store", "verify", "--json", str(root)]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert {"file": "commitlog/00000000000001441792", "offset": 57856, "kind": "tail"}.items() <= found["findings"][1].items()
+    assert {
+        "file": "commitlog/00000000000001441792",
+        "offset": 57856,
+        "kind": "tail",
+    }.items() <= found["findings"][1].items()
     assert main(["store", "repair", "--dry-run", str(root)]) == 1
     assert "would cut the log at 1499648" in capsys.readouterr().out
     assert (root / "abort").exists()
@@ -37,7 +46,9 @@ def test_repair_of_queues_that_are_gone(tmp_path: Path, capsys: pytest.CaptureFi
     assert "3,872 units in 6 queues" in capsys.readouterr().out
 
 
-def test_damage_that_can_not_be_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_that_can_not_be_repaired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = unpack("plain", tmp_path)
     log = root / "commitlog" / "00000000000000131072"
     data = bytearray(log.read_bytes())
@@ -45,7 +56,7 @@ def test_damage_that_can_not_be_repaired(tmp_path: Path, capsys: pytest.CaptureF
     log.write_bytes(data)
     assert main(["store", "repair", str(root)]) == 1
     out = capsys.readouterr().out
-    assert "can not be repaired: commitlog/00000000000000131072" in out
+    assert "cannot be repaired: commitlog/00000000000000131072" in out
     assert "nothing was changed" in out
 
 
@@ -53,7 +64,12 @@ def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = unpack("plain", tmp_path)
     assert main(["store", "dump", "--json", "--topic", "PlainC", str(root)]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    wanted = [item for queue in expected("plain")["queues"] if queue["topic"] == "PlainC" for item in queue["messages"]]
+    wanted = [
+        item
+        for queue in expected("plain")["queues"]
+        if queue["topic"] == "PlainC"
+        for item in queue["messages"]
+    ]
     assert [(record["queue_offset"], record["position"], record["size"]) for record in records] == [
         (item["queueOffset"], item["physicalOffset"], item["size"]) for item in wanted
     ]

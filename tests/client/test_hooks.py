@@ -1,24 +1,31 @@
-"""Hooks around sends and listeners, and interceptors of requests: they see everything, and their failures end nothing but the one call."""
+"""Hooks around sends and listeners, and interceptors of requests: they see everything,
+and their failures end nothing but the one call.
+"""
+
+from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.client.hooks import ConsumeContext, SendContext
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
-from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
-from rocketmq_sdk.protocol.command import Command
 from support.consuming import Collector, open_sender, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.client.hooks import ConsumeContext, SendContext
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.command import Command
 
 
 class Noting:
@@ -34,7 +41,9 @@ class Noting:
 
     def after_send(self, context: SendContext) -> None:
         assert context.notes["seen"]
-        self.sends.append(("after", context.message.body, context.result is not None and context.error is None))
+        self.sends.append(
+            ("after", context.message.body, context.result is not None and context.error is None)
+        )
 
     def check_forbidden(self, context: SendContext) -> None:
         if context.message.body == b"forbidden":
@@ -46,7 +55,9 @@ class Noting:
     def after_consume(self, context: ConsumeContext) -> None:
         self.consumed.append(("after", len(context.messages), context.success))
 
-    def filter_messages(self, messages: list[ReceivedMessage], queue: MessageQueue) -> list[ReceivedMessage]:
+    def filter_messages(
+        self, messages: list[ReceivedMessage], queue: MessageQueue
+    ) -> list[ReceivedMessage]:
         assert queue.topic in ("orders", "%RETRY%billing")
         return [message for message in messages if message.body != b"filtered"]
 
@@ -60,9 +71,14 @@ class Broken:
     before_send = after_send = before_consume = after_consume = filter_messages = fail
 
 
-async def test_send_hooks_see_each_message_once_and_forbidding_hooks_refuse(autojump_clock: MockClock) -> None:
+async def test_send_hooks_see_each_message_once_and_forbidding_hooks_refuse(
+    autojump_clock: MockClock,
+) -> None:
     noting = Noting()
-    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker, send_hooks=[noting], forbidden_hooks=[noting]) as producer:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker, send_hooks=[noting], forbidden_hooks=[noting]) as producer,
+    ):
         await producer.send(Message("orders", b"one"))
         with pytest.raises(PermissionError, match="not this one"):
             await producer.send(Message("orders", b"forbidden"))
@@ -75,7 +91,9 @@ async def test_send_hooks_see_each_message_once_and_forbidding_hooks_refuse(auto
     ]
 
 
-async def test_consume_hooks_see_each_call_and_filter_hooks_leave_messages_out(autojump_clock: MockClock) -> None:
+async def test_consume_hooks_see_each_call_and_filter_hooks_leave_messages_out(
+    autojump_clock: MockClock,
+) -> None:
     noting, collector = Noting(), Collector()
 
     async def listener(message: ReceivedMessage) -> None:
@@ -86,21 +104,38 @@ async def test_consume_hooks_see_each_call_and_filter_hooks_leave_messages_out(a
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         async with PushConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, consume_hooks=[noting], filter_hooks=[noting]
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=listener,
+            consume_hooks=[noting],
+            filter_hooks=[noting],
         ):
             await sender.send("orders", "good", "filtered", "bad", "filtered", queue=0)
             await until(lambda: len(collector.messages) == 3)
         assert broker.context.offsets.query("billing", "orders", 0) == 4
     assert collector.bodies == ["good", "bad", "bad"]
-    assert [success for when, _count, success in noting.consumed if when == "after"] == [True, False, True]
+    assert [success for when, _count, success in noting.consumed if when == "after"] == [
+        True,
+        False,
+        True,
+    ]
 
 
 async def test_filter_hooks_leave_popped_messages_out_for_good(autojump_clock: MockClock) -> None:
     noting, collector = Noting(), Collector()
-    async with EmbeddedBroker(default_message_request_mode="POP") as broker, open_sender(broker) as sender:
+    async with (
+        EmbeddedBroker(default_message_request_mode="POP") as broker,
+        open_sender(broker) as sender,
+    ):
         await sender.create_topic("orders", 1)
         async with PushConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, filter_hooks=[noting], client_rebalance=False
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=collector,
+            filter_hooks=[noting],
+            client_rebalance=False,
         ) as consumer:
             await until(lambda: consumer.statistics().popped)
             await sender.send("orders", "good", "filtered", "better", "filtered", queue=0)
@@ -109,13 +144,23 @@ async def test_filter_hooks_leave_popped_messages_out_for_good(autojump_clock: M
     assert collector.bodies == ["good", "better"]
 
 
-async def test_hooks_that_fail_are_logged_and_disturb_nothing(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_hooks_that_fail_are_logged_and_disturb_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     collector, broken = Collector(), Broken()
     with caplog.at_level(logging.ERROR):
-        async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker, send_hooks=[broken]) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("shop", namesrv=broker, send_hooks=[broken]) as producer,
+        ):
             await producer.send(Message("orders", b"one"))
             async with PushConsumer(
-                "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, consume_hooks=[broken], filter_hooks=[broken]
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=collector,
+                consume_hooks=[broken],
+                filter_hooks=[broken],
             ):
                 await until(lambda: collector.messages)
     assert caplog.text.count("a broken hook") >= 5
@@ -124,7 +169,13 @@ async def test_hooks_that_fail_are_logged_and_disturb_nothing(autojump_clock: Mo
 def test_what_is_no_hook_is_refused() -> None:
     for name in ("consume_hooks", "filter_hooks"):
         with pytest.raises(ConfigurationError, match=f"{name}.*has no method"):
-            PushConsumer("billing", namesrv="a:1", subscriptions={"orders": "*"}, listener=print, **{name: [object()]})  # type: ignore[arg-type]  # so
+            PushConsumer(
+                "billing",
+                namesrv="a:1",
+                subscriptions={"orders": "*"},
+                listener=print,
+                **{name: [object()]},
+            )  # type: ignore[arg-type]  # so
     for name in ("send_hooks", "forbidden_hooks"):
         with pytest.raises(ConfigurationError, match=f"{name}.*has no method"):
             Producer("shop", namesrv="a:1", **{name: [object()]})  # type: ignore[arg-type]  # what the test is about
@@ -150,7 +201,9 @@ class Intercepting:
         self.after_codes.append(command.code)
 
 
-async def test_interceptors_see_all_requests_and_answers_sends_and_commits_too(autojump_clock: MockClock) -> None:
+async def test_interceptors_see_all_requests_and_answers_sends_and_commits_too(
+    autojump_clock: MockClock,
+) -> None:
     watch, collector = Intercepting(), Collector()
     async with (
         EmbeddedBroker() as broker,
@@ -161,17 +214,30 @@ async def test_interceptors_see_all_requests_and_answers_sends_and_commits_too(a
         await producer.send(Message("orders", b"one"))
         await until(lambda: collector.messages)
         await trio.sleep(6)
-    answered = {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.GET_ROUTEINFO_BY_TOPIC}
+    answered = {
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.HEART_BEAT,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+    }
     assert answered <= set(watch.after_codes) <= set(watch.before_codes)
     assert RequestCode.UPDATE_CONSUMER_OFFSET in watch.before_codes
 
 
-async def test_an_interceptor_that_fails_ends_its_calls_and_the_consumer_goes_on_when_it_works_again(autojump_clock: MockClock) -> None:
+async def test_an_interceptor_that_fails_ends_its_calls_and_the_consumer_goes_on_later(
+    autojump_clock: MockClock,
+) -> None:
     watch, collector = Intercepting(), Collector()
-    async with EmbeddedBroker() as broker, Client(broker, interceptors=[watch]) as client, Producer("shop", client=client) as producer:
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker, interceptors=[watch]) as client,
+        Producer("shop", client=client) as producer,
+    ):
         await producer.send(Message("orders", b"one"))
         watch.bad = RequestCode.PULL_MESSAGE
-        async with PushConsumer("billing", client=client, subscriptions={"orders": "*"}, listener=collector) as consumer:
+        async with PushConsumer(
+            "billing", client=client, subscriptions={"orders": "*"}, listener=collector
+        ) as consumer:
             await trio.sleep(10)
             assert not collector.messages
             assert "a broken interceptor" in str(consumer.health())
@@ -183,7 +249,9 @@ async def test_an_interceptor_that_fails_ends_its_calls_and_the_consumer_goes_on
             watch.bad = None
 
 
-async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(autojump_clock: MockClock) -> None:
+async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         sizes: list[int] = []
@@ -194,7 +262,13 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(au
             return served(channel, command)
 
         broker.handler.handlers[RequestCode.HEART_BEAT] = watch
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=Collector(), use_heartbeat_v2=True) as consumer:
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=Collector(),
+            use_heartbeat_v2=True,
+        ) as consumer:
             await trio.sleep(200)
             assert min(sizes) < max(sizes) * 0.6
             assert sizes[-1] == min(sizes)
@@ -207,13 +281,23 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(au
             assert broker.context.consumers.subscription("billing", "orders") is not None
 
 
-async def test_short_heartbeats_never_leave_out_what_a_broker_lacks(autojump_clock: MockClock) -> None:
+async def test_short_heartbeats_never_leave_out_what_a_broker_lacks(
+    autojump_clock: MockClock,
+) -> None:
     collector = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, use_heartbeat_v2=True) as consumer:
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=collector,
+            use_heartbeat_v2=True,
+        ) as consumer:
             await trio.sleep(100)
-            await consumer.subscribe("orders", "*")  # the same once more: another version, but the same fingerprint
+            await consumer.subscribe(
+                "orders", "*"
+            )  # the same once more: another version, but the same fingerprint
             await sender.send("orders", "a", queue=0)
             await until(lambda: collector.bodies == ["a"], 5)
             await consumer.unsubscribe("orders")
@@ -222,8 +306,11 @@ async def test_short_heartbeats_never_leave_out_what_a_broker_lacks(autojump_clo
             await sender.send("orders", "b", queue=0)
             await until(lambda: collector.bodies == ["a", "b"], 30)
             await trio.sleep(100)
-            # A member that subscribes to less takes it out of what the broker knows of the group.
-            async with PushConsumer("billing", namesrv=broker, subscriptions={"refunds": "*"}, listener=Collector()):
+            # A member that subscribes to less takes it out of what the broker knows of
+            # the group.
+            async with PushConsumer(
+                "billing", namesrv=broker, subscriptions={"refunds": "*"}, listener=Collector()
+            ):
                 await trio.sleep(1)
             await sender.send("orders", "c", queue=0)
             await until(lambda: collector.bodies == ["a", "b", "c"], 60)

@@ -1,12 +1,15 @@
-"""Namespaces against names that Apache RocketMQ 5.4.0 has made; what reaches brokers, and what users see."""
+"""Namespaces against names that Apache RocketMQ 5.4.0 has made; what reaches brokers,
+and what users see.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.namespace import Namespace
@@ -21,10 +24,16 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, until
 
-ALL: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text())
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
+
+ALL: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text()
+)
 NAMES = [entry for entry in ALL if entry["kind"] == "namespace" and entry["resource"] is not None]
 
 
@@ -32,7 +41,8 @@ NAMES = [entry for entry in ALL if entry["kind"] == "namespace" and entry["resou
 def test_the_recorded_names(entry: dict[str, Any]) -> None:
     namespace = Namespace(entry["ns"] or "")
     assert namespace.wrap(entry["resource"]) == entry["wrap"]
-    # Apache's client cuts at the first "%", which is wrong in a namespace that holds one; such a namespace is refused here.
+    # Apache's client cuts at the first "%", which is wrong in a namespace that holds
+    # one; such a namespace is refused here.
     if "%" not in namespace.name:
         assert namespace.unwrap(entry["resource"]) == entry["without_ns"]
         assert namespace.unwrap(namespace.wrap(entry["resource"])) == entry["without_ns"]
@@ -48,15 +58,25 @@ async def test_a_tenant_has_names_of_its_own(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, Client(broker, namespace="shop") as shop:
         async with (
             Producer("sellers", client=shop) as producer,
-            PushConsumer("billing", client=shop, subscriptions={"orders": "*"}, listener=failing, max_reconsume_times=1),
-            PushConsumer("billing", namesrv=broker, subscriptions={"shop%orders": "*"}, listener=outside),
+            PushConsumer(
+                "billing",
+                client=shop,
+                subscriptions={"orders": "*"},
+                listener=failing,
+                max_reconsume_times=1,
+            ),
+            PushConsumer(
+                "billing", namesrv=broker, subscriptions={"shop%orders": "*"}, listener=outside
+            ),
         ):
             result = await producer.send(Message("orders", b"one"))
             assert result.queue.topic == "shop%orders"
             await until(lambda: len(inside.messages) == 2 and outside.messages, 100)
             assert set(broker.context.consumers.client_ids("shop%billing")) == {shop.client_id}
             assert broker.context.topics.get("orders") is None
-        async with PushConsumer("undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead):
+        async with PushConsumer(
+            "undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead
+        ):
             await until(lambda: dead.messages)
         assert broker.context.topics.get("%DLQ%shop%billing") is not None
     assert {message.topic for message in inside.messages} == {"orders"}
@@ -67,33 +87,61 @@ async def test_a_tenant_has_names_of_its_own(autojump_clock: MockClock) -> None:
     assert [message.topic for message in dead.messages] == ["%DLQ%billing"]
 
 
-async def test_a_message_that_an_administrator_has_consumed_has_the_tenants_names(autojump_clock: MockClock) -> None:
+async def test_a_message_that_an_administrator_has_consumed_has_the_tenants_names(
+    autojump_clock: MockClock,
+) -> None:
     collector, dead = Collector(), Collector()
 
     async def listener(message: ReceivedMessage) -> None:
         await collector(message)
         raise RejectMessage
 
-    async with EmbeddedBroker() as broker, Client(broker, namespace="shop") as shop, Producer("sellers", client=shop) as producer:
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker, namespace="shop") as shop,
+        Producer("sellers", client=shop) as producer,
+    ):
         await producer.send(Message("orders", b"one"))
         subscribed = {"orders": "*"}
-        async with PushConsumer("billing", client=shop, subscriptions=subscribed, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET):
+        async with PushConsumer(
+            "billing",
+            client=shop,
+            subscriptions=subscribed,
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ):
             await until(lambda: collector.messages)
-            async with PushConsumer("undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead):
+            async with PushConsumer(
+                "undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead
+            ):
                 await until(lambda: dead.messages)
             for number, message in enumerate([collector.messages[0], dead.messages[0]]):
                 header = ConsumeMessageDirectlyResultRequestHeader(
-                    consumer_group="shop%billing", client_id=shop.client_id, msg_id=message.offset_message_id, topic="shop%orders"
+                    consumer_group="shop%billing",
+                    client_id=shop.client_id,
+                    msg_id=message.offset_message_id,
+                    topic="shop%orders",
                 )
-                await shop.call_broker("broker-a", Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header))
+                await shop.call_broker(
+                    "broker-a", Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+                )
                 assert len(collector.messages) == number + 2
     assert [message.topic for message in collector.messages] == ["orders", "orders", "%DLQ%billing"]
 
 
 async def test_other_consumers_are_in_the_namespace_too(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, Client(broker, namespace="shop") as shop, Producer("sellers", client=shop) as producer:
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker, namespace="shop") as shop,
+        Producer("sellers", client=shop) as producer,
+    ):
         await producer.send(Message("orders", b"one"))
-        async with LitePullConsumer("audit", client=shop, subscriptions={"orders": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
+        async with LitePullConsumer(
+            "audit",
+            client=shop,
+            subscriptions={"orders": "*"},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ) as consumer:
             with trio.fail_after(30):
                 messages: list[ReceivedMessage] = []
                 while not messages:
@@ -102,27 +150,43 @@ async def test_other_consumers_are_in_the_namespace_too(autojump_clock: MockCloc
         assert broker.context.offsets.topics_of("shop%audit") == {"shop%orders"}
 
 
-async def test_a_namespace_of_the_second_kind_is_named_in_each_request(autojump_clock: MockClock) -> None:
+async def test_a_namespace_of_the_second_kind_is_named_in_each_request(
+    autojump_clock: MockClock,
+) -> None:
     collector = Collector()
     async with EmbeddedBroker() as broker:
         seen: dict[int, list[tuple[str | None, str | None]]] = {}
-        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET):
+        for code in (
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.PULL_MESSAGE,
+            RequestCode.HEART_BEAT,
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+        ):
             served = broker.handler.handlers[code]
 
             def watch(channel: Channel, command: Command, served: Any = served) -> Any:
-                seen.setdefault(command.code, []).append((command.ext_fields.get("nsd"), command.ext_fields.get("ns")))
+                seen.setdefault(command.code, []).append(
+                    (command.ext_fields.get("nsd"), command.ext_fields.get("ns"))
+                )
                 return served(channel, command)
 
             broker.handler.handlers[code] = watch
         async with (
             Client(broker, namespace_v2="tenant") as client,
             Producer("sellers", client=client) as producer,
-            PushConsumer("billing", client=client, subscriptions={"orders": "*"}, listener=collector),
+            PushConsumer(
+                "billing", client=client, subscriptions={"orders": "*"}, listener=collector
+            ),
         ):
             await producer.send(Message("orders", b"one"))
             await until(lambda: collector.messages)
             await trio.sleep(6)
-    assert set(seen) == {RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET}
+    assert set(seen) == {
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.HEART_BEAT,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    }
     assert {fields for each in seen.values() for fields in each} == {("true", "tenant")}
     assert collector.messages[0].topic == "orders"
 

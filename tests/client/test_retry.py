@@ -1,8 +1,16 @@
 """The table of the send loop, row by row."""
 
+from __future__ import annotations
+
 import pytest
 
-from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES, SEND_STATUS, Next, judge_error, judge_status
+from rocketmq_sdk.client.retry import (
+    DEFAULT_RETRY_CODES,
+    SEND_STATUS,
+    Next,
+    judge_error,
+    judge_status,
+)
 from rocketmq_sdk.errors import (
     ClosedError,
     ConnectError,
@@ -30,11 +38,16 @@ def test_codes() -> None:
 @pytest.mark.parametrize("other_broker", [True, False])
 def test_stored(status: SendStatus, other_broker: bool) -> None:
     judgement = judge_status(status, retry_when_not_store_ok=other_broker)
-    assert judgement.step is (Next.RETRY if other_broker and status is not SendStatus.SEND_OK else Next.DONE)
+    assert judgement.step is (
+        Next.RETRY if other_broker and status is not SendStatus.SEND_OK else Next.DONE
+    )
     assert (judgement.isolated, judgement.reachable) == (False, True)
 
 
-@pytest.mark.parametrize("error", [ConnectError("x"), RequestTimeoutError("x"), SendTimeout("x"), TooManyRequestsError("x")])
+@pytest.mark.parametrize(
+    "error",
+    [ConnectError("x"), RequestTimeoutError("x"), SendTimeout("x"), TooManyRequestsError("x")],
+)
 def test_transport(error: RocketMQError) -> None:
     assert judge_error(error) == (Next.RETRY, True, True)
     assert judge_error(error, detector=True) == (Next.RETRY, True, False)

@@ -1,18 +1,24 @@
 """The route cache: sharing, refreshing, polling, forgetting."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.errors import ClosedError, ConnectError, TopicNotFoundError, broker_error
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
 
 
 def route(*brokers: str, queues: int = 2, port: int = 1) -> TopicRoute:
@@ -30,7 +36,9 @@ class Fixture:
         self.down = False
         self.delay = 0.0
         self.brokers = BrokerAddresses()
-        self.cache = RouteCache(self.ask, self.brokers, interval=30.0, on_changed=self.changed.append)
+        self.cache = RouteCache(
+            self.ask, self.brokers, interval=30.0, on_changed=self.changed.append
+        )
 
     async def ask(self, topic: str) -> TopicRoute:
         self.asked.append((trio.current_time(), topic))
@@ -88,10 +96,15 @@ async def test_a_missing_route_is_polled_with_growing_pauses(autojump_clock: Moc
         start = trio.current_time()
         fixture.cache.use("t")
         await trio.sleep(20)
-        assert [time - start for time in fixture.times("t")] == pytest.approx([0, 1, 3, 7, 15], abs=0.01)
+        assert [time - start for time in fixture.times("t")] == pytest.approx(
+            [0, 1, 3, 7, 15], abs=0.01
+        )
         fixture.known["t"] = route("b")
         await trio.sleep(20)
-        assert fixture.cache.subscribe_queues("t") == [MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)]
+        assert fixture.cache.subscribe_queues("t") == [
+            MessageQueue("t", "b", 0),
+            MessageQueue("t", "b", 1),
+        ]
         assert fixture.changed == ["t"]
 
 

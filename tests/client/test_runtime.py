@@ -1,35 +1,56 @@
-"""The client runtime against scripted peers: name servers, heartbeats, what brokers ask, life."""
+"""The client runtime against scripted peers: name servers, heartbeats, what brokers
+ask, life.
+"""
+
+from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.client.api.offsets import max_offset
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks, ProducerCallbacks
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RequestTimeoutError, RouteError, TopicNotFoundError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    RequestTimeoutError,
+    RouteError,
+    TopicNotFoundError,
+)
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import BrokerData, TopicRoute
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
 from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
-from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from rocketmq_sdk.protocol.bodies.running import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
-from rocketmq_sdk.protocol.headers.offsets import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rocketmq_sdk.protocol.headers.offsets import (
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import build_subscription
 from support.peers import Cluster, open_cluster
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
 
 QUEUE = MessageQueue("t", "b0", 1)
 
@@ -43,7 +64,13 @@ class Consumer(ConsumerCallbacks):
 
     def heartbeat_data(self) -> ConsumerData:
         subscription = build_subscription("t", "*", sub_version=1)
-        return ConsumerData(self.group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFrom.LAST_OFFSET, (subscription,))
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_PASSIVELY,
+            MessageModel.CLUSTERING,
+            ConsumeFrom.LAST_OFFSET,
+            (subscription,),
+        )
 
     def on_ids_changed(self) -> None:
         self.told.append("ids")
@@ -66,7 +93,9 @@ class Consumer(ConsumerCallbacks):
     def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> Any:
         async def run() -> ConsumeMessageDirectlyResult:
             await trio.sleep(0.1)
-            return ConsumeMessageDirectlyResult(consume_result=ConsumeResult.SUCCESS, remark=f"{message.body!r} {broker_name}")
+            return ConsumeMessageDirectlyResult(
+                consume_result=ConsumeResult.SUCCESS, remark=f"{message.body!r} {broker_name}"
+            )
 
         return run
 
@@ -86,7 +115,9 @@ async def test_the_chosen_name_server_is_kept(autojump_clock: MockClock) -> None
     assert sorted(len(server.asked) for server in cluster.name_servers) == [0, 0, 6]
 
 
-async def test_the_next_name_server_is_asked_within_the_same_query(autojump_clock: MockClock) -> None:
+async def test_the_next_name_server_is_asked_within_the_same_query(
+    autojump_clock: MockClock,
+) -> None:
     async with open_cluster(name_servers=3) as cluster, cluster.client() as client:
         with trio.fail_after(60):
             await client.route("t")
@@ -94,7 +125,9 @@ async def test_the_next_name_server_is_asked_within_the_same_query(autojump_cloc
             await chosen.stop()
             route = await client.route("t", refresh=True)
             assert route.queue_datas
-            other = next(server for server in cluster.name_servers if server.asked and server is not chosen)
+            other = next(
+                server for server in cluster.name_servers if server.asked and server is not chosen
+            )
             other.silent = True
             began = trio.current_time()
             await client.route("t", refresh=True)
@@ -130,13 +163,15 @@ async def test_heartbeats_reach_masters_every_thirty_seconds(autojump_clock: Moc
     async with open_cluster(brokers=2) as cluster, cluster.client() as client:
         slave = cluster.brokers[1]
         cluster.routes["t"] = TopicRoute(
-            cluster.routes["t"].queue_datas[:1], (BrokerData("c", "b0", {0: cluster.brokers[0].address, 1: slave.address}),)
+            cluster.routes["t"].queue_datas[:1],
+            (BrokerData("c", "b0", {0: cluster.brokers[0].address, 1: slave.address}),),
         )
         client.register_producer("pg", Producer())
         client.routes.use("t")
         with trio.fail_after(200):
             await trio.sleep(65)
-            # one on the opened connection, then one second after the start and every thirty seconds
+            # one on the opened connection, then one second after the start and every
+            # thirty seconds
             assert len(cluster.brokers[0].heartbeats) in (3, 4)
             assert slave.heartbeats == []
             client.register_consumer("cg", Consumer())
@@ -160,7 +195,9 @@ async def test_without_members_there_is_no_heartbeat(autojump_clock: MockClock) 
 async def test_a_broker_hears_at_once_who_has_connected_again(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, cluster.client() as client:
         broker = cluster.brokers[0]
-        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = lambda _channel, _request: Command(0, flag=1, ext_fields={"offset": "7"})
+        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = lambda _channel, _request: Command(
+            0, flag=1, ext_fields={"offset": "7"}
+        )
         consumer = Consumer()
         client.register_consumer("cg", consumer)
         client.routes.use("t")
@@ -179,7 +216,9 @@ async def test_a_broker_hears_at_once_who_has_connected_again(autojump_clock: Mo
 async def test_versions_are_remembered(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, cluster.client() as client:
         broker = cluster.brokers[0]
-        broker.dispatcher.handlers[RequestCode.HEART_BEAT] = lambda _channel, _request: Command(0, flag=1, version=401)
+        broker.dispatcher.handlers[RequestCode.HEART_BEAT] = lambda _channel, _request: Command(
+            0, flag=1, version=401
+        )
         client.register_producer("pg", Producer())
         client.routes.use("t")
         with trio.fail_after(100):
@@ -198,7 +237,10 @@ async def test_leaving_unregisters_at_connected_brokers_only(autojump_clock: Moc
             await client.call_address(cluster.brokers[0].address, Command(RequestCode.HEART_BEAT))
             await client.unregister_consumer("cg")
             await client.unregister_consumer("cg")
-        assert [broker.unregistered for broker in cluster.brokers] == [[{"clientID": client.client_id, "consumerGroup": "cg"}], []]
+        assert [broker.unregistered for broker in cluster.brokers] == [
+            [{"clientID": client.client_id, "consumerGroup": "cg"}],
+            [],
+        ]
 
 
 # --- what brokers ask
@@ -223,7 +265,11 @@ async def test_notices_of_members_and_offsets(autojump_clock: MockClock) -> None
         client.register_consumer("other", other)
         with trio.fail_after(100):
             notice = NotifyConsumerIdsChangedRequestHeader(consumer_group="cg")
-            await ask(cluster, client, Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notice, oneway=True))
+            await ask(
+                cluster,
+                client,
+                Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, notice, oneway=True),
+            )
             await ask(
                 cluster,
                 client,
@@ -240,29 +286,68 @@ async def test_notices_of_members_and_offsets(autojump_clock: MockClock) -> None
 
 async def test_questions_about_consumers(autojump_clock: MockClock) -> None:
     record = encode_record(
-        b"t", b"body", b"", queue_id=1, flag=0, queue_offset=2, physical_offset=3, sys_flag=0, born_timestamp=4, born_host=b"\x7f\0\0\1\0\0\0\1",
-        store_timestamp=5, store_host=b"\x7f\0\0\1\0\0\0\2", reconsume_times=0, prepared_offset=0,
-    )  # fmt: skip
+        b"t",
+        b"body",
+        b"",
+        queue_id=1,
+        flag=0,
+        queue_offset=2,
+        physical_offset=3,
+        sys_flag=0,
+        born_timestamp=4,
+        born_host=b"\x7f\0\0\1\0\0\0\1",
+        store_timestamp=5,
+        store_host=b"\x7f\0\0\1\0\0\0\2",
+        reconsume_times=0,
+        prepared_offset=0,
+    )
     async with open_cluster(brokers=1) as cluster, cluster.client() as client:
         client.register_consumer("cg", Consumer())
         with trio.fail_after(100):
             status = await ask(
-                cluster, client, Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic="t", group="cg"))
+                cluster,
+                client,
+                Command.request(
+                    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                    GetConsumerStatusRequestHeader(topic="t", group="cg"),
+                ),
             )
             assert GetConsumerStatusBody.decode(status.body).message_queue_table == {QUEUE: 5}
-            header = GetConsumerRunningInfoRequestHeader(consumer_group="cg", client_id="x", jstack_enable=True)
-            info = await ask(cluster, client, Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+            header = GetConsumerRunningInfoRequestHeader(
+                consumer_group="cg", client_id="x", jstack_enable=True
+            )
+            info = await ask(
+                cluster, client, Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+            )
             assert ConsumerRunningInfo.decode(info.body).properties == {"stacks": "True"}
-            direct = ConsumeMessageDirectlyResultRequestHeader(consumer_group="cg", broker_name="b0")
-            result = await ask(cluster, client, Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct, body=record))
+            direct = ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="cg", broker_name="b0"
+            )
+            result = await ask(
+                cluster,
+                client,
+                Command.request(RequestCode.CONSUME_MESSAGE_DIRECTLY, direct, body=record),
+            )
             assert ConsumeMessageDirectlyResult.decode(result.body).remark == "b'body' b0"
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequestHeader(consumer_group="no", client_id="x")), 1),
-        (Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic="t", group="no")), 0),
+        (
+            Command.request(
+                RequestCode.GET_CONSUMER_RUNNING_INFO,
+                GetConsumerRunningInfoRequestHeader(consumer_group="no", client_id="x"),
+            ),
+            1,
+        ),
+        (
+            Command.request(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                GetConsumerStatusRequestHeader(topic="t", group="no"),
+            ),
+            0,
+        ),
         (Command.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT), 1),
         (Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT), 0),
         (Command(RequestCode.PULL_MESSAGE), 3),
@@ -329,14 +414,23 @@ def test_identity() -> None:
     assert first.client_id.startswith("127.0.0.1@")
     assert second.client_id.endswith("@u")
     assert first.client_id != second.client_id
-    assert Client("h:1", client_ip="10.1.2.3", instance_name="DEFAULT").client_id == "10.1.2.3@DEFAULT"
+    assert (
+        Client("h:1", client_ip="10.1.2.3", instance_name="DEFAULT").client_id == "10.1.2.3@DEFAULT"
+    )
     message_id = Client("h:1", client_ip="fd00::2", clock=SystemClock()).ids.next_id()
     assert message_id.startswith("FD0000")
     assert len(message_id) == 56
 
 
 @pytest.mark.parametrize(
-    "options", [{"api_timeout": 0}, {"client_ip": "host"}, {"header_encoding": "XML"}, {"heartbeat_broker_interval": "x"}, {"unknown": 1}]
+    "options",
+    [
+        {"api_timeout": 0},
+        {"client_ip": "host"},
+        {"header_encoding": "XML"},
+        {"heartbeat_broker_interval": "x"},
+        {"unknown": 1},
+    ],
 )
 def test_bad_settings(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):

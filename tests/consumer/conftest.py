@@ -1,5 +1,7 @@
 """What the tests of the consumer share."""
 
+from __future__ import annotations
+
 import pytest
 
 from support.consuming import Collector

@@ -1,11 +1,13 @@
-"""Lite pull, pull and simple consumers on bad days: brokers that restart or answer nonsense, and cancellation at any moment."""
+"""Lite pull, pull and simple consumers on bad days: brokers that restart or answer
+nonsense, and cancellation at any moment.
+"""
 
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
@@ -17,32 +19,71 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Switch, open_sender
 
-SHARED: dict[str, Any] = {"subscriptions": {"orders": "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET}
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
+
+SHARED: dict[str, Any] = {
+    "subscriptions": {"orders": "*"},
+    "consume_from": ConsumeFrom.FIRST_OFFSET,
+}
 GARBAGE = [
     Command.response(body=b"garbage"),
     Command.response(body=bytes(200)),
     Command.response(body=b"\xff" * 91),
-    Command(0, flag=1, ext_fields={"nextBeginOffset": "x", "popTime": "x", "invisibleTime": "-", "startOffsetInfo": "1 2", "offset": "none"}),
-    Command(0, flag=1, ext_fields={"nextBeginOffset": "-5", "minOffset": "-1", "maxOffset": "-9", "msgOffsetInfo": ";;", "reviveQid": "9" * 30}),
+    Command(
+        0,
+        flag=1,
+        ext_fields={
+            "nextBeginOffset": "x",
+            "popTime": "x",
+            "invisibleTime": "-",
+            "startOffsetInfo": "1 2",
+            "offset": "none",
+        },
+    ),
+    Command(
+        0,
+        flag=1,
+        ext_fields={
+            "nextBeginOffset": "-5",
+            "minOffset": "-1",
+            "maxOffset": "-9",
+            "msgOffsetInfo": ";;",
+            "reviveQid": "9" * 30,
+        },
+    ),
     Command(-77, flag=1, remark="?"),
 ]
 
 
 def answer_garbage(broker: EmbeddedBroker, *codes: int) -> list[int]:
-    """Let each request of these codes be answered once by each piece of garbage, then as it should be; counts what is left."""
+    """Let each request of these codes be answered once by each piece of garbage, then
+    as it should be; counts what is left.
+    """
     left = [len(codes) * len(GARBAGE)]
     for code in codes:
         pieces, real = list(GARBAGE), broker.handler.handlers[code]
 
-        def serve(channel: Channel, request: Command, pieces: list[Command] = pieces, real: Any = real) -> Any:
+        def serve(
+            channel: Channel, request: Command, pieces: list[Command] = pieces, real: Any = real
+        ) -> Any:
             if not pieces:
                 return real(channel, request)
             left[0] -= 1
             piece = pieces.pop()
-            return Command(piece.code, flag=1, remark=piece.remark, ext_fields=dict(piece.ext_fields), body=piece.body)
+            return Command(
+                piece.code,
+                flag=1,
+                remark=piece.remark,
+                ext_fields=dict(piece.ext_fields),
+                body=piece.body,
+            )
 
         broker.handler.handlers[code] = serve
     return left
@@ -52,7 +93,11 @@ async def test_a_lite_pull_consumer_gets_over_garbage(autojump_clock: MockClock)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(20)), queue=0)
-        codes = (RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        codes = (
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        )
         left = answer_garbage(broker, *codes)
         async with LitePullConsumer("billing", namesrv=broker, **SHARED) as consumer:
             found: list[bytes] = []
@@ -66,7 +111,12 @@ async def test_a_simple_consumer_gets_over_garbage(autojump_clock: MockClock) ->
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(20)), queue=0)
-        codes = (RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        codes = (
+            RequestCode.POP_MESSAGE,
+            RequestCode.ACK_MESSAGE,
+            RequestCode.BATCH_ACK_MESSAGE,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        )
         left = answer_garbage(broker, *codes)
         done: set[bytes] = set()
         async with SimpleConsumer("billing", namesrv=broker, **SHARED) as consumer:
@@ -88,7 +138,11 @@ async def test_a_simple_consumer_gets_over_garbage(autojump_clock: MockClock) ->
 
 
 async def test_a_pull_consumer_names_garbage(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, PullConsumer("audit", namesrv=broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        PullConsumer("audit", namesrv=broker) as consumer,
+    ):
         await sender.create_topic("orders", 1)
         await sender.send("orders", "x", queue=0)
         queue = MessageQueue("orders", "broker-a", 0)
@@ -104,7 +158,9 @@ async def test_a_pull_consumer_names_garbage(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("kind", [LitePullConsumer, SimpleConsumer])
-async def test_consumption_goes_on_behind_a_restart_of_the_broker(kind: type[Any], autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_consumption_goes_on_behind_a_restart_of_the_broker(
+    kind: type[Any], autojump_clock: MockClock, tmp_path: Path
+) -> None:
     switch = Switch(None)
     seen: list[bytes] = []
     async with trio.open_nursery() as nursery:
@@ -117,7 +173,10 @@ async def test_consumption_goes_on_behind_a_restart_of_the_broker(kind: type[Any
                 if consumer is None:
 
                     async def consume(task_status: trio.TaskStatus[Any]) -> None:
-                        async with Client(switch) as client, kind("billing", client=client, **SHARED) as consumer:
+                        async with (
+                            Client(switch) as client,
+                            kind("billing", client=client, **SHARED) as consumer,
+                        ):
                             task_status.started(consumer)
                             async for message in consumer:
                                 seen.append(message.body)
@@ -135,7 +194,9 @@ async def test_consumption_goes_on_behind_a_restart_of_the_broker(kind: type[Any
 
 
 @pytest.mark.parametrize("kind", [LitePullConsumer, SimpleConsumer, PullConsumer])
-async def test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind(kind: type[Any], autojump_clock: MockClock) -> None:
+async def test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind(
+    kind: type[Any], autojump_clock: MockClock
+) -> None:
     options = {} if kind is PullConsumer else SHARED
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
@@ -145,7 +206,9 @@ async def test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind(kind: ty
                 with trio.CancelScope() as scope:
                     async with trio.open_nursery() as nursery:
 
-                        async def cancel(scope: trio.CancelScope = scope, steps: int = steps) -> None:
+                        async def cancel(
+                            scope: trio.CancelScope = scope, steps: int = steps
+                        ) -> None:
                             for _ in range(steps):
                                 await trio.lowlevel.checkpoint()
                             scope.cancel()
@@ -157,4 +220,6 @@ async def test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind(kind: ty
                             elif kind is SimpleConsumer:
                                 await consumer.receive(1, 10, 1)
                 await trio.sleep(1)
-                assert not broker.context.consumers.client_ids("billing"), f"cancelled after {steps} steps"
+                assert not broker.context.consumers.client_ids("billing"), (
+                    f"cancelled after {steps} steps"
+                )

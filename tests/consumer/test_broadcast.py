@@ -1,21 +1,30 @@
-"""Broadcasting: every member gets everything once; offsets are kept in Apache's file, at the member."""
+"""Broadcasting: every member gets everything once; offsets are kept in Apache's file,
+at the member.
+"""
+
+from __future__ import annotations
 
 import logging
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.offsets.local import LocalOffsets
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, StoreError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import Collector, committed, open_sender, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 APACHES = """{
@@ -32,14 +41,25 @@ APACHES = """{
 		}:7
 	}
 }"""
-COMPACT = '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:12,{"brokerName":"broker-a","queueId":1,"topic":"orders"}:7}}'
+COMPACT = (
+    '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:12,'
+    '{"brokerName":"broker-a","queueId":1,"topic":"orders"}:7}}'
+)
 TEXT_KEYS = (
-    '{"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":0,\\"topic\\":\\"orders\\"}":12,'
+    '{"offsetTable":{"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":0,'
+    '\\"topic\\":\\"orders\\"}":12,'
     '"{\\"brokerName\\":\\"broker-a\\",\\"queueId\\":1,\\"topic\\":\\"orders\\"}":7}}'
 )
 
 
-def broadcasting(broker: EmbeddedBroker, directory: Path, listener: object, *, name: str = "one", **options: object) -> PushConsumer:
+def broadcasting(
+    broker: EmbeddedBroker,
+    directory: Path,
+    listener: object,
+    *,
+    name: str = "one",
+    **options: object,
+) -> PushConsumer:
     return PushConsumer(
         "screens",
         namesrv=broker,
@@ -52,11 +72,16 @@ def broadcasting(broker: EmbeddedBroker, directory: Path, listener: object, *, n
     )
 
 
-async def test_every_member_gets_every_message_and_goes_on_where_it_was(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_every_member_gets_every_message_and_goes_on_where_it_was(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     first, second, again = Collector(), Collector(), Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
-        async with broadcasting(broker, tmp_path, first) as one, broadcasting(broker, tmp_path, second, name="two"):
+        async with (
+            broadcasting(broker, tmp_path, first) as one,
+            broadcasting(broker, tmp_path, second, name="two"),
+        ):
             assert len(one.statistics().queues) == 4
             await sender.send("orders", *map(str, range(40)))
             await until(lambda: len(first.messages) == len(second.messages) == 40)
@@ -69,7 +94,9 @@ async def test_every_member_gets_every_message_and_goes_on_where_it_was(autojump
     assert again.bodies == ["meanwhile"]
 
 
-async def test_a_message_that_fails_is_left_out(autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_that_fails_is_left_out(
+    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     calls: list[str] = []
 
     async def listener(message: ReceivedMessage) -> None:
@@ -87,30 +114,44 @@ async def test_a_message_that_fails_is_left_out(autojump_clock: MockClock, tmp_p
     assert "left out: broadcasting has no retries" in caplog.text
 
 
-async def test_in_order_every_member_gets_each_queue_in_order_without_locks(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_in_order_every_member_gets_each_queue_in_order_without_locks(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     first, second = Collector(), Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        async with broadcasting(broker, tmp_path, first, orderly=True), broadcasting(broker, tmp_path, second, name="two", orderly=True):
+        async with (
+            broadcasting(broker, tmp_path, first, orderly=True),
+            broadcasting(broker, tmp_path, second, name="two", orderly=True),
+        ):
             await sender.send("orders", *map(str, range(50)), queue=0)
             await until(lambda: len(first.messages) == len(second.messages) == 50)
         assert broker.context.locks.owner("screens", QUEUES[0]) is None
     assert first.bodies == second.bodies == list(map(str, range(50)))
 
 
-async def test_a_new_member_begins_behind_what_is_stored_or_in_front(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_a_new_member_begins_behind_what_is_stored_or_in_front(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     last, first = Collector(), Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
         await sender.send("orders", "before", queue=0)
-        async with broadcasting(broker, tmp_path, last), broadcasting(broker, tmp_path, first, name="two", consume_from=ConsumeFrom.FIRST_OFFSET):
+        async with (
+            broadcasting(broker, tmp_path, last),
+            broadcasting(
+                broker, tmp_path, first, name="two", consume_from=ConsumeFrom.FIRST_OFFSET
+            ),
+        ):
             await sender.send("orders", "after", queue=0)
             await until(lambda: last.messages and len(first.messages) == 2)
     assert last.bodies == ["after"]
     assert first.bodies == ["before", "after"]
 
 
-async def test_two_members_of_one_name_are_refused(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_two_members_of_one_name_are_refused(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     async with EmbeddedBroker() as broker, broadcasting(broker, tmp_path, Collector()):
         with pytest.raises(ConfigurationError, match="instance_name"):
             async with broadcasting(broker, tmp_path, Collector()):
@@ -148,7 +189,9 @@ async def test_all_forms_of_the_file_are_read(tmp_path: Path, text: str) -> None
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"offsetTable":[1]}', "\x00\x00\x00", None])
-async def test_a_damaged_or_missing_file_is_replaced_by_its_backup(tmp_path: Path, damage: str | None) -> None:
+async def test_a_damaged_or_missing_file_is_replaced_by_its_backup(
+    tmp_path: Path, damage: str | None
+) -> None:
     offsets = LocalOffsets(tmp_path, "me", "screens")
     offsets.load()
     await write_two(offsets)
@@ -165,7 +208,9 @@ async def test_a_damaged_or_missing_file_is_replaced_by_its_backup(tmp_path: Pat
     assert await again.read(QUEUES[0]) == 12
     await again.commit(QUEUES[0], 14, confirmed=True)
     for kept, expected in (("offsets.json", 14), ("offsets.json.bak", 12)):
-        assert f":{expected}" in "".join((again.path.with_name(kept)).read_text().split()), "what was damaged is no backup"
+        assert f":{expected}" in "".join((again.path.with_name(kept)).read_text().split()), (
+            "what was damaged is no backup"
+        )
 
 
 async def test_two_empty_files_are_no_offsets(tmp_path: Path) -> None:
@@ -190,7 +235,9 @@ async def test_damage_of_both_files_is_an_error_that_names_them(tmp_path: Path) 
     offsets.release()
 
 
-async def test_a_file_that_can_not_be_written_is_told_once_and_written_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_can_not_be_written_is_told_once_and_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     offsets = LocalOffsets(tmp_path, "me", "screens")
     offsets.load()
     (tmp_path / "me").write_text("a file where a directory should be")

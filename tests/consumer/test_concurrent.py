@@ -1,7 +1,12 @@
-"""The workers alone: every message is handed over, whatever the listener and the queues do."""
+"""The workers alone: every message is handed over, whatever the listener and the queues
+do.
+"""
+
+from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -11,11 +16,13 @@ from rocketmq_sdk.consumer.concurrent import ConcurrentService
 from rocketmq_sdk.consumer.pop import PoppedQueue
 from rocketmq_sdk.consumer.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 from support.consuming import received, stored
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
 
 
 async def taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
@@ -28,11 +35,16 @@ def queues(number: int) -> list[ProcessQueue]:
 
 def fill(process_queue: ProcessQueue, count: int) -> None:
     first = process_queue.next_offset
-    process_queue.put([received(first + index, queue_id=process_queue.queue.queue_id) for index in range(count)], first + count)
+    process_queue.put(
+        [received(first + index, queue_id=process_queue.queue.queue_id) for index in range(count)],
+        first + count,
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(autojump_clock: MockClock, seed: int) -> None:
+async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
+    autojump_clock: MockClock, seed: int
+) -> None:
     chance = random.Random(seed)
     batch, concurrency = chance.choice([1, 1, 3]), chance.choice([1, 2, 7])
     seen: Counter[tuple[int, int]] = Counter()
@@ -54,9 +66,14 @@ async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
         return chance.random() < 0.7
 
     service = ConcurrentService(
-        single if batch == 1 else several, group="g", batch=batch, concurrency=concurrency, consume_timeout=900,
-        give_back=give_back, most_retries=lambda: 16,
-    )  # fmt: skip
+        single if batch == 1 else several,
+        group="g",
+        batch=batch,
+        concurrency=concurrency,
+        consume_timeout=900,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
     caches = queues(3)
     with trio.fail_after(20_000):
         async with trio.open_nursery() as nursery:
@@ -73,7 +90,9 @@ async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
                 waiting = sum(len(cache.pending) + len(cache.again) for cache in caches)
                 assert not waiting or busy >= concurrency
             nursery.cancel_scope.cancel()
-    expected = {(cache.queue.queue_id, offset) for cache in caches for offset in range(cache.next_offset)}
+    expected = {
+        (cache.queue.queue_id, offset) for cache in caches for offset in range(cache.next_offset)
+    }
     assert set(seen) == expected
     assert all(cache.commit_offset == cache.next_offset for cache in caches)
 
@@ -84,7 +103,15 @@ async def test_queues_take_turns(autojump_clock: MockClock) -> None:
     async def listener(message: ReceivedMessage) -> None:
         order.append(message.queue_id)
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16)
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
     caches = queues(3)
     for cache in caches:
         fill(cache, 5)
@@ -106,7 +133,15 @@ async def test_a_listener_that_never_waits_lets_others_run(autojump_clock: MockC
         nonlocal consumed
         consumed += 1
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16)
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=4,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
     (cache,) = queues(1)
     fill(cache, 500)
     service.add(cache)
@@ -133,7 +168,15 @@ async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: M
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=2, consume_timeout=900, give_back=not_taken_back, most_retries=lambda: 16)
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=2,
+        consume_timeout=900,
+        give_back=not_taken_back,
+        most_retries=lambda: 16,
+    )
     (cache,) = queues(1)
     fill(cache, 10)
     service.add(cache)
@@ -152,7 +195,9 @@ async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: M
     assert cache.commit_offset == 1
 
 
-async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_timed_out_before(autojump_clock: MockClock) -> None:
+async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_timed_out_before(
+    autojump_clock: MockClock,
+) -> None:
     returned: list[int] = []
 
     async def listener(_message: ReceivedMessage) -> None:
@@ -162,7 +207,15 @@ async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_tim
         returned.append(message.offset)
         return True
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=1, consume_timeout=5, give_back=give_back, most_retries=lambda: 16)
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=5,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)
@@ -180,7 +233,9 @@ async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_tim
     assert service.timed_out == 1
 
 
-async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again(autojump_clock: MockClock) -> None:
+async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again(
+    autojump_clock: MockClock,
+) -> None:
     calls: list[int] = []
 
     async def listener(message: ReceivedMessage) -> None:
@@ -191,7 +246,15 @@ async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(listener, group="g", batch=1, concurrency=4, consume_timeout=900, give_back=not_taken_back, most_retries=lambda: 16)
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=4,
+        consume_timeout=900,
+        give_back=not_taken_back,
+        most_retries=lambda: 16,
+    )
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)
@@ -208,7 +271,9 @@ async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again
     assert sorted(calls) == [0, 1]
 
 
-async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed_over(autojump_clock: MockClock) -> None:
+async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed_over(
+    autojump_clock: MockClock,
+) -> None:
     seen: list[int] = []
 
     async def listener(message: ReceivedMessage) -> None:
@@ -218,13 +283,24 @@ async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed
     def popped(offset: int, expires_at: float) -> PoppedMessage:
         [message] = decode_messages(stored(offset), kind=PoppedMessage)
         assert isinstance(message, PoppedMessage)
-        message._receipt = Receipt("T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at, "g")
+        message._receipt = Receipt(
+            "T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at, "g"
+        )
         return message
 
     service = ConcurrentService(
-        listener, group="g", batch=1, concurrency=1, consume_timeout=900, give_back=taken_back, most_retries=lambda: 16
-    )  # fmt: skip
-    busy, short = (PoppedQueue(MessageQueue("T", "b", queue_id), lambda _message: None) for queue_id in range(2))
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
+    busy, short = (
+        PoppedQueue(MessageQueue("T", "b", queue_id), lambda _message: None)
+        for queue_id in range(2)
+    )
     async with trio.open_nursery() as nursery:
         service.start(nursery)
         busy.add([popped(1, 60.0)])

@@ -1,4 +1,8 @@
-"""Settings of the push consumer: Apache's defaults, ranges, and errors that name the setting."""
+"""Settings of the push consumer: Apache's defaults, ranges, and errors that name the
+setting.
+"""
+
+from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,18 +24,32 @@ async def listen(_message: object) -> None: ...
 def test_the_defaults_are_apaches() -> None:
     config = PushConfig()
     assert config.consume_from is ConsumeFrom.LAST_OFFSET
-    assert (config.batch, config.concurrency, config.pull_batch_size, config.pull_batch_size_in_bytes) == (1, 20, 32, 262144)
+    assert (
+        config.batch,
+        config.concurrency,
+        config.pull_batch_size,
+        config.pull_batch_size_in_bytes,
+    ) == (1, 20, 32, 262144)
     assert config.flow_limits.messages == 1000
     assert config.flow_limits.size == 100 * 1024 * 1024
     assert config.flow_limits.span == 2000
     assert config.most_retries(None) == 16
     assert config.most_retries(3) == 3
     assert PushConfig(orderly=True).most_retries(3) == 2**31 - 1
-    assert (config.consume_timeout, config.pull_suspend, config.pull_timeout, config.rebalance_interval) == (900, 15, 30, 20)
+    assert (
+        config.consume_timeout,
+        config.pull_suspend,
+        config.pull_timeout,
+        config.rebalance_interval,
+    ) == (900, 15, 30, 20)
 
 
 def test_durations_and_moments_take_both_forms() -> None:
-    config = PushConfig(consume_timeout=timedelta(minutes=2), consume_timestamp=datetime(2020, 1, 1, tzinfo=UTC), max_reconsume_times=0)
+    config = PushConfig(
+        consume_timeout=timedelta(minutes=2),
+        consume_timestamp=datetime(2020, 1, 1, tzinfo=UTC),
+        max_reconsume_times=0,
+    )
     assert config.consume_timeout == 120
     assert config.consume_timestamp == 1577836800000
     assert config.most_retries(None) == config.most_retries(3) == 0
@@ -40,17 +58,37 @@ def test_durations_and_moments_take_both_forms() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("batch", 0), ("batch", 1025), ("batch", True), ("concurrency", 0), ("concurrency", 1001), ("max_reconsume_times", -2),
-        ("pull_threshold_for_queue", 0), ("pull_threshold_for_topic", 0), ("consume_timeout", 0), ("revoke_grace", -1), ("pull_batch_size", 1025),
-        ("consume_from", "first"), ("consume_timestamp", datetime(2020, 1, 1)), ("pull_timeout", 10), ("nonsense", 1),
+        ("batch", 0),
+        ("batch", 1025),
+        ("batch", True),
+        ("concurrency", 0),
+        ("concurrency", 1001),
+        ("max_reconsume_times", -2),
+        ("pull_threshold_for_queue", 0),
+        ("pull_threshold_for_topic", 0),
+        ("consume_timeout", 0),
+        ("revoke_grace", -1),
+        ("pull_batch_size", 1025),
+        ("consume_from", "first"),
+        ("consume_timestamp", datetime(2020, 1, 1)),
+        ("pull_timeout", 10),
+        ("nonsense", 1),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_acceptable_is_named(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match="2020" if name == "consume_timestamp" else name):
-        PushConsumer("group", namesrv="127.0.0.1:1", subscriptions={"t": "*"}, listener=listen, **{name: value})  # type: ignore[arg-type]
+        PushConsumer(
+            "group",
+            namesrv="127.0.0.1:1",
+            subscriptions={"t": "*"},
+            listener=listen,
+            **{name: value},
+        )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("subscriptions", [{}, {"bad topic": "*"}, {"t": "||"}, {"t": ("", "SQL92")}])
+@pytest.mark.parametrize(
+    "subscriptions", [{}, {"bad topic": "*"}, {"t": "||"}, {"t": ("", "SQL92")}]
+)
 def test_subscriptions_are_checked(subscriptions: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         PushConsumer("group", namesrv="127.0.0.1:1", subscriptions=subscriptions, listener=listen)
@@ -81,7 +119,9 @@ def test_what_is_no_subscription_is_named_with_its_remedy(wanted: object, text: 
 
 def test_group_and_listener_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="DEFAULT_CONSUMER"):
-        PushConsumer("DEFAULT_CONSUMER", namesrv="127.0.0.1:1", subscriptions={"t": "*"}, listener=listen)
+        PushConsumer(
+            "DEFAULT_CONSUMER", namesrv="127.0.0.1:1", subscriptions={"t": "*"}, listener=listen
+        )
     with pytest.raises(ConfigurationError, match="listener"):
         PushConsumer("group", namesrv="127.0.0.1:1", subscriptions={"t": "*"}, listener=None)  # type: ignore[arg-type]
 

@@ -1,9 +1,12 @@
-"""A broker whose answers come twice: the second copy belongs to no request any more, and changes nothing."""
+"""A broker whose answers come twice: the second copy belongs to no request any more,
+and changes nothing.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
@@ -11,19 +14,34 @@ from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import committed, open_sender
 
-SHARED: dict[str, Any] = {"subscriptions": {"orders": "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET}
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
+
+SHARED: dict[str, Any] = {
+    "subscriptions": {"orders": "*"},
+    "consume_from": ConsumeFrom.FIRST_OFFSET,
+}
 
 
 def answer_twice(broker: EmbeddedBroker, *codes: int) -> list[int]:
-    """Let each answer to requests of these codes, also one that comes late, be followed by a copy; collects the codes of what was doubled."""
+    """Let each answer to requests of these codes, also one that comes late, be followed
+    by a copy; collects the codes of what was doubled.
+    """
     doubled: list[int] = []
 
     def double(channel: Any, request: Command, answer: Command) -> None:
         doubled.append(request.code)
-        copy = Command(answer.code, flag=1, remark=answer.remark, ext_fields=dict(answer.ext_fields), body=bytes(answer.body))
+        copy = Command(
+            answer.code,
+            flag=1,
+            remark=answer.remark,
+            ext_fields=dict(answer.ext_fields),
+            body=bytes(answer.body),
+        )
         type(channel)._answer(channel, request, copy)
 
     def watch(channel: Any) -> None:
@@ -39,7 +57,9 @@ def answer_twice(broker: EmbeddedBroker, *codes: int) -> list[int]:
 
     for code in codes:
 
-        def serve(channel: Channel, request: Command, real: Any = broker.handler.handlers[code]) -> Any:
+        def serve(
+            channel: Channel, request: Command, real: Any = broker.handler.handlers[code]
+        ) -> Any:
             watch(channel)
             answer = real(channel, request)
             if isinstance(answer, Command):
@@ -51,12 +71,20 @@ def answer_twice(broker: EmbeddedBroker, *codes: int) -> list[int]:
 
 
 async def test_a_simple_consumer_gets_each_message_once(autojump_clock: MockClock) -> None:
-    codes = (RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    codes = (
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    )
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
         doubled = answer_twice(broker, *codes)
         found: list[bytes] = []
-        async with SimpleConsumer("billing", namesrv=broker, **SHARED) as consumer, trio.open_nursery() as nursery:
+        async with (
+            SimpleConsumer("billing", namesrv=broker, **SHARED) as consumer,
+            trio.open_nursery() as nursery,
+        ):
 
             async def send_slowly() -> None:
                 for number in range(30):
@@ -74,13 +102,26 @@ async def test_a_simple_consumer_gets_each_message_once(autojump_clock: MockCloc
                         await consumer.ack(messages[0])
                         await consumer.batch_ack(messages[1:])
             for _ in range(3):
-                found += [message.body for message in await consumer.receive(4, 30, 30)]  # nothing comes back
+                found += [
+                    message.body for message in await consumer.receive(4, 30, 30)
+                ]  # nothing comes back
         assert sorted(map(int, found)) == list(range(30))
-        assert {RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME} <= set(doubled)
+        assert {
+            RequestCode.POP_MESSAGE,
+            RequestCode.ACK_MESSAGE,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        } <= set(doubled)
 
 
-async def test_a_lite_pull_consumer_gets_each_message_once_and_commits_them(autojump_clock: MockClock) -> None:
-    codes = (RequestCode.LITE_PULL_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+async def test_a_lite_pull_consumer_gets_each_message_once_and_commits_them(
+    autojump_clock: MockClock,
+) -> None:
+    codes = (
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    )
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
         doubled = answer_twice(broker, *codes)

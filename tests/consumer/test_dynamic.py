@@ -1,29 +1,46 @@
-"""What changes while a push consumer runs: subscriptions, suspension, queues of a topic, thresholds, members' numbers."""
+"""What changes while a push consumer runs: subscriptions, suspension, queues of a
+topic, thresholds, members' numbers.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, committed, open_sender, until
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
-def billing(broker: EmbeddedBroker, listener: object, expression: str = "*", **options: object) -> PushConsumer:
-    return PushConsumer("billing", namesrv=broker, subscriptions={"orders": expression}, listener=listener, **options)  # type: ignore[arg-type]  # any
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.remoting.channel import Channel
 
 
-async def test_a_topic_that_is_subscribed_later_is_consumed_and_one_that_is_given_up_is_not(autojump_clock: MockClock) -> None:
+def billing(
+    broker: EmbeddedBroker, listener: object, expression: str = "*", **options: object
+) -> PushConsumer:
+    return PushConsumer(
+        "billing",
+        namesrv=broker,
+        subscriptions={"orders": expression},
+        listener=listener,
+        **options,
+    )  # type: ignore[arg-type]  # any
+
+
+async def test_a_topic_that_is_subscribed_later_is_consumed_and_one_that_is_given_up_is_not(
+    autojump_clock: MockClock,
+) -> None:
     listener = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -38,7 +55,13 @@ async def test_a_topic_that_is_subscribed_later_is_consumed_and_one_that_is_give
             await until(lambda: listener.bodies == ["a"], 5)
             await consumer.unsubscribe("refunds")
             assert broker.context.consumers.subscription("billing", "refunds") is None
-            await until(lambda: {queue.topic for queue in consumer.statistics().queues} == {"orders", "%RETRY%billing"}, 5)
+            await until(
+                lambda: (
+                    {queue.topic for queue in consumer.statistics().queues}
+                    == {"orders", "%RETRY%billing"}
+                ),
+                5,
+            )
             assert committed(broker, "billing", "refunds", 1)[0] >= 1
             await sender.send("refunds", "c", queue=0, tags="paid")
             await sender.send("orders", "d", queue=0)
@@ -48,7 +71,9 @@ async def test_a_topic_that_is_subscribed_later_is_consumed_and_one_that_is_give
             await consumer.unsubscribe("never heard of")
 
 
-async def test_another_expression_holds_at_once_also_for_a_pull_that_is_held(autojump_clock: MockClock) -> None:
+async def test_another_expression_holds_at_once_also_for_a_pull_that_is_held(
+    autojump_clock: MockClock,
+) -> None:
     listener = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -64,13 +89,21 @@ async def test_another_expression_holds_at_once_also_for_a_pull_that_is_held(aut
     assert listener.bodies == ["blue one"]
 
 
-@pytest.mark.parametrize("options", [{}, {"client_rebalance": False}, {"orderly": True}], ids=["shared", "assigned", "orderly"])
-async def test_a_topic_may_be_given_up_while_its_queues_are_taken(autojump_clock: MockClock, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"client_rebalance": False}, {"orderly": True}],
+    ids=["shared", "assigned", "orderly"],
+)
+async def test_a_topic_may_be_given_up_while_its_queues_are_taken(
+    autojump_clock: MockClock, options: dict[str, Any]
+) -> None:
     collector = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.create_topic("refunds", 2)
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, **options) as consumer:
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, **options
+        ) as consumer:
             await until(lambda: consumer.statistics().queues)
             served = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
 
@@ -87,13 +120,19 @@ async def test_a_topic_may_be_given_up_while_its_queues_are_taken(autojump_clock
             await consumer.unsubscribe("refunds")
             await trio.sleep(10)
             assert not [queue for queue in consumer.statistics().queues if queue.topic == "refunds"]
-            assert broker.context.locks.owner("billing", MessageQueue("refunds", "broker-a", 0)) is None
+            assert (
+                broker.context.locks.owner("billing", MessageQueue("refunds", "broker-a", 0))
+                is None
+            )
             await sender.send("orders", "x", queue=0)
             await until(lambda: collector.bodies == ["x"])
 
 
 async def test_what_can_not_be_subscribed_changes_nothing(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker(enable_property_filter=False) as broker, open_sender(broker) as sender:
+    async with (
+        EmbeddedBroker(enable_property_filter=False) as broker,
+        open_sender(broker) as sender,
+    ):
         await sender.create_topic("orders", 1)
         await sender.create_topic("refunds", 1)
         consumer = billing(broker, Collector())
@@ -111,7 +150,9 @@ async def test_what_can_not_be_subscribed_changes_nothing(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_nothing_is_pulled_while_suspended_and_all_of_it_later_also_after_hours(autojump_clock: MockClock, orderly: bool) -> None:
+async def test_nothing_is_pulled_while_suspended_and_all_of_it_later_also_after_hours(
+    autojump_clock: MockClock, orderly: bool
+) -> None:
     listener = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
@@ -136,10 +177,15 @@ async def test_queues_that_are_added_to_a_topic_are_picked_up(autojump_clock: Mo
             await sender.create_topic("orders", 6)
             await sender.send("orders", "new", queue=5)
             await until(lambda: listener.bodies == ["new"], 40)
-            assert len([queue for queue in consumer.statistics().queues if queue.topic == "orders"]) == 6
+            assert (
+                len([queue for queue in consumer.statistics().queues if queue.topic == "orders"])
+                == 6
+            )
 
 
-async def test_the_thresholds_of_a_topic_hold_from_the_first_pulls_on(autojump_clock: MockClock) -> None:
+async def test_the_thresholds_of_a_topic_hold_from_the_first_pulls_on(
+    autojump_clock: MockClock,
+) -> None:
     most = 0
 
     async def listener(_message: ReceivedMessage) -> None:
@@ -150,14 +196,19 @@ async def test_the_thresholds_of_a_topic_hold_from_the_first_pulls_on(autojump_c
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 4)
         await sender.send("orders", *map(str, range(2000)), queues=4)
-        consumer = billing(broker, listener, pull_threshold_for_topic=100, pull_batch_size=10, concurrency=4)
+        consumer = billing(
+            broker, listener, pull_threshold_for_topic=100, pull_batch_size=10, concurrency=4
+        )
         async with consumer:
             await until(lambda: consumer.statistics().consumed > 200)
-    # Five queues (one of retries) share 100 messages, and each may bring one batch more.
+    # Five queues (one of retries) share 100 messages, and each may bring one batch
+    # more.
     assert 20 < most <= 100 + 4 * 10 + 4
 
 
-async def test_the_number_of_attempts_is_the_groups_unless_the_consumer_has_its_own(autojump_clock: MockClock) -> None:
+async def test_the_number_of_attempts_is_the_groups_unless_the_consumer_has_its_own(
+    autojump_clock: MockClock,
+) -> None:
     attempts: list[int] = []
 
     async def listener(message: ReceivedMessage) -> None:
@@ -166,7 +217,11 @@ async def test_the_number_of_attempts_is_the_groups_unless_the_consumer_has_its_
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        await update_group(sender.client, await sender._broker(), SubscriptionGroupConfig("billing", retry_max_times=2))
+        await update_group(
+            sender.client,
+            await sender._broker(),
+            SubscriptionGroupConfig("billing", retry_max_times=2),
+        )
         async with billing(broker, listener):
             await sender.send("orders", "a", queue=0)
             await trio.sleep(4 * 3600)
@@ -188,7 +243,11 @@ async def test_a_change_of_the_groups_attempts_is_noticed(autojump_clock: MockCl
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         async with billing(broker, listener):
-            await update_group(sender.client, await sender._broker(), SubscriptionGroupConfig("billing", retry_max_times=0))
+            await update_group(
+                sender.client,
+                await sender._broker(),
+                SubscriptionGroupConfig("billing", retry_max_times=0),
+            )
             await trio.sleep(130)
             await sender.send("orders", "a", queue=0)
             await trio.sleep(3600)
@@ -196,7 +255,9 @@ async def test_a_change_of_the_groups_attempts_is_noticed(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_broker_that_asks_to_go_away_is_connected_anew_and_nothing_is_lost_or_doubled(autojump_clock: MockClock, orderly: bool) -> None:
+async def test_a_broker_that_asks_to_go_away_is_connected_anew_and_nothing_is_lost_or_doubled(
+    autojump_clock: MockClock, orderly: bool
+) -> None:
     listener = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)

@@ -1,22 +1,31 @@
 """Is it consuming, and if not, why: the answer in plain words, and the numbers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.health import LONGEST_REASON, told
 from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import Collector, Switch, open_sender, refuse, until
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 
 def billing(broker: EmbeddedBroker | Switch, listener: object, **options: object) -> PushConsumer:
-    return PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, **options)  # type: ignore[arg-type]  # any
+    return PushConsumer(
+        "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, **options
+    )  # type: ignore[arg-type]  # any
 
 
 async def test_a_consumer_that_is_not_running_says_so(autojump_clock: MockClock) -> None:
@@ -32,7 +41,10 @@ async def test_a_consumer_that_is_not_running_says_so(autojump_clock: MockClock)
 
 
 async def test_a_topic_that_nobody_knows_is_named(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker(auto_create_topic_enable=False) as broker, billing(broker, Collector()) as consumer:
+    async with (
+        EmbeddedBroker(auto_create_topic_enable=False) as broker,
+        billing(broker, Collector()) as consumer,
+    ):
         assert not consumer.health()
         assert "no name server knows a readable queue of topic orders" in str(consumer.health())
 
@@ -42,11 +54,17 @@ async def test_a_member_without_queues_knows_who_has_them(autojump_clock: MockCl
         await sender.create_topic("orders", 1)
         async with billing(broker, Collector()) as one, billing(broker, Collector()) as two:
             await until(lambda: len(one.statistics().queues) + len(two.statistics().queues) == 2)
-            idle = next(each for each in (one, two) if not any(queue.topic == "orders" for queue in each.statistics().queues))
+            idle = next(
+                each
+                for each in (one, two)
+                if not any(queue.topic == "orders" for queue in each.statistics().queues)
+            )
             assert "belong to others of the 2 members" in str(idle.health())
 
 
-async def test_a_broker_that_is_away_is_the_reason_and_back_it_is_not(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_is_away_is_the_reason_and_back_it_is_not(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         switch = Switch(broker)
@@ -56,7 +74,10 @@ async def test_a_broker_that_is_away_is_the_reason_and_back_it_is_not(autojump_c
             await trio.sleep(60)
             health = consumer.health()
             assert not health
-            assert any("can not be pulled" in reason and "cut the connection" in reason for reason in health.reasons)
+            assert any(
+                "cannot be pulled" in reason and "cut the connection" in reason
+                for reason in health.reasons
+            )
             switch.connect(broker)
             await until(consumer.health, 60)
 
@@ -68,11 +89,16 @@ async def test_a_listener_that_hangs_and_a_full_cache_are_told(autojump_clock: M
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(50)), queue=0)
-        async with billing(broker, listener, concurrency=1, pull_threshold_for_queue=10, pull_batch_size=5) as consumer:
+        async with billing(
+            broker, listener, concurrency=1, pull_threshold_for_queue=10, pull_batch_size=5
+        ) as consumer:
             await trio.sleep(120)
             health = consumer.health()
             assert not health
-            assert any("running for" in reason and "no worker is free" in reason for reason in health.reasons)
+            assert any(
+                "running for" in reason and "no worker is free" in reason
+                for reason in health.reasons
+            )
             assert any("holds" in reason for reason in health.reasons)
             numbers = consumer.statistics()
             assert numbers.in_flight == 1
@@ -85,7 +111,9 @@ async def test_ordered_queues_tell_of_their_lock_and_of_poison(autojump_clock: M
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
-        broker.context.locks.lock("billing", [MessageQueue("orders", "broker-a", 1)], "killed member")
+        broker.context.locks.lock(
+            "billing", [MessageQueue("orders", "broker-a", 1)], "killed member"
+        )
         await sender.send("orders", "poison", queue=0)
         async with billing(broker, listener, orderly=True) as consumer:
             await until(lambda: "rest behind" in str(consumer.health()), 10)

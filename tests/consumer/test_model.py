@@ -1,17 +1,29 @@
-"""Push consumers as a hypothesis state machine: random lives of a group, held against a model (`support.group_model`, `support.pop_group_model`)."""
+"""Push consumers as a hypothesis state machine: random lives of a group, held against a
+model (`support.group_model`, `support.pop_group_model`).
+"""
+
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
-import trio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rocketmq_sdk.codes import RequestCode
 from support.group_model import MOST_RETRIES, QUEUES, Seen, Step, World, run_script
 from support.pop_group_model import PoppingWorld
+
+if TYPE_CHECKING:
+    import trio
 
 PopStep = Callable[[PoppingWorld], Awaitable[None]]
 WHICH = st.integers(0, 3)
@@ -19,7 +31,9 @@ QUEUE = st.integers(0, QUEUES - 1)
 
 
 class Lives(RuleBasedStateMachine):
-    """Its rules write a script, which is run when it is whole: trio's virtual time needs one run for all steps."""
+    """Its rules write a script, which is run when it is whole: trio's virtual time
+    needs one run for all steps.
+    """
 
     network: ClassVar[bool] = False
     """Whether members reach the broker over a memory network."""
@@ -32,7 +46,11 @@ class Lives(RuleBasedStateMachine):
     def begin(self, members: int) -> None:
         self.steps += [World.join] * members
 
-    @rule(queue=QUEUE, count=st.integers(1, 6), failures=st.sampled_from([0, 0, 0, 1, 2, MOST_RETRIES + 1]))
+    @rule(
+        queue=QUEUE,
+        count=st.integers(1, 6),
+        failures=st.sampled_from([0, 0, 0, 1, 2, MOST_RETRIES + 1]),
+    )
     def send(self, queue: int, count: int, failures: int) -> None:
         self.steps.append(lambda world: world.send(queue, count, failures))
 
@@ -63,7 +81,9 @@ class Lives(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 20.0]))
     def refuse_send_backs(self, seconds: float) -> None:
-        self.steps.append(lambda world: world.refuse_for(seconds, RequestCode.CONSUMER_SEND_MSG_BACK))
+        self.steps.append(
+            lambda world: world.refuse_for(seconds, RequestCode.CONSUMER_SEND_MSG_BACK)
+        )
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
@@ -117,7 +137,9 @@ class PoppingGroup(Lives):
 
     @rule(seconds=st.sampled_from([2.0, 20.0]))
     def refuse_changes(self, seconds: float) -> None:
-        self.steps.append(lambda world: world.refuse_for(seconds, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
+        self.steps.append(
+            lambda world: world.refuse_for(seconds, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+        )
 
 
 def lives(count: int) -> settings:

@@ -1,8 +1,12 @@
-"""Random lives of consumer groups: whatever happens in whatever order, nothing is lost, nothing is handed out twice within its time.
+"""Random lives of consumer groups: whatever happens in whatever order, nothing is lost,
+nothing is handed out twice within its time.
 
-A step is one event: messages are sent, polled, received, acknowledged, extended or forgotten, members come, go, are cut off and killed. All of a life
-runs in virtual time inside one `trio.run`, as a list of steps that hypothesis draws and shrinks.
+A step is one event: messages are sent, polled, received, acknowledged, extended or
+forgotten, members come, go, are cut off and killed. All of a life runs in virtual time
+inside one `trio.run`, as a list of steps that hypothesis draws and shrinks.
 """
+
+from __future__ import annotations
 
 from collections import Counter
 from typing import Any, ClassVar
@@ -41,7 +45,9 @@ _steps = st.lists(
     min_size=1,
     max_size=40,
 )
-_life = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+_life = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def live(life: Any, steps: list[tuple[str, Any]]) -> None:
@@ -67,7 +73,12 @@ class Member:
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         try:
-            async with Client(self.switch) as client, self._kind("g", client=client, subscriptions={"T": "*"}, **self._options) as self.consumer:
+            async with (
+                Client(self.switch) as client,
+                self._kind(
+                    "g", client=client, subscriptions={"T": "*"}, **self._options
+                ) as self.consumer,
+            ):
                 task_status.started()
                 await self._end.wait()
                 if self._killed:
@@ -162,7 +173,9 @@ class Popping(Group):
         for message in messages:
             which = int(message.body)
             assert which not in self.acknowledged, f"{which} was acknowledged and came again"
-            assert which in self.unsure or now >= self.hidden_until.get(which, 0.0), f"{which} came again before its time was over"
+            assert which in self.unsure or now >= self.hidden_until.get(which, 0.0), (
+                f"{which} came again before its time was over"
+            )
             self.attempts[which] += 1
             assert which in self.unsure or message.delivery_attempt == self.attempts[which]
             self.hidden_until[which] = now + INVISIBLE
@@ -170,7 +183,9 @@ class Popping(Group):
         return len(messages)
 
     async def ack(self, number: int) -> None:
-        """Acknowledge the oldest that the member holds, by itself or with the next one."""
+        """Acknowledge the oldest that the member holds, by itself or with the next
+        one.
+        """
         due = self.held[number][:2]
         del self.held[number][:2]
         good = [held for held in due if held.message.receipt.is_good]
@@ -185,7 +200,9 @@ class Popping(Group):
         for held in self.held[number][:1]:
             if held.message.receipt.is_good:
                 try:
-                    await (await self.member(number)).change_invisible_duration(held.message, 2 * INVISIBLE)
+                    await (await self.member(number)).change_invisible_duration(
+                        held.message, 2 * INVISIBLE
+                    )
                 except RocketMQError:
                     self.unsure.add(held.number)
                 else:
@@ -194,7 +211,11 @@ class Popping(Group):
 
 async def pop_life(steps: list[tuple[str, Any]]) -> None:
     sent = 0
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         await sender.create_topic("T", 2)
         group = Popping(broker, nursery)
         for what, value in steps:
@@ -218,7 +239,9 @@ async def pop_life(steps: list[tuple[str, Any]]) -> None:
 
 @_life
 @given(_steps)
-def test_popped_messages_are_neither_lost_nor_handed_out_twice_in_their_time(steps: list[tuple[str, Any]]) -> None:
+def test_popped_messages_are_neither_lost_nor_handed_out_twice_in_their_time(
+    steps: list[tuple[str, Any]],
+) -> None:
     live(pop_life, steps)
 
 
@@ -240,7 +263,11 @@ class Polling(Group):
 
 async def poll_life(steps: list[tuple[str, Any]]) -> None:
     sent = 0
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         await sender.create_topic("T", 4)
         group = Polling(broker, nursery)
         for what, value in steps:
@@ -260,7 +287,9 @@ async def poll_life(steps: list[tuple[str, Any]]) -> None:
     assert set(group.seen) == set(range(sent))
     alone = {value for what, value in steps if what == "take"} <= {0}
     if alone and not any(what in ("kill", "cut") for what, _value in steps):
-        assert set(group.seen.values()) <= {1}, "a single member that leaves in order sees each message once"
+        assert set(group.seen.values()) <= {1}, (
+            "a single member that leaves in order sees each message once"
+        )
 
 
 @_life

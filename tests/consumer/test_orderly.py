@@ -1,25 +1,35 @@
-"""Queues in order, in virtual time: one call at a time, suspension, attempts, poison, locks at the broker, and what happens when they are lost."""
+"""Queues in order, in virtual time: one call at a time, suspension, attempts, poison,
+locks at the broker, and what happens when they are lost.
+"""
+
+from __future__ import annotations
 
 import itertools
 import threading
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import dead_letter_topic
 from support.consuming import Collector, Switch, committed, open_sender, refuse, until
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 
 class Ordered:
-    """A listener that notes what each queue got, and that no queue is with two calls at once."""
+    """A listener that notes what each queue got, and that no queue is with two calls at
+    once.
+    """
 
     def __init__(self, seconds: float = 0.01, fail: dict[str, int] | None = None) -> None:
         self.seconds = seconds
@@ -66,7 +76,9 @@ def lock_owner(broker: EmbeddedBroker, queue_id: int) -> str | None:
     return broker.context.locks.owner("billing", MessageQueue("orders", "broker-a", queue_id))
 
 
-async def test_each_queue_is_consumed_in_order_one_call_at_a_time_and_queues_side_by_side(autojump_clock: MockClock) -> None:
+async def test_each_queue_is_consumed_in_order_one_call_at_a_time_and_queues_side_by_side(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(0.1)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
@@ -75,12 +87,18 @@ async def test_each_queue_is_consumed_in_order_one_call_at_a_time_and_queues_sid
         began = trio.current_time()
         async with ordered(broker, listener):
             await until(lambda: len(listener.finished) == 200)
-            assert trio.current_time() - began < 7  # 50 messages of 0.1 s in each of 4 queues at the same time
+            assert (
+                trio.current_time() - began < 7
+            )  # 50 messages of 0.1 s in each of 4 queues at the same time
         assert committed(broker, "billing", "orders") == [50] * 4
-    assert dict(listener.by_queue) == {queue: [f"{queue}-{number}" for number in range(50)] for queue in range(4)}
+    assert dict(listener.by_queue) == {
+        queue: [f"{queue}-{number}" for number in range(50)] for queue in range(4)
+    }
 
 
-async def test_a_failing_message_holds_up_its_queue_at_a_fixed_interval_and_nothing_else(autojump_clock: MockClock) -> None:
+async def test_a_failing_message_holds_up_its_queue_at_a_fixed_interval_and_nothing_else(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(fail={"bad": 3})
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
@@ -94,21 +112,30 @@ async def test_a_failing_message_holds_up_its_queue_at_a_fixed_interval_and_noth
     assert waits == pytest.approx([2.01] * 3, abs=0.05)
 
 
-async def test_a_message_of_poison_goes_to_the_dead_letter_topic_when_its_attempts_are_exhausted(autojump_clock: MockClock) -> None:
+async def test_a_message_of_poison_goes_to_the_dead_letter_topic_when_its_attempts_are_exhausted(
+    autojump_clock: MockClock,
+) -> None:
     listener, dead = Ordered(fail={"poison": 1000}), Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
         await sender.send("orders", "poison", "behind", queue=0)
         async with ordered(broker, listener, max_reconsume_times=2):
             await until(lambda: "behind" in listener.finished)
-        async with PushConsumer("undertaker", namesrv=broker, subscriptions={dead_letter_topic("billing"): "*"}, listener=dead):
+        async with PushConsumer(
+            "undertaker",
+            namesrv=broker,
+            subscriptions={dead_letter_topic("billing"): "*"},
+            listener=dead,
+        ):
             await until(lambda: dead.messages)
         assert committed(broker, "billing", "orders")[0] == 2
     assert listener.attempts["poison"] == [0, 1, 2]
     assert dead.bodies == ["poison"]
 
 
-async def test_without_a_limit_a_message_of_poison_blocks_its_queue_for_hours(autojump_clock: MockClock) -> None:
+async def test_without_a_limit_a_message_of_poison_blocks_its_queue_for_hours(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(fail={"poison": 10**9})
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
@@ -120,11 +147,16 @@ async def test_without_a_limit_a_message_of_poison_blocks_its_queue_for_hours(au
     assert len(listener.attempts["poison"]) > 700
 
 
-async def test_a_dead_letter_that_can_not_be_stored_keeps_its_place(autojump_clock: MockClock) -> None:
+async def test_a_dead_letter_that_can_not_be_stored_keeps_its_place(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(fail={"poison": 1000})
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
-        served = {code: broker.handler.handlers[code] for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)}
+        served = {
+            code: broker.handler.handlers[code]
+            for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        }
         await sender.send("orders", "poison", "behind", queue=0)
         counts = refuse(broker, *served)
         async with ordered(broker, listener, max_reconsume_times=0):
@@ -151,13 +183,20 @@ async def test_a_listener_may_choose_the_rest_or_give_up(autojump_clock: MockClo
         await sender.send("orders", "later", "reject", "last", queue=0)
         async with ordered(broker, listener):
             await until(lambda: times and times[-1][0] == "last")
-        async with PushConsumer("undertaker", namesrv=broker, subscriptions={dead_letter_topic("billing"): "*"}, listener=dead):
+        async with PushConsumer(
+            "undertaker",
+            namesrv=broker,
+            subscriptions={dead_letter_topic("billing"): "*"},
+            listener=dead,
+        ):
             await until(lambda: dead.messages)
     assert [body for body, _ in times] == ["later", "later", "reject", "last"]
     assert times[1][1] - times[0][1] == pytest.approx(7, abs=0.01)
 
 
-async def test_of_a_batch_what_lies_in_front_of_a_failure_is_done_and_the_rest_comes_again(autojump_clock: MockClock) -> None:
+async def test_of_a_batch_what_lies_in_front_of_a_failure_is_done_and_the_rest_comes_again(
+    autojump_clock: MockClock,
+) -> None:
     calls: list[list[str]] = []
 
     async def listener(messages: list[ReceivedMessage]) -> None:
@@ -174,7 +213,9 @@ async def test_of_a_batch_what_lies_in_front_of_a_failure_is_done_and_the_rest_c
     assert calls == [["a", "b", "c", "d"], ["c", "d", "e", "f"]]
 
 
-async def test_the_lock_of_a_queue_is_taken_before_it_is_owned_renewed_and_given_back(autojump_clock: MockClock) -> None:
+async def test_the_lock_of_a_queue_is_taken_before_it_is_owned_renewed_and_given_back(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
         async with ordered(broker, Ordered()) as consumer:
@@ -188,7 +229,11 @@ async def test_the_lock_of_a_queue_is_taken_before_it_is_owned_renewed_and_given
 
 async def test_members_join_and_leave_and_the_order_is_kept(autojump_clock: MockClock) -> None:
     listener = Ordered(0.02)
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         await sender.create_topic("orders", 6)
 
         async def visit(after: float, stay: float) -> None:
@@ -207,20 +252,28 @@ async def test_members_join_and_leave_and_the_order_is_kept(autojump_clock: Mock
         assert listener.by_queue[queue] == [str(number) for number in range(queue, 1200, 6)]
 
 
-async def test_a_queue_whose_lock_another_member_has_is_not_consumed_until_the_lock_expires(autojump_clock: MockClock) -> None:
+async def test_a_queue_whose_lock_another_member_has_is_not_consumed_until_the_lock_expires(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", queue=0)
-        broker.context.locks.lock("billing", [MessageQueue("orders", "broker-a", 0)], "killed member")
+        broker.context.locks.lock(
+            "billing", [MessageQueue("orders", "broker-a", 0)], "killed member"
+        )
         began = trio.current_time()
         async with ordered(broker, listener):
             await until(lambda: listener.finished, 120)
         assert 58 < trio.current_time() - began < 63
 
 
-async def test_a_queue_that_another_member_gives_back_late_is_taken_at_once(autojump_clock: MockClock) -> None:
-    """Apache's client gives up a queue whose listener is busy up to 20 s after it went to somebody else."""
+async def test_a_queue_that_another_member_gives_back_late_is_taken_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    """Apache's client gives up a queue whose listener is busy up to 20 s after it went
+    to somebody else.
+    """
     listener, queue = Ordered(), MessageQueue("orders", "broker-a", 0)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -235,7 +288,9 @@ async def test_a_queue_that_another_member_gives_back_late_is_taken_at_once(auto
         assert trio.current_time() - given_back_at < 2
 
 
-async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(autojump_clock: MockClock) -> None:
+async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered()
     queue = MessageQueue("orders", "broker-a", 0)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
@@ -249,7 +304,9 @@ async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(autojump
             locks.unlock("billing", [queue], locks.owner("billing", queue) or "")
             locks.lock("billing", [queue], "thief")
             await until(lambda: not owned(consumer), 25)
-            broker.context.offsets.commit("billing", "orders", 0, 1)  # what the other member has reached
+            broker.context.offsets.commit(
+                "billing", "orders", 0, 1
+            )  # what the other member has reached
             await sender.send("orders", "c", queue=0)
             await trio.sleep(30)
             assert committed(broker, "billing", "orders", 1) == [1]
@@ -259,7 +316,9 @@ async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(autojump
     assert listener.finished == ["a", "b", "b", "c"]
 
 
-async def test_consumption_stops_when_the_lock_could_not_be_renewed_for_thirty_seconds_and_goes_on_later(autojump_clock: MockClock) -> None:
+async def test_consumption_stops_when_the_lock_was_not_renewed_for_thirty_seconds(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(5.0)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -278,7 +337,9 @@ async def test_consumption_stops_when_the_lock_could_not_be_renewed_for_thirty_s
     assert first_seen == list(map(str, range(30)))
 
 
-async def test_a_queue_that_goes_to_another_member_waits_for_its_listener(autojump_clock: MockClock) -> None:
+async def test_a_queue_that_goes_to_another_member_waits_for_its_listener(
+    autojump_clock: MockClock,
+) -> None:
     listener = Ordered(6.0)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
@@ -316,7 +377,9 @@ async def test_a_listener_in_a_thread_keeps_the_lock_when_it_can_not_be_stopped(
         release.set()
 
 
-async def test_a_broker_that_forgot_the_locks_has_them_again_as_soon_as_it_is_connected(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_forgot_the_locks_has_them_again_as_soon_as_it_is_connected(
+    autojump_clock: MockClock,
+) -> None:
     queue = MessageQueue("orders", "broker-a", 0)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)

@@ -1,5 +1,7 @@
 """The process queue against a model that keeps all messages in a plain set."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from hypothesis import settings
@@ -27,7 +29,11 @@ class ProcessQueueModel(RuleBasedStateMachine):
         self.again: list[ReceivedMessage] = []
         self.next_offset = 7
 
-    @rule(gaps=st.lists(st.integers(0, 4), max_size=5), behind=st.integers(0, 3), size=st.integers(0, 30))
+    @rule(
+        gaps=st.lists(st.integers(0, 4), max_size=5),
+        behind=st.integers(0, 3),
+        size=st.integers(0, 30),
+    )
     def pull(self, gaps: list[int], behind: int, size: int) -> None:
         offset = self.next_offset
         messages = []
@@ -65,7 +71,9 @@ class ProcessQueueModel(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        self.process_queue.finish(self.running.pop(data.draw(st.integers(0, len(self.running) - 1))))
+        self.process_queue.finish(
+            self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
+        )
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -82,7 +90,10 @@ class ProcessQueueModel(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        queue, cached = self.process_queue, [*self.waiting, *self.running, *self.deferred, *self.again]
+        queue, cached = (
+            self.process_queue,
+            [*self.waiting, *self.running, *self.deferred, *self.again],
+        )
         offsets = [message.offset for message in cached]
         assert queue.commit_offset == (min(offsets) if offsets else self.next_offset)
         assert queue.next_offset == self.next_offset
@@ -104,7 +115,9 @@ class ProcessQueueModel(RuleBasedStateMachine):
         assert queue.message_count == len(kept)
 
 
-ProcessQueueModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ProcessQueueModel.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
 TestProcessQueue = ProcessQueueModel.TestCase
 
 

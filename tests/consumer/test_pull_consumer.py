@@ -1,18 +1,30 @@
 """Plain pulls by queue and offset, against the embedded broker in virtual time."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.pull_consumer import PullConsumer
-from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError, ConnectError, TopicNotFoundError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    TopicNotFoundError,
+)
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import DLQ_PREFIX, retry_topic
 from support.consuming import Switch, committed, open_sender, refuse, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 QUEUE = MessageQueue("orders", "broker-a", 1)
 
@@ -22,10 +34,17 @@ async def test_queues_are_read_at_offsets(autojump_clock: MockClock) -> None:
         await sender.create_topic("orders", 2)
         await sender.send("orders", *map(str, range(40)), queue=1)
         async with PullConsumer("audit", namesrv=broker) as consumer:
-            assert await consumer.message_queues("orders") == [MessageQueue("orders", "broker-a", 0), QUEUE]
+            assert await consumer.message_queues("orders") == [
+                MessageQueue("orders", "broker-a", 0),
+                QUEUE,
+            ]
             assert (await consumer.begin_offset(QUEUE), await consumer.end_offset(QUEUE)) == (0, 40)
             result = await consumer.pull(QUEUE, 0)
-            assert (result.status, result.next_begin_offset, len(result.messages)) == (PullStatus.FOUND, 32, 32)
+            assert (result.status, result.next_begin_offset, len(result.messages)) == (
+                PullStatus.FOUND,
+                32,
+                32,
+            )
             result = await consumer.pull(QUEUE, 32, max_messages=3)
             assert [message.body for message in result.messages] == [b"32", b"33", b"34"]
             result = await consumer.pull(QUEUE, 40)
@@ -35,7 +54,11 @@ async def test_queues_are_read_at_offsets(autojump_clock: MockClock) -> None:
 
 
 async def test_a_pull_may_wait_at_the_broker(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, PullConsumer("audit", namesrv=broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        PullConsumer("audit", namesrv=broker) as consumer,
+    ):
         await sender.create_topic("orders", 2)
         await sender.send("orders", "first", queue=1)
         began = trio.current_time()
@@ -49,22 +72,35 @@ async def test_a_pull_may_wait_at_the_broker(autojump_clock: MockClock) -> None:
 
             nursery.start_soon(send_later)
             began = trio.current_time()
-            assert [message.body for message in (await consumer.pull(QUEUE, 1, wait=20)).messages] == [b"late"]
+            assert [
+                message.body for message in (await consumer.pull(QUEUE, 1, wait=20)).messages
+            ] == [b"late"]
             assert trio.current_time() - began == pytest.approx(2, abs=0.1)
 
 
 async def test_tags_are_checked_by_text(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, PullConsumer("audit", namesrv=broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        PullConsumer("audit", namesrv=broker) as consumer,
+    ):
         await sender.create_topic("orders", 2)
         for tag in ("Aa", "BB", "paid"):
             await sender.send("orders", tag, tags=tag, queue=1)
-        assert [message.tags for message in (await consumer.pull(QUEUE, 0, expression="BB || paid")).messages] == ["BB", "paid"]
+        assert [
+            message.tags
+            for message in (await consumer.pull(QUEUE, 0, expression="BB || paid")).messages
+        ] == ["BB", "paid"]
         with pytest.raises(ConfigurationError, match="names no tag"):
             await consumer.pull(QUEUE, 0, expression="||")
 
 
 async def test_offsets_are_committed_and_read(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, PullConsumer("audit", namesrv=broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        PullConsumer("audit", namesrv=broker) as consumer,
+    ):
         await sender.create_topic("orders", 2)
         assert await consumer.committed(QUEUE) is None
         assert await consumer.earliest_message_time(QUEUE) is None
@@ -80,7 +116,11 @@ async def test_offsets_are_committed_and_read(autojump_clock: MockClock) -> None
 
 
 async def test_messages_can_be_sent_back(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, PullConsumer("audit", namesrv=broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        PullConsumer("audit", namesrv=broker) as consumer,
+    ):
         await sender.create_topic("orders", 2)
         await sender.send("orders", "later", "never", queue=1)
         later, never = (await consumer.pull(QUEUE, 0)).messages

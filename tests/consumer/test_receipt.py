@@ -1,13 +1,19 @@
 """Receipts of popped messages: when they are good, and how a bad one is named."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_machine import State
 from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError
 from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 def handle(pop_time: int = 1000) -> ReceiptHandle:
@@ -47,7 +53,9 @@ async def test_the_message_has_the_newest_receipt(mock_clock: MockClock) -> None
     assert receipt_of(message) is third
     assert receipt_of(first) is first
     assert first.newest is third
-    assert message.delivery_attempt == 1  # the count is of another group: this one has got it for the first time
+    assert (
+        message.delivery_attempt == 1
+    )  # the count is of another group: this one has got it for the first time
     second.handle.kind = third.handle.kind = "1"
     message._receipt = third
     assert message.delivery_attempt == 3

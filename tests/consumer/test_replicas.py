@@ -1,16 +1,31 @@
-"""Consumers of a broker with a slave: they read there while the master is away, and at the master again when it is back."""
+"""Consumers of a broker with a slave: they read there while the master is away, and at
+the master again when it is back.
+"""
 
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
+from rocketmq_sdk import (
+    ConsumeFrom,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    SendStatus,
+)
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.model.route import MASTER_ID, BrokerData, TopicRoute
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 65536, "slave_read_enable": True}
 
@@ -28,7 +43,13 @@ def test_a_missing_master_is_replaced_by_its_slave() -> None:
 
 
 def _open_master(slave: EmbeddedBroker, path: Path, port: int = 0) -> EmbeddedBroker:
-    settings = {"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2, "slave_timeout": 60_000, **SIZES}
+    settings = {
+        "broker_role": "SYNC_MASTER",
+        "total_replicas": 2,
+        "in_sync_replicas": 2,
+        "slave_timeout": 60_000,
+        **SIZES,
+    }
     return EmbeddedBroker(path, listen=port, namesrv_addr=slave.namesrv_address, **settings)
 
 
@@ -38,7 +59,9 @@ def _follows(slave: EmbeddedBroker) -> bool:
 
 
 def _has_master(slave: EmbeddedBroker) -> bool:
-    """Whether the slave's name server knows a master; one that starts may serve slaves a moment before it is registered."""
+    """Whether the slave's name server knows a master; one that starts may serve slaves
+    a moment before it is registered.
+    """
     group = slave.namesrv.table.member_group("DefaultCluster", "broker-a")
     return group is not None and MASTER_ID in group.broker_addrs
 
@@ -46,7 +69,9 @@ def _has_master(slave: EmbeddedBroker) -> bool:
 async def _send(namesrv: str, topic: str, numbers: range) -> None:
     async with Producer("writers", namesrv=namesrv, send_timeout=60) as producer:
         for number in numbers:
-            assert (await producer.send(Message(topic, b"%d" % number))).status is SendStatus.SEND_OK
+            assert (
+                await producer.send(Message(topic, b"%d" % number))
+            ).status is SendStatus.SEND_OK
 
 
 class _Reader:
@@ -55,9 +80,13 @@ class _Reader:
     def __init__(self, group: str, namesrv: str) -> None:
         self.bodies: list[int] = []
         self.consumer = PushConsumer(
-            group, namesrv=namesrv, subscriptions={"orders": "*"}, listener=self._take, consume_from=ConsumeFrom.FIRST_OFFSET,
+            group,
+            namesrv=namesrv,
+            subscriptions={"orders": "*"},
+            listener=self._take,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
             pull_time_delay_when_exception=0.2,
-        )  # fmt: skip
+        )
 
     async def _take(self, message: ReceivedMessage) -> None:
         self.bodies.append(int(message.body))
@@ -67,7 +96,9 @@ class _Reader:
 
 
 class _Running:
-    """A broker in a task of its own, so that it can end before what was opened later."""
+    """A broker in a task of its own, so that it can end before what was opened
+    later.
+    """
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
@@ -87,7 +118,10 @@ class _Running:
 @pytest.mark.real_time
 async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> None:
     options: dict[str, Any] = {"broker_role": "SLAVE", "broker_id": 1, **SIZES}
-    async with EmbeddedBroker(tmp_path / "slave", listen=0, namesrv_listen=0, **options) as slave, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker(tmp_path / "slave", listen=0, namesrv_listen=0, **options) as slave,
+        trio.open_nursery() as nursery,
+    ):
         namesrv = slave.namesrv_address
         assert namesrv is not None
         master = _Running(_open_master(slave, tmp_path / "master"))
@@ -105,14 +139,20 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
             await _send(namesrv, "orders", range(10, 20))
             assert slave.context.replication.sync is not None
             slave.context.replication.sync.wake()
-            await until(lambda: sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 10)
+            await until(
+                lambda: sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 10
+            )
             await master.end()
             await always.has(20)
             second = _Reader("parted", namesrv)
             async with second.consumer:
                 await second.has(10)
-            assert sorted(second.bodies) == list(range(10, 20)), "it goes on where the group had come to, as the slave knows it"
-            assert sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 20, "offsets are kept at whoever is there"
+            assert sorted(second.bodies) == list(range(10, 20)), (
+                "it goes on where the group had come to, as the slave knows it"
+            )
+            assert sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 20, (
+                "offsets are kept at whoever is there"
+            )
             master = _Running(_open_master(slave, tmp_path / "master", port))
             await nursery.start(master.run)
             await until(lambda: _has_master(slave) and _follows(slave))
@@ -130,7 +170,12 @@ async def test_a_slow_reader_follows_the_suggestion_to_the_slave(tmp_path: Path)
         namesrv = slave.namesrv_address
         assert namesrv is not None
         master = EmbeddedBroker(
-            tmp_path / "master", listen=0, namesrv_addr=namesrv, total_replicas=2, access_message_in_memory_max_ratio=0, **SIZES
+            tmp_path / "master",
+            listen=0,
+            namesrv_addr=namesrv,
+            total_replicas=2,
+            access_message_in_memory_max_ratio=0,
+            **SIZES,
         )
         async with master:
             await until(lambda: _has_master(slave) and _follows(slave))
@@ -138,7 +183,12 @@ async def test_a_slow_reader_follows_the_suggestion_to_the_slave(tmp_path: Path)
                 await producer.create_topic("orders", queues=1)
                 for number in range(100):
                     await producer.send(Message("orders", b"%d" % number))
-            async with LitePullConsumer("readers", namesrv=namesrv, subscriptions={"orders": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
+            async with LitePullConsumer(
+                "readers",
+                namesrv=namesrv,
+                subscriptions={"orders": "*"},
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ) as consumer:
                 found: list[int] = []
                 with trio.fail_after(60):
                     while len(found) < 100:

@@ -1,5 +1,7 @@
 """The jobs of a member that one task does."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 import trio.testing
@@ -27,10 +29,19 @@ async def test_each_job_is_done_when_it_is_due(autojump_clock: trio.testing.Mock
     routine.add(often, 5.0)
     routine.add(seldom)
     await _run_for(routine, 17.0)
-    assert done == [("seldom", 0.0), ("often", 5.0), ("seldom", 8.0), ("often", 10.0), ("often", 15.0), ("seldom", 16.0)]
+    assert done == [
+        ("seldom", 0.0),
+        ("often", 5.0),
+        ("seldom", 8.0),
+        ("often", 10.0),
+        ("often", 15.0),
+        ("seldom", 16.0),
+    ]
 
 
-async def test_a_job_that_waits_delays_the_others_and_leaves_none_out(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_job_that_waits_delays_the_others_and_leaves_none_out(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     routine, begin, done = Routine(), trio.current_time(), []
 
     async def slow() -> float:

@@ -1,29 +1,50 @@
-"""What a simple consumer receives, keeps, changes and gives up, against the embedded broker in virtual time."""
+"""What a simple consumer receives, keeps, changes and gives up, against the embedded
+broker in virtual time.
+"""
+
+from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.simple import SimpleConsumer
-from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError, ConnectError, ReceiptHandleError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    ReceiptHandleError,
+)
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import DLQ_PREFIX, java_hash
-from rocketmq_sdk.protocol.bodies.groups import CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.groups import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Sender, Switch, open_sender, refuse, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.consumer.receipt import PoppedMessage
+    from rocketmq_sdk.remoting.channel import Channel
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 
 
-def consumer_of(broker: EmbeddedBroker, group: str = "billing", **options: object) -> SimpleConsumer:
+def consumer_of(
+    broker: EmbeddedBroker, group: str = "billing", **options: object
+) -> SimpleConsumer:
     values = {"namesrv": broker, "subscriptions": {"orders": "*"}, "consume_from": FIRST} | options
     return SimpleConsumer(group, **values)  # type: ignore[arg-type]
 
@@ -32,7 +53,9 @@ def texts(messages: list[PoppedMessage]) -> list[str]:
     return [message.body.decode() for message in messages]
 
 
-async def receive(consumer: SimpleConsumer, count: int, invisible: float = 30.0, seconds: float = 120.0) -> list[PoppedMessage]:
+async def receive(
+    consumer: SimpleConsumer, count: int, invisible: float = 30.0, seconds: float = 120.0
+) -> list[PoppedMessage]:
     """Receive until so many messages have come."""
     found: list[PoppedMessage] = []
     with trio.fail_after(seconds):
@@ -41,7 +64,9 @@ async def receive(consumer: SimpleConsumer, count: int, invisible: float = 30.0,
     return found
 
 
-async def fail(consumer: SimpleConsumer, message: PoppedMessage, chosen: float | None = None) -> None:
+async def fail(
+    consumer: SimpleConsumer, message: PoppedMessage, chosen: float | None = None
+) -> None:
     """Fail in processing a message, in the time that was chosen for it before."""
 
     async def process() -> None:
@@ -65,7 +90,9 @@ async def test_everything_is_received_once_and_acknowledged(autojump_clock: Mock
         async with consumer_of(broker) as consumer:
             messages = await receive(consumer, 100)
             assert sorted(map(int, texts(messages))) == list(range(100))
-            assert {(message.topic, message.delivery_attempt) for message in messages} == {("orders", 1)}
+            assert {(message.topic, message.delivery_attempt) for message in messages} == {
+                ("orders", 1)
+            }
             await consumer.batch_ack(messages[:50])
             for message in messages[50:]:
                 await consumer.ack(message)
@@ -73,7 +100,9 @@ async def test_everything_is_received_once_and_acknowledged(autojump_clock: Mock
             assert await consumer.receive() == []
 
 
-async def test_a_receive_waits_for_messages_and_no_longer_than_told(autojump_clock: MockClock) -> None:
+async def test_a_receive_waits_for_messages_and_no_longer_than_told(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
         async with consumer_of(broker) as consumer, trio.open_nursery() as nursery:
@@ -92,7 +121,9 @@ async def test_a_receive_waits_for_messages_and_no_longer_than_told(autojump_clo
             assert trio.current_time() - began == pytest.approx(3, abs=0.2)
 
 
-async def test_nothing_is_visible_before_its_invisible_duration_is_over(autojump_clock: MockClock) -> None:
+async def test_nothing_is_visible_before_its_invisible_duration_is_over(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 10)
         async with consumer_of(broker) as consumer, consumer_of(broker) as other:
@@ -112,7 +143,9 @@ async def test_nothing_is_visible_before_its_invisible_duration_is_over(autojump
             await other.batch_ack(again)
 
 
-async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(autojump_clock: MockClock) -> None:
+async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 3)
         async with consumer_of(broker) as consumer:
@@ -122,8 +155,17 @@ async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(aut
             new = await consumer.change_invisible_duration(replaced, 3600)
             assert replaced.receipt is new
             await trio.sleep(31)
-            counts = refuse(broker, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
-            for target, text in ((used, "was used"), (expired, "is expired"), (old, "was replaced")):
+            counts = refuse(
+                broker,
+                RequestCode.ACK_MESSAGE,
+                RequestCode.BATCH_ACK_MESSAGE,
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            )
+            for target, text in (
+                (used, "was used"),
+                (expired, "is expired"),
+                (old, "was replaced"),
+            ):
                 with pytest.raises(ReceiptHandleError, match=text):
                     await consumer.ack(target)
                 with pytest.raises(ReceiptHandleError, match=text):
@@ -141,9 +183,16 @@ async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockC
         await send_all(sender, 2)
         async with consumer_of(broker) as billing, consumer_of(broker, "shipping") as shipping:
             first, second = await receive(billing, 2)
-            counts = refuse(broker, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+            counts = refuse(
+                broker,
+                RequestCode.ACK_MESSAGE,
+                RequestCode.BATCH_ACK_MESSAGE,
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            )
             for target in (first, first.receipt):
-                with pytest.raises(ReceiptHandleError, match="was given to group 'billing', not to 'shipping'"):
+                with pytest.raises(
+                    ReceiptHandleError, match="was given to group 'billing', not to 'shipping'"
+                ):
                     await shipping.ack(target)
                 with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
                     await shipping.batch_ack([target])
@@ -159,7 +208,9 @@ async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockC
                 await same_group.ack(second)  # another member of the group may
 
 
-async def test_a_batch_acknowledges_what_is_good_and_names_what_is_not(autojump_clock: MockClock) -> None:
+async def test_a_batch_acknowledges_what_is_good_and_names_what_is_not(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 5)
         async with consumer_of(broker) as consumer:
@@ -197,9 +248,13 @@ async def test_the_ladder_ends_in_the_dead_letter_topic(autojump_clock: MockCloc
         async with consumer_of(broker) as consumer:
             with trio.fail_after(3600):
                 while not consumer.statistics().dead_letters:
-                    attempts += [message.delivery_attempt for message in await consumer.receive(32, 10)]
+                    attempts += [
+                        message.delivery_attempt for message in await consumer.receive(32, 10)
+                    ]
         assert attempts == list(range(1, 18))
-        async with consumer_of(broker, "undertaker", subscriptions={f"{DLQ_PREFIX}billing": "*"}) as consumer:
+        async with consumer_of(
+            broker, "undertaker", subscriptions={f"{DLQ_PREFIX}billing": "*"}
+        ) as consumer:
             [dead] = await receive(consumer, 1)
             assert dead.body == b"0"
             assert dead.properties["ORIGIN_MESSAGE_ID"]
@@ -221,7 +276,9 @@ async def test_a_message_that_can_not_be_buried_is_not_lost(autojump_clock: Mock
         assert broker.store.max_offset(f"{DLQ_PREFIX}billing", 0) == 1
 
 
-async def test_tags_are_checked_by_text_and_the_others_do_not_come_again(autojump_clock: MockClock) -> None:
+async def test_tags_are_checked_by_text_and_the_others_do_not_come_again(
+    autojump_clock: MockClock,
+) -> None:
     assert java_hash("Aa") == java_hash("BB")
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
@@ -255,7 +312,10 @@ async def test_a_message_of_any_topic_ends_the_wait(autojump_clock: MockClock) -
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         for topic in ("orders", "returns"):
             await sender.create_topic(topic)
-        async with consumer_of(broker, subscriptions={"orders": "*", "returns": "*"}) as consumer, trio.open_nursery() as nursery:
+        async with (
+            consumer_of(broker, subscriptions={"orders": "*", "returns": "*"}) as consumer,
+            trio.open_nursery() as nursery,
+        ):
             for topic in ("orders", "returns", "returns"):
 
                 async def send_later(topic: str = topic) -> None:
@@ -316,17 +376,34 @@ async def test_a_block_that_fails_leaves_its_message_to_others(autojump_clock: M
     ("policy", "delays"),
     [
         (GroupRetryPolicy(), [10, 30, 60]),
-        (GroupRetryPolicy("CUSTOMIZED", customized_retry_policy=CustomizedRetryPolicy((1000, 2000, 40_000, 20_000))), [40, 20, 20]),
-        (GroupRetryPolicy("EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2)), [20, 40, 60]),
+        (
+            GroupRetryPolicy(
+                "CUSTOMIZED",
+                customized_retry_policy=CustomizedRetryPolicy((1000, 2000, 40_000, 20_000)),
+            ),
+            [40, 20, 20],
+        ),
+        (
+            GroupRetryPolicy(
+                "EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2)
+            ),
+            [20, 40, 60],
+        ),
     ],
     ids=["default", "customised", "exponential"],
 )
 @pytest.mark.parametrize("way", ["a block that fails", "a change without a duration"])
-async def test_a_failure_waits_as_the_groups_policy_says(autojump_clock: MockClock, policy: GroupRetryPolicy, delays: list[int], way: str) -> None:
+async def test_a_failure_waits_as_the_groups_policy_says(
+    autojump_clock: MockClock, policy: GroupRetryPolicy, delays: list[int], way: str
+) -> None:
     waited = []
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 1)
-        await update_group(sender.client, await sender._broker(), SubscriptionGroupConfig("billing", group_retry_policy=policy))
+        await update_group(
+            sender.client,
+            await sender._broker(),
+            SubscriptionGroupConfig("billing", group_retry_policy=policy),
+        )
         async with consumer_of(broker, max_reconsume_times=3) as consumer:
             await trio.sleep(2)  # the group's settings are read
             [message] = await receive(consumer, 1, 600)
@@ -351,7 +428,9 @@ async def test_a_failure_waits_as_the_groups_policy_says(autojump_clock: MockClo
         assert expected <= wait < expected + 8
 
 
-async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(autojump_clock: MockClock) -> None:
+async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 2, queues=1)
         for fifo in (True, False):
@@ -367,7 +446,9 @@ async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(autoj
                 assert least <= trio.current_time() - began < least + 10
 
 
-async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(autojump_clock: MockClock) -> None:
+async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 1)
         async with consumer_of(broker) as consumer:
@@ -384,7 +465,9 @@ async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(autojump
             assert again.delivery_attempt == 2
 
 
-async def test_extensions_end_at_their_limit_and_go_on_behind_errors(autojump_clock: MockClock) -> None:
+async def test_extensions_end_at_their_limit_and_go_on_behind_errors(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 1)
         async with consumer_of(broker, processing_limit=300) as consumer:
@@ -449,7 +532,11 @@ async def test_a_broken_connection_raises_and_iterating_goes_on(autojump_clock: 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 2, queues=1)
         switch = Switch(broker)
-        async with Client(switch) as client, consumer_of(broker, namesrv=None, client=client) as consumer, trio.open_nursery() as nursery:
+        async with (
+            Client(switch) as client,
+            consumer_of(broker, namesrv=None, client=client) as consumer,
+            trio.open_nursery() as nursery,
+        ):
             messages = await receive(consumer, 2)
             switch.cut()
             with pytest.raises(ConnectError):
@@ -491,7 +578,11 @@ async def test_a_cancelled_receive_loses_nothing(autojump_clock: MockClock) -> N
 
 async def test_leaving_ends_receives_that_wait(autojump_clock: MockClock) -> None:
     ended: list[str] = []
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         await sender.create_topic("orders")
 
         async def wait() -> None:
@@ -517,7 +608,12 @@ async def test_leaving_ends_receives_that_wait(autojump_clock: MockClock) -> Non
 
 
 async def test_an_unknown_topic_is_received_once_it_exists(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, consumer_of(broker) as consumer, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        consumer_of(broker) as consumer,
+        trio.open_nursery() as nursery,
+    ):
 
         async def create() -> None:
             await trio.sleep(3)
@@ -580,7 +676,9 @@ async def test_bounds_of_calls(autojump_clock: MockClock) -> None:
                     pass
 
 
-async def test_a_change_within_the_millisecond_of_the_pop_is_not_taken_for_it(autojump_clock: MockClock) -> None:
+async def test_a_change_within_the_millisecond_of_the_pop_is_not_taken_for_it(
+    autojump_clock: MockClock,
+) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 2, queues=1)
         async with consumer_of(broker) as consumer:

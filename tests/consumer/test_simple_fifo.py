@@ -1,24 +1,37 @@
-"""A simple consumer with `fifo`: the next messages of a queue come when the ones before are done, and a lost answer does not block it."""
+"""A simple consumer with `fifo`: the next messages of a queue come when the ones before
+are done, and a lost answer does not block it.
+"""
+
+from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.receipt import PoppedMessage
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Sender, open_sender
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.consumer.receipt import PoppedMessage
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 def in_order(broker: EmbeddedBroker) -> SimpleConsumer:
-    return SimpleConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=ConsumeFrom.FIRST_OFFSET, fifo=True)
+    return SimpleConsumer(
+        "billing",
+        namesrv=broker,
+        subscriptions={"orders": "*"},
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        fifo=True,
+    )
 
 
 async def prepare(sender: Sender, count: int, queues: int = 1) -> None:
@@ -27,7 +40,9 @@ async def prepare(sender: Sender, count: int, queues: int = 1) -> None:
         await sender.send("orders", str(number), queue=number % queues)
 
 
-async def receive(consumer: SimpleConsumer, most: int, invisible: float = 30.0) -> list[PoppedMessage]:
+async def receive(
+    consumer: SimpleConsumer, most: int, invisible: float = 30.0
+) -> list[PoppedMessage]:
     with trio.fail_after(600):
         while not (messages := await consumer.receive(most, invisible, 5)):
             pass
@@ -38,8 +53,14 @@ def texts(messages: list[PoppedMessage]) -> list[str]:
     return [message.body.decode() for message in messages]
 
 
-async def test_the_next_messages_come_when_all_before_are_acknowledged(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, in_order(broker) as consumer:
+async def test_the_next_messages_come_when_all_before_are_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        in_order(broker) as consumer,
+    ):
         await prepare(sender, 5)
         first = await receive(consumer, 2, 600)
         assert texts(first) == ["0", "1"]
@@ -50,8 +71,14 @@ async def test_the_next_messages_come_when_all_before_are_acknowledged(autojump_
         assert texts(await receive(consumer, 2)) == ["2", "3"]
 
 
-async def test_what_was_not_acknowledged_comes_again_before_what_is_behind_it(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, in_order(broker) as consumer:
+async def test_what_was_not_acknowledged_comes_again_before_what_is_behind_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        in_order(broker) as consumer,
+    ):
         await prepare(sender, 4)
         first = await receive(consumer, 2, 20)
         popped_at = trio.current_time()
@@ -70,7 +97,11 @@ async def test_what_was_not_acknowledged_comes_again_before_what_is_behind_it(au
 
 
 async def test_a_changed_duration_holds_the_queue_for_as_long(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, in_order(broker) as consumer:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        in_order(broker) as consumer,
+    ):
         await prepare(sender, 2)
         (message,) = await receive(consumer, 1, 20)
         changed_at = trio.current_time()

@@ -1,28 +1,46 @@
-"""How simple consumers wait: for long, at brokers that fall silent, while their subscriptions change."""
+"""How simple consumers wait: for long, at brokers that fall silent, while their
+subscriptions change.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import RequestTimeoutError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import open_sender
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 def consumer_of(broker: EmbeddedBroker, *topics: str) -> SimpleConsumer:
-    return SimpleConsumer("billing", namesrv=broker, subscriptions=dict.fromkeys(topics, "*"), consume_from=ConsumeFrom.FIRST_OFFSET)
+    return SimpleConsumer(
+        "billing",
+        namesrv=broker,
+        subscriptions=dict.fromkeys(topics, "*"),
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    )
 
 
 @pytest.mark.parametrize("topics", [("orders",), ("orders", "returns")], ids=["a place", "places"])
-async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(autojump_clock: MockClock, topics: tuple[str, ...]) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(
+    autojump_clock: MockClock, topics: tuple[str, ...]
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         for topic in topics:
             await sender.create_topic(topic)
         held: list[float] = []
@@ -69,8 +87,14 @@ async def test_a_long_wait_at_a_broker_that_falls_silent_ends(autojump_clock: Mo
             assert not consumer.health()
 
 
-async def test_a_topic_may_be_given_up_while_a_receive_is_under_way(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender, trio.open_nursery() as nursery:
+async def test_a_topic_may_be_given_up_while_a_receive_is_under_way(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
         for topic in ("orders", "returns"):
             await sender.create_topic(topic)
         served = broker.handler.handlers[RequestCode.POP_MESSAGE]

@@ -1,5 +1,7 @@
 """First offsets, with a broker that is only asked."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -20,7 +22,9 @@ RETRY = MessageQueue("%RETRY%billing", "broker-a", 0)
 
 
 class Script:
-    """Answers requests by code with one value after the other; an exception is raised, None is "not found"."""
+    """Answers requests by code with one value after the other; an exception is raised,
+    None is "not found".
+    """
 
     client_id = "me"
 
@@ -28,7 +32,14 @@ class Script:
         self.answers = {RequestCode[name.upper()]: list(values) for name, values in answers.items()}
         self.asked: list[int] = []
 
-    async def call_broker(self, broker_name: str, command: Command, timeout: float | None = None, *, broker_id: int = 0) -> Command:
+    async def call_broker(
+        self,
+        broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        broker_id: int = 0,
+    ) -> Command:
         self.asked.append(command.code)
         answer = self.answers[RequestCode(command.code)].pop(0)
         if isinstance(answer, Exception):
@@ -40,7 +51,9 @@ class Script:
 
 async def first(script: Script, consume_from: ConsumeFrom, queue: MessageQueue = ORDERS) -> int:
     caller = cast("Caller", script)
-    return await StartOffsets(caller, RemoteOffsets(caller, "billing"), consume_from, 12345).first_offset(queue)
+    return await StartOffsets(
+        caller, RemoteOffsets(caller, "billing"), consume_from, 12345
+    ).first_offset(queue)
 
 
 @pytest.mark.parametrize("consume_from", list(ConsumeFrom))
@@ -51,24 +64,49 @@ async def test_a_committed_offset_wins(consume_from: ConsumeFrom) -> None:
 @pytest.mark.parametrize(
     ("consume_from", "queue", "script", "expected"),
     [
-        (ConsumeFrom.LAST_OFFSET, ORDERS, Script(query_consumer_offset=[None, None], get_max_offset=[40]), 40),
-        (ConsumeFrom.LAST_OFFSET, ORDERS, Script(query_consumer_offset=[None], get_max_offset=[0]), 0),
+        (
+            ConsumeFrom.LAST_OFFSET,
+            ORDERS,
+            Script(query_consumer_offset=[None, None], get_max_offset=[40]),
+            40,
+        ),
+        (
+            ConsumeFrom.LAST_OFFSET,
+            ORDERS,
+            Script(query_consumer_offset=[None], get_max_offset=[0]),
+            0,
+        ),
         (ConsumeFrom.LAST_OFFSET, RETRY, Script(query_consumer_offset=[None]), 0),
         (ConsumeFrom.FIRST_OFFSET, ORDERS, Script(query_consumer_offset=[None]), 0),
         (ConsumeFrom.FIRST_OFFSET, RETRY, Script(query_consumer_offset=[None]), 0),
-        (ConsumeFrom.TIMESTAMP, ORDERS, Script(query_consumer_offset=[None], search_offset_by_timestamp=[23]), 23),
+        (
+            ConsumeFrom.TIMESTAMP,
+            ORDERS,
+            Script(query_consumer_offset=[None], search_offset_by_timestamp=[23]),
+            23,
+        ),
         (ConsumeFrom.TIMESTAMP, RETRY, Script(query_consumer_offset=[None], get_max_offset=[9]), 9),
     ],
 )
-async def test_without_one_the_settings_decide(consume_from: ConsumeFrom, queue: MessageQueue, script: Script, expected: int) -> None:
+async def test_without_one_the_settings_decide(
+    consume_from: ConsumeFrom, queue: MessageQueue, script: Script, expected: int
+) -> None:
     assert await first(script, consume_from, queue) == expected
     assert not any(script.answers.values())
 
 
-async def test_the_first_message_of_an_empty_queue_is_not_skipped_when_it_comes_between_two_questions() -> None:
-    assert await first(Script(query_consumer_offset=[None, 0], get_max_offset=[1]), ConsumeFrom.LAST_OFFSET) == 0
+async def test_the_first_message_is_not_skipped_when_it_comes_between_two_questions() -> None:
+    assert (
+        await first(
+            Script(query_consumer_offset=[None, 0], get_max_offset=[1]), ConsumeFrom.LAST_OFFSET
+        )
+        == 0
+    )
 
 
 async def test_an_error_is_no_offset() -> None:
     with pytest.raises(BrokerError):
-        await first(Script(query_consumer_offset=[BrokerError(1, "as the test wants it")]), ConsumeFrom.FIRST_OFFSET)
+        await first(
+            Script(query_consumer_offset=[BrokerError(1, "as the test wants it")]),
+            ConsumeFrom.FIRST_OFFSET,
+        )

@@ -1,10 +1,14 @@
-"""Stored messages that a consumer can not decode: told once, tried ever more seldom, and not in the way of what is in front of them."""
+"""Stored messages that a consumer cannot decode: told once, tried ever more seldom, and
+not in the way of what is in front of them.
+"""
+
+from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
@@ -14,24 +18,41 @@ from rocketmq_sdk.protocol import message_codec
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
-from rocketmq_sdk.remoting.channel import Channel
 from support.consuming import Collector, Sender, committed, open_sender, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def send_broken(sender: Sender, topic: str) -> None:
     """Store a message that says it is compressed and is not."""
     header = SendMessageRequestHeaderV2(
-        producer_group="sender", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=SysFlag.COMPRESSED | 0x300,
-        born_timestamp=sender.client.clock.now_ms(), flag=0, properties="UNIQ_KEY\x01BROKEN\x02TAGS\x01paid\x02",
-    )  # fmt: skip
+        producer_group="sender",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=SysFlag.COMPRESSED | 0x300,
+        born_timestamp=sender.client.clock.now_ms(),
+        flag=0,
+        properties="UNIQ_KEY\x01BROKEN\x02TAGS\x01paid\x02",
+    )
     route = await sender.client.route(topic)
     request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=b"no zlib stream")
-    assert (await sender.client.call_address(route.broker_datas[0].broker_addrs[0], request)).code == 0
+    assert (
+        await sender.client.call_address(route.broker_datas[0].broker_addrs[0], request)
+    ).code == 0
 
 
 @pytest.mark.parametrize("why", ["corrupt", "codec missing"])
 async def test_a_message_that_can_not_be_decoded(
-    autojump_clock: MockClock, collector: Collector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, why: str
+    autojump_clock: MockClock,
+    collector: Collector,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
 ) -> None:
     if why == "codec missing":
 
@@ -55,7 +76,9 @@ async def test_a_message_that_can_not_be_decoded(
         await sender.send("orders", "c", queue=0, tags="paid")
         broker.handler.handlers[RequestCode.PULL_MESSAGE] = count  # type: ignore[assignment]  # gives what the broker's own gives
         caplog.set_level(logging.WARNING, "rocketmq_sdk.consumer")
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector):
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+        ):
             await until(lambda: len(collector.bodies) == 2, 5)
             await trio.sleep(600)
             assert pulls < 25
@@ -64,10 +87,20 @@ async def test_a_message_that_can_not_be_decoded(
         (warning,) = [record for record in caplog.records if record.name == "rocketmq_sdk.consumer"]
         text = warning.getMessage()
         cause = "inflated" if why == "corrupt" else "pip install"
-        for part in ("group billing", "topic orders", "broker broker-a", "queue 0", "offset 3", "offset to 4", cause):
+        for part in (
+            "group billing",
+            "topic orders",
+            "broker broker-a",
+            "queue 0",
+            "offset 3",
+            "offset to 4",
+            cause,
+        ):
             assert part in text
         broker.context.offsets.commit("billing", "orders", 0, 4)
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector):
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+        ):
             await until(lambda: collector.bodies == ["a", "b", "c"], 5)
 
 
@@ -94,7 +127,9 @@ async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
         broker.handler.handlers[RequestCode.PULL_MESSAGE] = note  # type: ignore[assignment]  # gives what the broker's own gives
         monkeypatch.setattr(message_codec, "decompress", decompress)
         began = trio.current_time()
-        async with PushConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector):
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector
+        ):
             await until(lambda: len(collector.bodies) == 301)
     assert collector.bodies == ["no zlib stream", *map(str, range(300))]
     assert asked[0] == "32"

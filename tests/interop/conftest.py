@@ -1,11 +1,15 @@
 """Fixtures of the tests against Apache RocketMQ's Java client and servers."""
 
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,7 +49,9 @@ def consumers_driver() -> Iterator[java.Driver]:
 
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
-    """One Apache name server and broker for the session, with short delay levels and soon-checked transactions."""
+    """One Apache name server and broker for the session, with short delay levels and
+    soon-checked transactions.
+    """
     settings: dict[str, Any] = {
         "messageDelayLevel": "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s",
         "transactionTimeOut": 1000,

@@ -1,13 +1,15 @@
-"""SQL92 subscriptions, queries and message traces, between this implementation and Apache's, in both directions."""
+"""SQL92 subscriptions, queries and message traces, between this implementation and
+Apache's, in both directions.
+"""
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from rocketmq_sdk.admin.client import Admin
-from rocketmq_sdk.admin.story import MessageStory
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import BrokerError, NotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
@@ -17,6 +19,11 @@ from rocketmq_sdk.protocol.trace import ConsumeResult
 from support import java
 from support.processes import BrokerProcess, broker_process
 from support.waiting import unique, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from rocketmq_sdk.admin.story import MessageStory
 
 SQL = "region = 'eu' AND price BETWEEN 3 AND 7 OR TAGS = 'always' AND NOT (price IS NULL)"
 MESSAGES = [
@@ -51,7 +58,9 @@ def namesrv(request: pytest.FixtureRequest) -> str:
     return str(cluster.namesrv)
 
 
-async def polled(ask: Callable[[], Awaitable[Any]], enough: Callable[[Any], bool], seconds: float = 60) -> Any:
+async def polled(
+    ask: Callable[[], Awaitable[Any]], enough: Callable[[Any], bool], seconds: float = 60
+) -> Any:
     """Ask again and again until the answer is enough."""
     with trio.fail_after(seconds):
         while True:
@@ -73,8 +82,13 @@ async def send_all(namesrv: str, topic: str) -> None:
 async def test_a_java_consumer_with_sql92(json_driver: java.Driver, namesrv: str) -> None:
     topic, consumer = unique("sql"), unique("c")
     await send_all(namesrv, topic)
-    await json_driver.do("consumer", id=consumer, group=unique("cg"), topic=topic, sql=SQL, namesrv=namesrv)
-    seen = await polled(lambda: json_driver.do("received", id=consumer), lambda messages: len(messages) >= len(WANTED))
+    await json_driver.do(
+        "consumer", id=consumer, group=unique("cg"), topic=topic, sql=SQL, namesrv=namesrv
+    )
+    seen = await polled(
+        lambda: json_driver.do("received", id=consumer),
+        lambda messages: len(messages) >= len(WANTED),
+    )
     await json_driver.do("stop", id=consumer)
     assert sorted(message["body"] for message in seen) == WANTED
 
@@ -87,16 +101,31 @@ async def test_our_consumer_with_sql92(namesrv: str) -> None:
 
     await send_all(namesrv, topic)
     subscriptions = {topic: (SQL, ExpressionType.SQL92)}
-    async with PushConsumer(unique("cg"), namesrv=namesrv, subscriptions=subscriptions, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET):
+    async with PushConsumer(
+        unique("cg"),
+        namesrv=namesrv,
+        subscriptions=subscriptions,
+        listener=listener,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
         await until(lambda: len(seen) >= len(WANTED))
     assert sorted(seen) == WANTED
 
 
-async def test_a_java_consumer_with_an_error_in_its_expression_is_refused_with_the_reason(json_driver: java.Driver, broker: BrokerProcess) -> None:
+async def test_a_java_consumer_with_an_error_in_its_expression_is_refused_with_the_reason(
+    json_driver: java.Driver, broker: BrokerProcess
+) -> None:
     topic = unique("sql")
     await send_all(broker.namesrv, topic)
     with pytest.raises(java.DriverError, match="at position 5: '=' stands where a value"):
-        await json_driver.do("consumer", id=unique("c"), group=unique("cg"), topic=topic, sql="a = = 1", namesrv=broker.namesrv)
+        await json_driver.do(
+            "consumer",
+            id=unique("c"),
+            group=unique("cg"),
+            topic=topic,
+            sql="a = = 1",
+            namesrv=broker.namesrv,
+        )
 
 
 async def test_our_queries(json_driver: java.Driver, namesrv: str) -> None:
@@ -109,19 +138,33 @@ async def test_our_queries(json_driver: java.Driver, namesrv: str) -> None:
     await json_driver.do("stop", id=producer)
     async with Admin(namesrv=namesrv) as admin:
         # The index is built behind the answer of a send.
-        found = await polled(lambda: admin.messages.by_key(topic, "all"), lambda messages: len(messages) == 4)
-        assert [message.body.decode() for message in found] == [f"body {number}" for number in range(4)]
+        found = await polled(
+            lambda: admin.messages.by_key(topic, "all"), lambda messages: len(messages) == 4
+        )
+        assert [message.body.decode() for message in found] == [
+            f"body {number}" for number in range(4)
+        ]
         assert [message.body for message in await admin.messages.by_key(topic, "k2")] == [b"body 2"]
-        assert [message.body for message in await admin.messages.by_tag(topic, "t1")] == [b"body 1", b"body 3"]
+        assert [message.body for message in await admin.messages.by_tag(topic, "t1")] == [
+            b"body 1",
+            b"body 3",
+        ]
         for number, result in enumerate(sent):
             for message in (
                 await admin.messages.by_unique_id(topic, result["msgId"]),
                 await admin.messages.by_offset_id(result["offsetMsgId"]),
                 await admin.messages.by_id(topic, result["offsetMsgId"]),
             ):
-                assert (message.body.decode(), message.message_id) == (f"body {number}", result["msgId"])
-        assert [message.body.decode() async for message in admin.messages.in_time(topic, None)] == [f"body {number}" for number in range(4)]
-        assert [step.offset_message_id for step in await admin.messages.trail(topic, sent[0]["msgId"])] == [sent[0]["offsetMsgId"]]
+                assert (message.body.decode(), message.message_id) == (
+                    f"body {number}",
+                    result["msgId"],
+                )
+        assert [message.body.decode() async for message in admin.messages.in_time(topic, None)] == [
+            f"body {number}" for number in range(4)
+        ]
+        assert [
+            step.offset_message_id for step in await admin.messages.trail(topic, sent[0]["msgId"])
+        ] == [sent[0]["offsetMsgId"]]
         with pytest.raises(NotFoundError):
             await admin.messages.by_unique_id(topic, "0" * 32)
         with pytest.raises(BrokerError):
@@ -134,7 +177,9 @@ async def test_queries_of_mqadmin(mqadmin: java.Driver, broker: BrokerProcess) -
         sent = await producer.send(Message(topic, b"look at me", keys=["findme"], tags="paid"))
 
     async def run(command: str, *args: str) -> str:
-        printed: str = await mqadmin.do("run", args=[command, "-n", broker.namesrv, "-t", topic, *args])
+        printed: str = await mqadmin.do(
+            "run", args=[command, "-n", broker.namesrv, "-t", topic, *args]
+        )
         return printed
 
     for command, args in (
@@ -142,29 +187,60 @@ async def test_queries_of_mqadmin(mqadmin: java.Driver, broker: BrokerProcess) -
         ("queryMsgByKey", ("-k", "paid", "-p", "T")),
         ("queryMsgByUniqueKey", ("-i", sent.message_id)),
         ("queryMsgById", ("-i", sent.offset_message_id)),
-        ("queryMsgByOffset", ("-b", sent.queue.broker_name, "-i", str(sent.queue.queue_id), "-o", str(sent.queue_offset))),
+        (
+            "queryMsgByOffset",
+            (
+                "-b",
+                sent.queue.broker_name,
+                "-i",
+                str(sent.queue.queue_id),
+                "-o",
+                str(sent.queue_offset),
+            ),
+        ),
     ):
         assert sent.message_id in await run(command, *args), command
 
 
 def complete(story: MessageStory) -> bool:
-    return bool(story.published) and bool(story.consumptions) and story.consumptions[0].result is not None
+    return (
+        bool(story.published)
+        and bool(story.consumptions)
+        and story.consumptions[0].result is not None
+    )
 
 
 async def test_traces_of_java_in_our_story(json_driver: java.Driver, namesrv: str) -> None:
     topic, producer, consumer, group = unique("trace"), unique("p"), unique("c"), unique("cg")
     await json_driver.do("producer", id=producer, group="traced", namesrv=namesrv, trace=True)
-    await json_driver.do("consumer", id=consumer, group=group, topic=topic, namesrv=namesrv, trace=True)
-    sent = await json_driver.do("send", id=producer, topic=topic, body="trace me", keys="k1 k2", tags="paid")
+    await json_driver.do(
+        "consumer", id=consumer, group=group, topic=topic, namesrv=namesrv, trace=True
+    )
+    sent = await json_driver.do(
+        "send", id=producer, topic=topic, body="trace me", keys="k1 k2", tags="paid"
+    )
     async with Admin(namesrv=namesrv) as admin:
         story = await polled(lambda: admin.messages.story(sent["msgId"]), complete, 100)
     await json_driver.do("stop", id=producer)
     await json_driver.do("stop", id=consumer)
     (published,) = story.published
-    assert (published.group, published.topic, published.tags, published.keys) == ("traced", topic, "paid", "k1 k2")
-    assert (published.offset_message_id, published.body_length, published.success) == (sent["offsetMsgId"], 8, True)
+    assert (published.group, published.topic, published.tags, published.keys) == (
+        "traced",
+        topic,
+        "paid",
+        "k1 k2",
+    )
+    assert (published.offset_message_id, published.body_length, published.success) == (
+        sent["offsetMsgId"],
+        8,
+        True,
+    )
     (consumption,) = story.consumptions
-    assert (consumption.group, consumption.retries, consumption.result) == (group, 0, ConsumeResult.SUCCESS)
+    assert (consumption.group, consumption.retries, consumption.result) == (
+        group,
+        0,
+        ConsumeResult.SUCCESS,
+    )
     assert [step.topic for step in story.trail] == [topic]
 
 
@@ -177,14 +253,21 @@ async def test_our_traces_in_mqadmin(mqadmin: java.Driver, namesrv: str) -> None
     async with (
         Producer("shop", namesrv=namesrv, enable_trace=True) as producer,
         PushConsumer(
-            group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET, enable_trace=True
+            group,
+            namesrv=namesrv,
+            subscriptions={topic: "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            enable_trace=True,
         ),
     ):
         sent = await producer.send(Message(topic, b"trace me", keys=["k1"], tags="paid"))
         await until(lambda: bool(seen))
 
     async def printed() -> Any:
-        return await mqadmin.do("run", args=["queryMsgTraceById", "-n", namesrv, "-i", sent.message_id])
+        return await mqadmin.do(
+            "run", args=["queryMsgTraceById", "-n", namesrv, "-i", sent.message_id]
+        )
 
     text = await polled(printed, lambda text: "Sub" in text and "Pub" in text, 100)
     rows = [line.split() for line in text.splitlines() if line.startswith(("Pub", "Sub"))]

@@ -1,8 +1,10 @@
-"""A consumer group of a Java and a Python member, on Apache's broker and on ours: they share the queues, one dies, the other takes all."""
+"""A consumer group of a Java and a Python member, on Apache's broker and on ours: they
+share the queues, one dies, the other takes all.
+"""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -12,6 +14,10 @@ from support import java
 from support.consumer_process import CONSUMER, lines_of
 from support.processes import broker_process, python_process
 from support.waiting import unique, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(params=["apache", "ours"])
@@ -33,7 +39,9 @@ async def test_two_java_members_share_a_topic_of_our_broker_and_one_dies(encodin
             async with Producer(unique("pg"), namesrv=broker.namesrv) as producer:
                 await producer.create_topic(topic, queues=4)
                 for driver in (first, second):
-                    await driver.do("consumer", id="c", group=group, topic=topic, namesrv=broker.namesrv)
+                    await driver.do(
+                        "consumer", id="c", group=group, topic=topic, namesrv=broker.namesrv
+                    )
                 seen: list[list[dict[str, Any]]] = [[], []]
                 sent = 0
                 with trio.fail_after(90):
@@ -56,12 +64,17 @@ async def test_two_java_members_share_a_topic_of_our_broker_and_one_dies(encodin
         second.close()
 
 
-async def test_two_python_members_share_a_topic_and_one_is_killed(namesrv: str, tmp_path: Path) -> None:
+async def test_two_python_members_share_a_topic_and_one_is_killed(
+    namesrv: str, tmp_path: Path
+) -> None:
     topic, group = unique("pythons"), unique("cg")
     files = tmp_path / "first", tmp_path / "second"
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
         await producer.create_topic(topic, queues=4)
-        with python_process(CONSUMER, namesrv, topic, str(files[0]), group) as victim, python_process(CONSUMER, namesrv, topic, str(files[1]), group):
+        with (
+            python_process(CONSUMER, namesrv, topic, str(files[0]), group) as victim,
+            python_process(CONSUMER, namesrv, topic, str(files[1]), group),
+        ):
             sent = 0
             with trio.fail_after(90):
                 while not all(lines_of(file) for file in files):
@@ -93,15 +106,27 @@ async def test_two_languages_share_a_group_and_one_dies(namesrv: str, killed: st
             await producer.send(Message(topic, b"begin"))
             await peer.do("consumer", id="c", group=group, topic=topic, namesrv=namesrv)
             first = ConsumeFrom.FIRST_OFFSET
-            consumer = PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=first)
+            consumer = PushConsumer(
+                group,
+                namesrv=namesrv,
+                subscriptions={topic: "*"},
+                listener=listener,
+                consume_from=first,
+            )
             theirs: list[dict[str, Any]] = []
             async with consumer:
-                await until(lambda: 0 < len([q for q in consumer.statistics().queues if q.topic == topic]) < 4)
+                await until(
+                    lambda: (
+                        0 < len([q for q in consumer.statistics().queues if q.topic == topic]) < 4
+                    )
+                )
                 for number in range(400):
                     producer.submit(Message(topic, f"m{number}".encode()))
                 await producer.flush()
                 with trio.fail_after(60):
-                    while len({*ours, *(m["body"] for m in theirs)}) < 401 or not ours or not theirs:
+                    while (
+                        len({*ours, *(m["body"] for m in theirs)}) < 401 or not ours or not theirs
+                    ):
                         await trio.sleep(0.1)
                         theirs = await peer.do("received", id="c")
                 if killed == "java":
@@ -115,7 +140,9 @@ async def test_two_languages_share_a_group_and_one_dies(namesrv: str, killed: st
                     producer.submit(Message(topic, f"m{number}".encode()))
                 await producer.flush()
                 with trio.fail_after(60):
-                    while not {f"m{number}" for number in range(400, 800)} <= {m["body"] for m in theirs}:
+                    while not {f"m{number}" for number in range(400, 800)} <= {
+                        m["body"] for m in theirs
+                    }:
                         await trio.sleep(0.1)
                         theirs = await peer.do("received", id="c")
     finally:

@@ -1,16 +1,20 @@
-"""Every sub-command of Apache's mqadmin 5.4.0 against our broker and against Apache's, outputs compared line by line.
+"""Every sub-command of Apache's mqadmin 5.4.0 against our broker and against Apache's,
+outputs compared line by line.
 
-`startMonitoring` and `clusterRT` never end and are left out, and so are commands that talk to a controller (`getSyncStateSet`, `electMaster`,
-`getControllerMetaData`, `getControllerConfig`, `updateControllerConfig`, `cleanBrokerMetadata`), read local files of RocksDB or compaction
-(`exportMetadataInRocksDB`, `dumpCompactionLog`), or only repeat others for users and access control (`updateUser`, `deleteUser`, `copyUser`,
+`startMonitoring` and `clusterRT` never end and are left out, and so are commands that
+talk to a controller (`getSyncStateSet`, `electMaster`, `getControllerMetaData`,
+`getControllerConfig`, `updateControllerConfig`, `cleanBrokerMetadata`), read local
+files of RocksDB or compaction (`exportMetadataInRocksDB`, `dumpCompactionLog`), or only
+repeat others for users and access control (`updateUser`, `deleteUser`, `copyUser`,
 `updateAcl`, `deleteAcl`, `getAcl`, `copyAcl`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -19,17 +23,27 @@ from support import java
 from support.mqadmin import Step
 from support.processes import BrokerProcess, broker_process
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
 ROCKSDB = "Apache keeps two topics for RocksDB; ours has the trace topic from the start"
 MOMENT = "depends on the moment of a sample"
 ACCESS = "access control is not checked by this broker"
 
-MACHINE = "(?i)path|port|addr|rocketmqHome|DiskType|mapp|max(Hash|Index)|Ratio|brokerIP|nonsense|^(traceTopic|recallMessage)Enable"
+MACHINE = (
+    "(?i)path|port|addr|rocketmqHome|DiskType|mapp|max(Hash|Index)|Ratio|brokerIP|nonsense|"
+    "^(traceTopic|recallMessage)Enable"
+)
 
 TOPICS = [
     Step("updateTopic -b {broker} -t T1 -r 2 -w 2 -o true"),
     Step("updateTopic -c DefaultCluster -t T2 -r 4 -w 4 -a +message.type=FIFO"),
-    Step("updateTopic -b {broker} -t bad!name", mask="DESC: (?!29).*", reason="the text of a refusal is our own"),
+    Step(
+        "updateTopic -b {broker} -t bad!name",
+        mask="DESC: (?!29).*",
+        reason="the text of a refusal is our own",
+    ),
     Step("updateTopicList -b {broker} -f {topics}"),
     Step("updateTopicPerm -b {broker} -t T1 -p 4"),
     Step("updateTopicPerm -b {broker} -t T1 -p 6"),
@@ -50,7 +64,11 @@ TOPICS = [
     Step("exportMetadata -b {broker} -f {out} -t"),
     Step("exportMetadata -c DefaultCluster -f {out}"),
     Step("exportMetrics -c DefaultCluster -f {out}", mask="/.*/"),
-    Step("updateStaticTopic -t TS -qn 4 -b broker-a", ours="513 not supported", reason="static topics are refused"),
+    Step(
+        "updateStaticTopic -t TS -qn 4 -b broker-a",
+        ours="513 not supported",
+        reason="static topics are refused",
+    ),
     Step("remappingStaticTopic -t TS -b broker-a", ours="", reason="static topics are refused"),
 ]
 GROUPS = [
@@ -81,13 +99,25 @@ GROUPS = [
 ]
 MESSAGES = [
     Step("queryMsgById -i {offset_id} -t TA", again=True),
-    Step("queryMsgByKey -t TA -k k1", mask=r"<ms>@\S+", reason="the last column is a place in a RocksDB index"),
-    Step("queryMsgByKey -t TA -k a -p T", mask=r"<ms>@\S+", reason="the last column is a place in a RocksDB index"),
+    Step(
+        "queryMsgByKey -t TA -k k1",
+        mask=r"<ms>@\S+",
+        reason="the last column is a place in a RocksDB index",
+    ),
+    Step(
+        "queryMsgByKey -t TA -k a -p T",
+        mask=r"<ms>@\S+",
+        reason="the last column is a place in a RocksDB index",
+    ),
     Step("queryMsgByKey -t TA -k nope"),
     Step("queryMsgByUniqueKey -t TA -i {unique}", again=True),
     Step("queryMsgByOffset -t TA -b broker-a -i 0 -o 1"),
     Step("queryMsgByOffset -t TA -b broker-a -i 0 -o 99"),
-    Step("queryMsgTraceById -i {unique}", ours="208", reason="nothing was traced; Apache does not even have the topic"),
+    Step(
+        "queryMsgTraceById -i {unique}",
+        ours="208",
+        reason="nothing was traced; Apache does not even have the topic",
+    ),
     Step("printMsg -t TA -d true"),
     Step("printMsgByQueue -t TA -a broker-a -i 0 -p true -d true -f true"),
     Step("queryCq -t TA -q 0 -i 0 -c 2"),
@@ -103,7 +133,12 @@ BROKER = [
     Step("updateBrokerConfig -b {broker} -k nonsenseKey -v 1"),
     Step("updateBrokerConfig -b {broker} -k brokerConfigPath -v /x"),
     Step("getBrokerConfig -b {broker}", common=True, drop=MACHINE),
-    Step("brokerStatus -b {broker}", common=True, drop="(?i)tps|time|ratio|total|runtime|Offset|remain|size|earliest|version", again=True),
+    Step(
+        "brokerStatus -b {broker}",
+        common=True,
+        drop="(?i)tps|time|ratio|total|runtime|Offset|remain|size|earliest|version",
+        again=True,
+    ),
     Step("clusterList", mask=r"\d+\.\d+(\(\S+\))?", again=True, reason=MOMENT),
     Step("clusterList -m", mask=r" \d+", reason=MOMENT),
     Step("statsAll -t TA", mask=r"[\d.]+", again=True, reason=MOMENT),
@@ -130,15 +165,32 @@ BROKER = [
     Step("setCommitLogReadAheadMode -b {broker} -m 0"),
     Step("switchTimerEngine -b {broker} -e F"),
     Step("rocksDBConfigToJson -b {broker} -t topics"),
-    Step("exportPopRecord -b {broker} -d true", ours="200056 not supported", reason="RocksDB is refused"),
-    Step("checkRocksdbCqWriteProgress -c DefaultCluster", ours="354 not supported", reason="RocksDB is refused"),
-    Step("getBrokerEpoch -b broker-a", ours="1007 not supported", theirs="controllerMode", reason="controller mode is refused by both"),
+    Step(
+        "exportPopRecord -b {broker} -d true",
+        ours="200056 not supported",
+        reason="RocksDB is refused",
+    ),
+    Step(
+        "checkRocksdbCqWriteProgress -c DefaultCluster",
+        ours="354 not supported",
+        reason="RocksDB is refused",
+    ),
+    Step(
+        "getBrokerEpoch -b broker-a",
+        ours="1007 not supported",
+        theirs="controllerMode",
+        reason="controller mode is refused by both",
+    ),
     Step("addBroker -b {broker} -c /x"),
     Step("removeBroker -b {broker} -c DefaultCluster:broker-a:0"),
     Step("createUser -b {broker} -u u1 -p p1", ours="3001 not supported", reason=ACCESS),
     Step("getUser -b {broker} -u u1", ours="3004 not supported", reason=ACCESS),
     Step("listUser -b {broker}", ours="3005 not supported", reason=ACCESS),
-    Step("createAcl -b {broker} -s User:u1 -r Topic:* -a Pub -d Allow", ours="3006 not supported", reason=ACCESS),
+    Step(
+        "createAcl -b {broker} -s User:u1 -r Topic:* -a Pub -d Allow",
+        ours="3006 not supported",
+        reason=ACCESS,
+    ),
     Step("listAcl -b {broker}", ours="3010 not supported", reason=ACCESS),
 ]
 
@@ -151,7 +203,10 @@ class Side:
         self.namesrv = namesrv
         self.mqadmin = java.Driver(program="MqAdmin")
         self.places: dict[str, Any] = {"broker": broker, "out": str(directory / name)}
-        listed = {"topics": [{"topicName": "LT1", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}], "groups": [{"groupName": "LG1"}]}
+        listed = {
+            "topics": [{"topicName": "LT1", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}],
+            "groups": [{"groupName": "LG1"}],
+        }
         for what, content in listed.items():
             path = directory / f"{name}-{what}.json"
             path.write_text(json.dumps(content))
@@ -185,24 +240,41 @@ class Side:
             for number in range(6)
         ]
         self.places |= {"unique": sent[0]["msgId"], "offset_id": sent[0]["offsetMsgId"]}
-        await client.do("consumer", id=f"c{self.name}", group="GC", namesrv=self.namesrv, topic="TA", expression="*")
+        await client.do(
+            "consumer",
+            id=f"c{self.name}",
+            group="GC",
+            namesrv=self.namesrv,
+            topic="TA",
+            expression="*",
+        )
         with trio.fail_after(90):
             while int(await client.do("count", id=f"c{self.name}")) < 6:
                 await trio.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[java.ApacheCluster, BrokerProcess]]:
+def clusters(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[java.ApacheCluster, BrokerProcess]]:
     directory = tmp_path_factory.mktemp("mqadmin")
-    with java.apache_cluster(directory, messageDelayLevel=LEVELS) as apache, broker_process(messageDelayLevel=LEVELS) as ours:
+    with (
+        java.apache_cluster(directory, messageDelayLevel=LEVELS) as apache,
+        broker_process(messageDelayLevel=LEVELS) as ours,
+    ):
         yield apache, ours
 
 
 @pytest.fixture(scope="module")
-def sides(clusters: tuple[java.ApacheCluster, BrokerProcess], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Side]]:
+def sides(
+    clusters: tuple[java.ApacheCluster, BrokerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Side]]:
     apache, ours = clusters
     directory = tmp_path_factory.mktemp("files")
-    made = [Side("apache", apache.namesrv, apache.broker, directory), Side("ours", ours.namesrv, ours.address, directory)]
+    made = [
+        Side("apache", apache.namesrv, apache.broker, directory),
+        Side("ours", ours.namesrv, ours.address, directory),
+    ]
     with contextlib.ExitStack() as stack:
         for side in made:
             stack.callback(side.mqadmin.close)
@@ -222,8 +294,12 @@ async def both(sides: list[Side], step: Step) -> tuple[str, str]:
     return outputs["apache"], outputs["ours"]
 
 
-@pytest.mark.parametrize("steps", [TOPICS, GROUPS, MESSAGES, BROKER], ids=["topics", "groups", "messages", "broker"])
-async def test_commands_print_the_same(sides: list[Side], json_driver: java.Driver, steps: list[Step]) -> None:
+@pytest.mark.parametrize(
+    "steps", [TOPICS, GROUPS, MESSAGES, BROKER], ids=["topics", "groups", "messages", "broker"]
+)
+async def test_commands_print_the_same(
+    sides: list[Side], json_driver: java.Driver, steps: list[Step]
+) -> None:
     if "unique" not in sides[0].places:
         for side in sides:
             await side.prepare(json_driver)
@@ -241,5 +317,10 @@ async def test_commands_print_the_same(sides: list[Side], json_driver: java.Driv
 
 def test_every_difference_is_on_its_page() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "mqadmin.md").read_text("utf-8")
-    named = {step.name for steps in (TOPICS, GROUPS, MESSAGES, BROKER) for step in steps if step.reason is not None or step.ours is not None}
+    named = {
+        step.name
+        for steps in (TOPICS, GROUPS, MESSAGES, BROKER)
+        for step in steps
+        if step.reason is not None or step.ours is not None
+    }
     assert {name for name in named if f"`{name}" not in page} == set()

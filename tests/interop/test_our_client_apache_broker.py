@@ -1,15 +1,22 @@
 """Our producer and push consumer against Apache's name server and broker 5.4.0."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendStatus
-from support import java
 from support.waiting import unique, until
+
+if TYPE_CHECKING:
+    from support import java
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])
-async def test_sends_of_every_kind_reach_our_consumer(apache: java.ApacheCluster, encoding: str) -> None:
+async def test_sends_of_every_kind_reach_our_consumer(
+    apache: java.ApacheCluster, encoding: str
+) -> None:
     topic = unique("kinds")
     seen: list[ReceivedMessage] = []
 
@@ -19,19 +26,40 @@ async def test_sends_of_every_kind_reach_our_consumer(apache: java.ApacheCluster
     big = b"compressed " * 2000
     async with Producer(unique("pg"), namesrv=apache.namesrv, header_encoding=encoding) as producer:
         first = await producer.send(
-            Message(topic, "sync ü€😀".encode(), tags="a", keys=["k1", "k2"], properties={"color": "rød"}, flag=7)
+            Message(
+                topic,
+                "sync ü€😀".encode(),
+                tags="a",
+                keys=["k1", "k2"],
+                properties={"color": "rød"},
+                flag=7,
+            )
         )
         assert first.status is SendStatus.SEND_OK
         handle = producer.submit(Message(topic, b"pipelined"))
         assert (await handle).status is SendStatus.SEND_OK
         await producer.send_oneway(Message(topic, b"oneway"))
-        keyed = [await producer.send(Message(topic, b"key%d" % n), key="customer 9") for n in range(3)]
+        keyed = [
+            await producer.send(Message(topic, b"key%d" % n), key="customer 9") for n in range(3)
+        ]
         assert len({result.queue for result in keyed}) == 1
-        batch = await producer.send_batch([Message(topic, b"batch%d" % n, tags="b") for n in range(5)])
+        batch = await producer.send_batch(
+            [Message(topic, b"batch%d" % n, tags="b") for n in range(5)]
+        )
         assert len(batch.message_id.split(",")) == 5
         await producer.send(Message(topic, big))
         await producer.send(Message(topic, b"delayed", delay_level=2))
-        expected = {"sync ü€😀".encode(), b"pipelined", b"oneway", b"key0", b"key1", b"key2", big, b"delayed", *(b"batch%d" % n for n in range(5))}
+        expected = {
+            "sync ü€😀".encode(),
+            b"pipelined",
+            b"oneway",
+            b"key0",
+            b"key1",
+            b"key2",
+            big,
+            b"delayed",
+            *(b"batch%d" % n for n in range(5)),
+        }
         async with PushConsumer(
             unique("cg"),
             namesrv=apache.namesrv,
@@ -75,7 +103,9 @@ async def test_tags_are_filtered(apache: java.ApacheCluster) -> None:
     assert sorted(seen) == [b"blue", b"last red", b"red", b"red"]
 
 
-async def test_failed_messages_are_retried_and_end_in_the_dead_letter_topic(apache: java.ApacheCluster) -> None:
+async def test_failed_messages_are_retried_and_end_in_the_dead_letter_topic(
+    apache: java.ApacheCluster,
+) -> None:
     topic, group = unique("retry"), unique("cg")
     deliveries: list[tuple[bytes, int, str]] = []
     letters: list[ReceivedMessage] = []

@@ -1,7 +1,10 @@
-"""Apache's POP consumer and our simple consumer in one group, on both brokers: together they get everything, and each message goes to one of them."""
+"""Apache's POP consumer and our simple consumer in one group, on both brokers: together
+they get everything, and each message goes to one of them.
+"""
 
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -10,6 +13,9 @@ from rocketmq_sdk import ConsumeFrom, Message, Producer, SimpleConsumer
 from support import java
 from support.processes import broker_process
 from support.waiting import unique
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(params=["apache", "ours"])
@@ -33,20 +39,31 @@ async def test_a_group_of_both_shares_the_messages(addresses: tuple[str, str]) -
         async with Producer(unique("pg"), namesrv=namesrv) as producer:
             await producer.create_topic(topic, queues=2)
             options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "await_duration": 0.5}
-            async with SimpleConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, **options) as consumer:  # type: ignore[arg-type]
+            async with SimpleConsumer(
+                group, namesrv=namesrv, subscriptions={topic: "*"}, **options
+            ) as consumer:  # type: ignore[arg-type]
                 assert await consumer.receive() == []  # the broker knows the group
-                await driver.do("pop", id="c", group=group, topic=topic, namesrv=namesrv, broker=broker)
+                await driver.do(
+                    "pop", id="c", group=group, topic=topic, namesrv=namesrv, broker=broker
+                )
                 sent = 0
                 with trio.fail_after(120):
                     while not (ours and theirs) or len(ours) + len(theirs) < sent or sent < 400:
                         if sent < 400 or not (ours and theirs):
-                            await producer.send_batch([Message(topic, b"%d" % number) for number in range(sent, sent + 10)])
+                            await producer.send_batch(
+                                [
+                                    Message(topic, b"%d" % number)
+                                    for number in range(sent, sent + 10)
+                                ]
+                            )
                             sent += 10
                         messages = await consumer.receive(4)
                         ours += [int(message.body) for message in messages]
                         await consumer.batch_ack(messages)
                         theirs = await driver.do("received", id="c")
-                assert sorted([*ours, *(int(message["body"]) for message in theirs)]) == list(range(sent))
+                assert sorted([*ours, *(int(message["body"]) for message in theirs)]) == list(
+                    range(sent)
+                )
                 # What ours does not acknowledge goes to Apache's when its time is over.
                 await driver.do("stop", id="c")
                 await producer.send(Message(topic, b"-1"))

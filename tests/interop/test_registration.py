@@ -1,7 +1,11 @@
-"""Brokers and name servers of both kinds: who registers where, and what happens when one of them is gone."""
+"""Brokers and name servers of both kinds: who registers where, and what happens when
+one of them is gone.
+"""
+
+from __future__ import annotations
 
 import signal
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -12,9 +16,14 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
 from support.waiting import unique, until
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 async def _brokers(namesrv: str, topic: str) -> dict[str, dict[int, str]]:
-    """Broker names and addresses that a name server gives for a topic; empty when it knows no such topic."""
+    """Broker names and addresses that a name server gives for a topic; empty when it
+    knows no such topic.
+    """
     async with Client(namesrv) as client:
         try:
             route = await client.route(topic)
@@ -29,7 +38,9 @@ async def _gone(namesrv: str, topic: str) -> None:
             await trio.sleep(0.1)
 
 
-async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_delays_nobody(apache: java.ApacheCluster) -> None:
+async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_delays_nobody(
+    apache: java.ApacheCluster,
+) -> None:
     topic, name = unique("orders"), unique("broker")
     addresses = f"127.0.0.1:{java.free_port()};{apache.namesrv}"
     async with EmbeddedBroker(listen=0, namesrv_addr=addresses, broker_name=name) as broker:
@@ -37,19 +48,28 @@ async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_dela
         async with Producer(unique("writers"), namesrv=broker) as producer:
             await producer.create_topic(topic, queues=2)
             await producer.send(Message(topic, b"one"))
-        assert await _brokers(apache.namesrv, topic) == {name: {0: broker.address}}, "a new topic is there before its first message is answered"
+        assert await _brokers(apache.namesrv, topic) == {name: {0: broker.address}}, (
+            "a new topic is there before its first message is answered"
+        )
         async with Producer(unique("others"), namesrv=apache.namesrv) as producer:
             result = await producer.send(Message(topic, b"two"))
             assert result.queue.broker_name == name
     await _gone(apache.namesrv, topic)
 
 
-async def test_apaches_broker_lives_at_two_name_servers_of_ours_until_it_is_killed(tmp_path: Path) -> None:
+async def test_apaches_broker_lives_at_two_name_servers_of_ours_until_it_is_killed(
+    tmp_path: Path,
+) -> None:
     topic = unique("orders")
-    async with EmbeddedBroker(namesrv_listen=0, broker_name="first") as first, EmbeddedBroker(namesrv_listen=0, broker_name="second") as second:
+    async with (
+        EmbeddedBroker(namesrv_listen=0, broker_name="first") as first,
+        EmbeddedBroker(namesrv_listen=0, broker_name="second") as second,
+    ):
         assert first.namesrv_address is not None
         assert second.namesrv_address is not None
-        cluster = java.ApacheCluster(tmp_path, first.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {})
+        cluster = java.ApacheCluster(
+            tmp_path, first.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+        )
         both = f"{first.namesrv_address};{second.namesrv_address}"
         try:
             await trio.to_thread.run_sync(lambda: java.start_broker(cluster, namesrvAddr=both))

@@ -1,18 +1,35 @@
-"""Our simple consumer against Apache's broker, and beside Apache's POP consumer in one group at both brokers."""
+"""Our simple consumer against Apache's broker, and beside Apache's POP consumer in one
+group at both brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from rocketmq_sdk import ConsumeFrom, Message, PoppedMessage, Producer, ReceiptHandleError, SimpleConsumer
+from rocketmq_sdk import (
+    ConsumeFrom,
+    Message,
+    PoppedMessage,
+    Producer,
+    ReceiptHandleError,
+    SimpleConsumer,
+)
 from rocketmq_sdk.names import DLQ_PREFIX
-from support import java
 from support.waiting import unique
+
+if TYPE_CHECKING:
+    from support import java
 
 OPTIONS = {"consume_from": ConsumeFrom.FIRST_OFFSET, "min_invisible_duration": 1.0}
 
 
-async def receive_until(consumer: SimpleConsumer, count: int, invisible: float = 60.0) -> list[PoppedMessage]:
+async def receive_until(
+    consumer: SimpleConsumer, count: int, invisible: float = 60.0
+) -> list[PoppedMessage]:
     """Receive until so many messages have come."""
     found: list[PoppedMessage] = []
     with trio.fail_after(60):
@@ -22,11 +39,15 @@ async def receive_until(consumer: SimpleConsumer, count: int, invisible: float =
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])
-async def test_messages_are_received_once_and_acknowledged(apache: java.ApacheCluster, encoding: str) -> None:
+async def test_messages_are_received_once_and_acknowledged(
+    apache: java.ApacheCluster, encoding: str
+) -> None:
     topic, group = unique("simple"), unique("cg")
     async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
         for number in range(60):
-            await producer.send(Message(topic, str(number).encode(), tags="even" if number % 2 == 0 else "odd"))
+            await producer.send(
+                Message(topic, str(number).encode(), tags="even" if number % 2 == 0 else "odd")
+            )
     async with SimpleConsumer(
         group,
         namesrv=apache.namesrv,
@@ -45,7 +66,9 @@ async def test_messages_are_received_once_and_acknowledged(apache: java.ApacheCl
             await consumer.ack(messages[0])
 
 
-async def test_what_is_not_acknowledged_comes_again_until_it_is_a_dead_letter(apache: java.ApacheCluster) -> None:
+async def test_what_is_not_acknowledged_comes_again_until_it_is_a_dead_letter(
+    apache: java.ApacheCluster,
+) -> None:
     topic, group = unique("simple"), unique("cg")
     async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
         sent = await producer.send(Message(topic, b"poison"))
@@ -77,7 +100,9 @@ async def test_a_changed_invisible_duration_counts(apache: java.ApacheCluster) -
     topic, group = unique("simple"), unique("cg")
     async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
         await producer.send(Message(topic, b"later"))
-    async with SimpleConsumer(group, namesrv=apache.namesrv, subscriptions={topic: "*"}, **OPTIONS) as consumer:  # type: ignore[arg-type]
+    async with SimpleConsumer(
+        group, namesrv=apache.namesrv, subscriptions={topic: "*"}, **OPTIONS
+    ) as consumer:  # type: ignore[arg-type]
         [message] = await receive_until(consumer, 1)
         old = message.receipt
         await consumer.change_invisible_duration(message, 1)
@@ -109,5 +134,7 @@ async def test_a_message_of_any_topic_ends_the_wait(apache: java.ApacheCluster) 
                     nursery.start_soon(wait)
                     await trio.testing.wait_all_tasks_blocked(0.2)
                     await producer.send(Message(topic, topic.encode()))
-                assert [(message.topic, message.body) for message in received] == [(topic, topic.encode())]
+                assert [(message.topic, message.body) for message in received] == [
+                    (topic, topic.encode())
+                ]
                 await consumer.batch_ack(received)

@@ -1,18 +1,34 @@
-"""A directory with open transactions, popped messages and timers moves from our broker to Apache's and back; each goes on where it was left."""
+"""A directory with open transactions, popped messages and timers moves from our broker
+to Apache's and back; each goes on where it was left.
+"""
 
-from pathlib import Path
+from __future__ import annotations
+
 from signal import SIGTERM
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, PoppedMessage, ReceivedMessage, SimpleConsumer, TransactionProducer, TransactionState
+from rocketmq_sdk import (
+    ConsumeFrom,
+    EmbeddedBroker,
+    Message,
+    PoppedMessage,
+    ReceivedMessage,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+)
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
-from rocketmq_sdk.client.config import NamesrvSource
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
 from support.waiting import unique
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_sdk.client.config import NamesrvSource
 
 SIZES: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -22,7 +38,9 @@ SIZES: dict[str, object] = {
     "maxIndexNum": 4000,
 }
 SOON = {"transactionTimeOut": 1000, "transactionCheckInterval": 1500, "transactionCheckMax": 1000}
-"""Apache's broker needs 13 s and more to stop and checks meanwhile; the 15 checks of the default are over before ours is there to ask."""
+"""Apache's broker needs 13 s and more to stop and checks meanwhile; the 15 checks of
+the default are over before ours is there to ask.
+"""
 NOT_YET = {"transactionTimeOut": 600_000, "transactionCheckInterval": 600_000}
 COMMITTED, POPPED = "StateCommitted", "StatePopped"
 INVISIBLE, TIMER = 8.0, 8000
@@ -30,51 +48,79 @@ INVISIBLE, TIMER = 8.0, 8000
 
 
 def our_broker(root: Path, **settings: object) -> EmbeddedBroker:
-    config, _warnings = BrokerConfig().with_settings({name: str(value) for name, value in (SIZES | {"diskMaxUsedSpaceRatio": 95} | settings).items()})
+    config, _warnings = BrokerConfig().with_settings(
+        {
+            name: str(value)
+            for name, value in (SIZES | {"diskMaxUsedSpaceRatio": 95} | settings).items()
+        }
+    )
     return EmbeddedBroker(root, config=config)
 
 
 class Here:
-    """A producer of the transactions and a receiver of both topics, at one broker after the other; what came while it was this one's turn."""
+    """A producer of the transactions and a receiver of both topics, at one broker after
+    the other; what came while it was this one's turn.
+    """
 
     def __init__(self, namesrv: NamesrvSource, *, undecided: bytes = b"nothing") -> None:
         self.asked: set[bytes] = set()
         self.came: dict[bytes, int] = {}
         self._undecided = undecided
         topics = [COMMITTED, POPPED]
-        self.producer = TransactionProducer("state-producer", self._check, topics=topics, namesrv=namesrv, send_timeout=20)
+        self.producer = TransactionProducer(
+            "state-producer", self._check, topics=topics, namesrv=namesrv, send_timeout=20
+        )
         options: Any = {"consume_from": ConsumeFrom.FIRST_OFFSET, "min_invisible_duration": 1.0}
-        self.consumer = SimpleConsumer("state-group", namesrv=namesrv, subscriptions=dict.fromkeys(topics, "*"), **options)
+        self.consumer = SimpleConsumer(
+            "state-group", namesrv=namesrv, subscriptions=dict.fromkeys(topics, "*"), **options
+        )
 
     async def _check(self, message: ReceivedMessage) -> TransactionState:
         self.asked.add(message.body)
         if message.body.endswith(self._undecided):
             return TransactionState.UNKNOWN
-        return TransactionState.COMMIT if message.body.startswith(b"commit") else TransactionState.ROLLBACK
+        return (
+            TransactionState.COMMIT
+            if message.body.startswith(b"commit")
+            else TransactionState.ROLLBACK
+        )
 
     async def leave_under_way(self, where: bytes) -> None:
-        """Two open half messages, a timer, and two popped messages of which one is acknowledged."""
-        await self.producer.send(Message(POPPED, b"timer of " + where, deliver_at=self.producer.client.clock.now_ms() + TIMER))
+        """Two open half messages, a timer, and two popped messages of which one is
+        acknowledged.
+        """
+        await self.producer.send(
+            Message(
+                POPPED, b"timer of " + where, deliver_at=self.producer.client.clock.now_ms() + TIMER
+            )
+        )
         done, left = b"done at " + where, b"left at " + where
         for body in (done, left):
             await self.producer.send(Message(POPPED, body))
         seen: dict[bytes, PoppedMessage] = {}
         while not seen.keys() >= {done, left}:
-            seen |= {message.body: message for message in await self.consumer.receive(32, INVISIBLE, 2)}
+            seen |= {
+                message.body: message for message in await self.consumer.receive(32, INVISIBLE, 2)
+            }
         await self.consumer.ack(seen[done])
         for word in (b"commit ", b"roll back "):
             async with self.producer.transaction(Message(COMMITTED, word + where)) as transaction:
                 transaction.unknown()
 
     async def receive_what_was_under_way(self, where: bytes) -> None:
-        """Receive and acknowledge until all came that shall come, and the check of what shall not was answered."""
+        """Receive and acknowledge until all came that shall come, and the check of what
+        shall not was answered.
+        """
         with trio.move_on_after(120):
             while not (self.came.keys() >= expected(where) and b"roll back " + where in self.asked):
                 for message in await self.consumer.receive(32, 60.0, 1):
                     self.came[message.body] = self.came.get(message.body, 0) + 1
                     await self.consumer.ack(message)
             return
-        raise AssertionError(f"after two minutes these have come: {self.came}, and these were asked about: {self.asked}")
+        raise AssertionError(
+            f"after two minutes these have come: {self.came}, and these were asked about: "
+            f"{self.asked}"
+        )
 
 
 def expected(where: bytes) -> set[bytes]:
@@ -82,9 +128,14 @@ def expected(where: bytes) -> set[bytes]:
     return {b"commit " + where, b"timer of " + where, b"left at " + where}
 
 
-async def test_what_is_under_way_moves_there_and_back(apache: java.ApacheCluster, tmp_path: Path) -> None:
+async def test_what_is_under_way_moves_there_and_back(
+    apache: java.ApacheCluster, tmp_path: Path
+) -> None:
     # Records of pops are in a topic that has the cluster's name.
-    root, names = tmp_path / "store", {"brokerName": unique("broker"), "brokerClusterName": unique("cluster")}
+    root, names = (
+        tmp_path / "store",
+        {"brokerName": unique("broker"), "brokerClusterName": unique("cluster")},
+    )
     async with our_broker(root, **names, **NOT_YET) as broker:
         for topic in (COMMITTED, POPPED):
             broker.context.topics.put(TopicConfig(topic, 2, 2))
@@ -110,7 +161,8 @@ async def test_what_is_under_way_moves_there_and_back(apache: java.ApacheCluster
         again = Here(broker)
         async with again.producer, again.consumer:
             await again.receive_what_was_under_way(b"theirs")
-    # Apache can have committed more than one of the copies that its checks have made, and what it has not handed out is there now.
+    # Apache can have committed more than one of the copies that its checks have made,
+    # and what it has not handed out is there now.
     assert again.came.keys() - {b"commit ours"} == expected(b"theirs")
     assert all(again.came[body] == 1 for body in expected(b"theirs"))
     assert again.asked >= {b"commit theirs", b"roll back theirs"}

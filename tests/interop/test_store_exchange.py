@@ -1,12 +1,14 @@
-"""Directories that move between our broker and Apache's: closed and killed, in both directions, from and to both releases."""
+"""Directories that move between our broker and Apache's: closed and killed, in both
+directions, from and to both releases.
+"""
+
+from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -24,9 +26,21 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rocketmq_sdk.protocol.headers.topics import CreateTopicRequestHeader
 from support import java
-from support.exchange import GROUP, Contents, committed, contents_of_broker, contents_of_store, questions, some_times
+from support.exchange import (
+    GROUP,
+    Contents,
+    committed,
+    contents_of_broker,
+    contents_of_store,
+    questions,
+    some_times,
+)
 from support.store import STORE_HOST
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 TOPIC, BATCHES = "Exchange", "ExchangeBatches"
 LEVELS = "1s 2h"
@@ -37,22 +51,37 @@ SIZES: dict[str, int] = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-# 400 single ones, 20 batches of 1 to 5 and 20 of 1 to 4, 10 delayed ones, 5 of which were delivered.
+# 400 single ones, 20 batches of 1 to 5 and 20 of 1 to 4, 10 delayed ones, 5 of which
+# were delivered.
 EXPECTED_MESSAGES = 400 + 60 + 50 + 10 + 5
 WANTED_TOPICS = {TOPIC, BATCHES, SCHEDULE_TOPIC}
 
 
 def our_broker(root: Path, **settings: Any) -> EmbeddedBroker:
-    texts = {name: str(size) for name, size in SIZES.items()} | {"messageDelayLevel": LEVELS, "diskMaxUsedSpaceRatio": "95"}
+    texts = {name: str(size) for name, size in SIZES.items()} | {
+        "messageDelayLevel": LEVELS,
+        "diskMaxUsedSpaceRatio": "95",
+    }
     config, _warnings = BrokerConfig().with_settings(texts)
     return EmbeddedBroker(root, config=config, **settings)
 
 
 @contextmanager
-def apache_broker(apache: java.ApacheCluster, directory: Path, version: str = java.VERSION) -> Iterator[java.ApacheCluster]:
-    """A broker of Apache's on `directory/store`, with the name server of the session."""
-    cluster = java.ApacheCluster(directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
-    settings = {**SIZES, "messageDelayLevel": LEVELS, "brokerName": f"exchange-{directory.name}", "brokerClusterName": f"cluster-{directory.name}"}
+def apache_broker(
+    apache: java.ApacheCluster, directory: Path, version: str = java.VERSION
+) -> Iterator[java.ApacheCluster]:
+    """A broker of Apache's on `directory/store`, with the name server of the
+    session.
+    """
+    cluster = java.ApacheCluster(
+        directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+    )
+    settings = {
+        **SIZES,
+        "messageDelayLevel": LEVELS,
+        "brokerName": f"exchange-{directory.name}",
+        "brokerClusterName": f"cluster-{directory.name}",
+    }
     try:
         java.start_broker(cluster, version=version, **settings)
         yield cluster
@@ -61,16 +90,29 @@ def apache_broker(apache: java.ApacheCluster, directory: Path, version: str = ja
 
 
 async def send_everything(producer: Producer, names: list[str]) -> None:
-    """Messages with tags, keys, delays and batches, over several files of log, queues and index."""
+    """Messages with tags, keys, delays and batches, over several files of log, queues
+    and index.
+    """
     queues = [MessageQueue(TOPIC, names[0], queue_id) for queue_id in range(4)]
     for number in range(400):
         tags = ("red", "blue", None)[number % 3]
         body = f"body {number} ".encode() * (1 + number % 60)
-        await producer.send(Message(TOPIC, body, tags=tags, keys=[f"key{number}", f"group{number % 7}"]), queue=queues[number % 4])
+        await producer.send(
+            Message(TOPIC, body, tags=tags, keys=[f"key{number}", f"group{number % 7}"]),
+            queue=queues[number % 4],
+        )
     for number in range(20):
-        batch = [Message(TOPIC, f"batch {number} {index}".encode(), keys=[f"b{number}-{index}"]) for index in range(number % 5 + 1)]
+        batch = [
+            Message(TOPIC, f"batch {number} {index}".encode(), keys=[f"b{number}-{index}"])
+            for index in range(number % 5 + 1)
+        ]
         await producer.send_batch(batch, queue=queues[number % 4])
-        await producer.send_batch([Message(BATCHES, f"inner {number} {index}".encode()) for index in range(number % 4 + 1)])
+        await producer.send_batch(
+            [
+                Message(BATCHES, f"inner {number} {index}".encode())
+                for index in range(number % 4 + 1)
+            ]
+        )
     for number in range(5):
         await producer.send(Message(TOPIC, f"soon {number}".encode(), delay_level=1, keys=["soon"]))
         await producer.send(Message(TOPIC, f"late {number}".encode(), delay_level=2, keys=["late"]))
@@ -88,13 +130,16 @@ def compare(found: Contents, wanted: Contents) -> None:
         assert found.queues[key][:2] == (low, high), key
         assert found.queues[key][2] == records, key
     assert found.keys == wanted.keys
-    # Apache answers times in batch queues by where its halving happens to fall; those of ordinary queues are exact.
+    # Apache answers times in batch queues by where its halving happens to fall; those
+    # of ordinary queues are exact.
     assert found.times == wanted.times
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Contents]:
-    """What our broker wrote: a directory that was closed, one as a kill leaves it, and what is in them."""
+    """What our broker wrote: a directory that was closed, one as a kill leaves it, and
+    what is in them.
+    """
     return trio.run(_write, tmp_path_factory.mktemp("ours"))
 
 
@@ -105,14 +150,19 @@ async def _write(base: Path) -> tuple[Path, Path, Contents]:
         async with Producer("exchange-producer", namesrv=broker) as producer:
             await send_everything(producer, [broker.config.broker_name])
         store = broker.store
-        await until(lambda: store.max_offset(SCHEDULE_TOPIC, 0) == 5 and broker.context.schedule.offset(1) == 5)
+        await until(
+            lambda: (
+                store.max_offset(SCHEDULE_TOPIC, 0) == 5 and broker.context.schedule.offset(1) == 5
+            )
+        )
         for queue_id in range(4):
             broker.context.offsets.commit(GROUP, TOPIC, queue_id, 10 + queue_id)
         await broker.context.offsets.persist()
         await broker.context.schedule.persist()
         wanted = await contents_of_store(store, WANTED_TOPICS)
         killed = base / "killed"
-        # No append runs meanwhile, so this is what the death of the process would leave.
+        # No append runs meanwhile, so this is what the death of the process would
+        # leave.
         shutil.copytree(base / "store", killed)
     assert (killed / "abort").exists()
     assert not (base / "store" / "abort").exists()
@@ -124,7 +174,11 @@ async def _write(base: Path) -> tuple[Path, Path, Contents]:
 @pytest.mark.parametrize("version", ["5.4.0", "5.3.3"])
 @pytest.mark.parametrize("end", ["closed", "killed"])
 async def test_apache_opens_what_we_wrote(
-    ours: tuple[Path, Path, Contents], apache: java.ApacheCluster, version: str, end: str, tmp_path: Path
+    ours: tuple[Path, Path, Contents],
+    apache: java.ApacheCluster,
+    version: str,
+    end: str,
+    tmp_path: Path,
 ) -> None:
     closed, killed, wanted = ours
     directory = copy_of(closed if end == "closed" else killed, tmp_path / f"{end}-{version}")
@@ -132,7 +186,12 @@ async def test_apache_opens_what_we_wrote(
     def serve() -> None:
         with apache_broker(apache, directory, version) as cluster:
             compare(contents_of_broker(cluster.broker, wanted), wanted)
-            assert [committed(cluster.broker, GROUP, TOPIC, queue_id) for queue_id in range(4)] == [10, 11, 12, 13]
+            assert [committed(cluster.broker, GROUP, TOPIC, queue_id) for queue_id in range(4)] == [
+                10,
+                11,
+                12,
+                13,
+            ]
             cluster.stop("broker", SIGTERM)
 
     await trio.to_thread.run_sync(serve)
@@ -142,23 +201,32 @@ async def test_apache_opens_what_we_wrote(
 
 
 @pytest.mark.parametrize("version", ["5.4.0", "5.3.3"])
-async def test_we_open_what_apache_wrote(apache: java.ApacheCluster, version: str, tmp_path: Path) -> None:
-    """First as a kill leaves it, then, after Apache has recovered it itself, as a clean stop does."""
+async def test_we_open_what_apache_wrote(
+    apache: java.ApacheCluster, version: str, tmp_path: Path
+) -> None:
+    """First as a kill leaves it, then, after Apache has recovered it itself, as a clean
+    stop does.
+    """
     directory = tmp_path / f"apache-{version}"
     directory.mkdir()
 
     async def read_ours(root: Path, wanted: Contents) -> Contents:
-        # The store alone: a broker would deliver delayed messages again whose delivery the kill has made Apache forget.
+        # The store alone: a broker would deliver delayed messages again whose delivery
+        # the kill has made Apache forget.
         config = our_broker(root).config.store
         async with MessageStore(config, OsFileSystem(root), TrioClock(), STORE_HOST) as store:
             found = await contents_of_store(store, {topic for topic, _queue_id in wanted.queues})
         assert verify_directory(root).findings == []
         async with our_broker(root) as broker:
-            assert [broker.context.offsets.query(GROUP, TOPIC, queue_id) for queue_id in range(4)] == [10, 11, 12, 13]
+            assert [
+                broker.context.offsets.query(GROUP, TOPIC, queue_id) for queue_id in range(4)
+            ] == [10, 11, 12, 13]
         return found
 
     def start() -> java.ApacheCluster:
-        cluster = java.ApacheCluster(directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
+        cluster = java.ApacheCluster(
+            directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+        )
         settings = {**SIZES, "messageDelayLevel": LEVELS, "brokerName": f"apache-{version}"}
         settings |= {"flushConsumerOffsetInterval": 1000, "flushDelayOffsetInterval": 500}
         java.start_broker(cluster, version=version, **settings)
@@ -172,7 +240,12 @@ async def test_we_open_what_apache_wrote(apache: java.ApacheCluster, version: st
         wanted = await trio.to_thread.run_sync(stable_contents, cluster.broker)
         commit_offsets(cluster.broker)
         files = {"consumerOffset.json": GROUP, "delayOffset.json": "1:5"}
-        await until(lambda: all(text in text_of(directory / "store" / "config" / name) for name, text in files.items()))
+        await until(
+            lambda: all(
+                text in text_of(directory / "store" / "config" / name)
+                for name, text in files.items()
+            )
+        )
         cluster.stop("broker", SIGKILL)
         killed = copy_of(directory / "store", tmp_path / "killed") / "store"
         assert (killed / "abort").exists()
@@ -186,7 +259,9 @@ async def test_we_open_what_apache_wrote(apache: java.ApacheCluster, version: st
 
 
 def text_of(path: Path) -> str:
-    """Without white space; nothing while the file is missing, as while Apache replaces it."""
+    """Without white space; nothing while the file is missing, as while Apache replaces
+    it.
+    """
     try:
         return "".join(path.read_text().split())
     except FileNotFoundError:
@@ -197,29 +272,54 @@ def create_topics(address: str) -> None:
     with java.Asker(address) as asker:
         for topic, queues, attributes in ((TOPIC, 4, ""), (BATCHES, 1, "+queue.type=BatchCQ")):
             header = CreateTopicRequestHeader(
-                topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
-                topic_sys_flag=0, order=False, attributes=attributes,
-            )  # fmt: skip
+                topic=topic,
+                default_topic="TBW102",
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=6,
+                topic_filter_type="SINGLE_TAG",
+                topic_sys_flag=0,
+                order=False,
+                attributes=attributes,
+            )
             assert asker.ask(Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)).code == 0
 
 
 def commit_offsets(address: str) -> None:
     with java.Asker(address) as asker:
         for queue_id in range(4):
-            header = UpdateConsumerOffsetRequestHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=10 + queue_id)
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=10 + queue_id
+            )
             assert asker.ask(Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
 
 
 def stable_contents(address: str) -> Contents:
-    """What a broker of Apache's holds when all is dispatched, and the messages of the first delay level are delivered."""
+    """What a broker of Apache's holds when all is dispatched, and the messages of the
+    first delay level are delivered.
+    """
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        names = [*((TOPIC, queue_id) for queue_id in range(4)), (BATCHES, 0), (SCHEDULE_TOPIC, 0), (SCHEDULE_TOPIC, 1)]
+        names = [
+            *((TOPIC, queue_id) for queue_id in range(4)),
+            (BATCHES, 0),
+            (SCHEDULE_TOPIC, 0),
+            (SCHEDULE_TOPIC, 1),
+        ]
         seen = contents_of_broker(address, Contents(queues := dict.fromkeys(names, (0, 0, b""))))
         delivered = seen.messages()
         if delivered == EXPECTED_MESSAGES:
-            keys = {question: [] for _low, _high, records in seen.queues.values() for question in questions(records)}
-            times = {(t, q, time_): 0 for (t, q), (_low, _high, records) in seen.queues.items() if t != BATCHES for time_ in some_times(records)}
+            keys = {
+                question: []
+                for _low, _high, records in seen.queues.values()
+                for question in questions(records)
+            }
+            times = {
+                (t, q, time_): 0
+                for (t, q), (_low, _high, records) in seen.queues.items()
+                if t != BATCHES
+                for time_ in some_times(records)
+            }
             return contents_of_broker(address, Contents(queues, keys, times))
         time.sleep(0.1)
     raise AssertionError(f"the broker holds {delivered} messages, not {EXPECTED_MESSAGES}")

@@ -1,20 +1,38 @@
-"""Timers with Apache: Java's client at our broker, ours at Apache's, and pending timers that move with their directory, there and back."""
+"""Timers with Apache: Java's client at our broker, ours at Apache's, and pending timers
+that move with their directory, there and back.
+"""
 
-from pathlib import Path
+from __future__ import annotations
+
 from signal import SIGTERM
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.lowlevel
 
-from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import (
+    ConsumeFrom,
+    EmbeddedBroker,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
-from rocketmq_sdk.broker_embedded.store.messages import Arrival
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 from support import java
 from support.waiting import unique, until
 
-SIZES: dict[str, int] = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "mappedFileSizeTimerLog": 5200}
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store.messages import Arrival
+
+SIZES: dict[str, int] = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "mappedFileSizeTimerLog": 5200,
+}
 
 
 class Came:
@@ -24,13 +42,17 @@ class Came:
         self.late: dict[bytes, list[int]] = {}
 
     def add(self, message: ReceivedMessage) -> None:
-        self.late.setdefault(message.body, []).append(message.store_timestamp - int(message.body.split()[0]))
+        self.late.setdefault(message.body, []).append(
+            message.store_timestamp - int(message.body.split()[0])
+        )
 
     def watch(self, broker: EmbeddedBroker, topic: str) -> None:
         """Take note of what arrives at our broker."""
 
         def note(arrival: Arrival) -> None:
-            record = broker.store.record_at(arrival.physical_offset) if arrival.topic == topic else None
+            record = (
+                broker.store.record_at(arrival.physical_offset) if arrival.topic == topic else None
+            )
             if record is not None:
                 self.add(decode_message(record))
 
@@ -52,7 +74,9 @@ def messages_of(broker: EmbeddedBroker, topic: str) -> list[ReceivedMessage]:
 
 
 def our_broker(root: Path | None, **settings: Any) -> EmbeddedBroker:
-    config, _warnings = BrokerConfig().with_settings({name: str(size) for name, size in SIZES.items()} | {"diskMaxUsedSpaceRatio": "95"})
+    config, _warnings = BrokerConfig().with_settings(
+        {name: str(size) for name, size in SIZES.items()} | {"diskMaxUsedSpaceRatio": "95"}
+    )
     return EmbeddedBroker(root, config=config, **settings)
 
 
@@ -60,22 +84,39 @@ async def test_java_sends_timers_to_our_broker_and_takes_one_back(json_driver: j
     topic, producer, came = unique("timers"), unique("producer"), Came()
     async with our_broker(None, listen=0, namesrv_listen=0) as broker:
         came.watch(broker, topic)
-        await json_driver.do("producer", id=producer, group=unique("pg"), namesrv=broker.namesrv_address)
+        await json_driver.do(
+            "producer", id=producer, group=unique("pg"), namesrv=broker.namesrv_address
+        )
         now = broker.context.clock.now_ms()
         bodies = [b"%d kept" % (now + wait) for wait in (3000, 4500, 6000)]
         for body in bodies:
-            sent = await json_driver.do("send", id=producer, topic=topic, body=body.decode(), deliver_at=int(body.split()[0]))
+            sent = await json_driver.do(
+                "send",
+                id=producer,
+                topic=topic,
+                body=body.decode(),
+                deliver_at=int(body.split()[0]),
+            )
             assert sent["recallHandle"]
-        gone = await json_driver.do("send", id=producer, topic=topic, body=f"{now + 5000} taken back", deliver_at=now + 5000)
-        assert await json_driver.do("recall", id=producer, topic=topic, handle=gone["recallHandle"]) == gone["msgId"]
+        gone = await json_driver.do(
+            "send", id=producer, topic=topic, body=f"{now + 5000} taken back", deliver_at=now + 5000
+        )
+        assert (
+            await json_driver.do("recall", id=producer, topic=topic, handle=gone["recallHandle"])
+            == gone["msgId"]
+        )
         await came.wait(*bodies)
         await trio.lowlevel.checkpoint()
         assert came.late.keys() == set(bodies)
         await json_driver.do("stop", id=producer)
 
 
-async def test_pending_timers_move_with_their_directory_there_and_back(apache: java.ApacheCluster, tmp_path: Path) -> None:
-    """Ours, then Apache's, then ours again; at each a message is taken back, at Apache's by our client."""
+async def test_pending_timers_move_with_their_directory_there_and_back(
+    apache: java.ApacheCluster, tmp_path: Path
+) -> None:
+    """Ours, then Apache's, then ours again; at each a message is taken back, at
+    Apache's by our client.
+    """
     topic = unique("timers")
     root, came = tmp_path / "store", Came()
     async with our_broker(root) as broker, Producer("pg", namesrv=broker) as producer:
@@ -83,9 +124,17 @@ async def test_pending_timers_move_with_their_directory_there_and_back(apache: j
         ours = [b"%d ours" % (now + wait) for wait in (9000, 15_000)]
         for body in ours:
             await producer.send(Message(topic, body, deliver_at=int(body.split()[0])))
-        await producer.recall(await producer.send(Message(topic, b"%d taken back at ours" % (now + 15_000), deliver_at=now + 15_000)))
+        await producer.recall(
+            await producer.send(
+                Message(topic, b"%d taken back at ours" % (now + 15_000), deliver_at=now + 15_000)
+            )
+        )
     cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
-    names = {"brokerName": unique("broker"), "brokerClusterName": unique("cluster"), "recallMessageEnable": "true"}
+    names = {
+        "brokerName": unique("broker"),
+        "brokerClusterName": unique("cluster"),
+        "recallMessageEnable": "true",
+    }
     try:
         java.start_broker(cluster, **SIZES, **names)
 
@@ -95,17 +144,31 @@ async def test_pending_timers_move_with_their_directory_there_and_back(apache: j
         group = unique("cg")
         async with (
             Producer(unique("pg"), namesrv=apache.namesrv) as producer,
-            PushConsumer(group, namesrv=apache.namesrv, subscriptions={topic: "*"}, listener=listener, consume_from=ConsumeFrom.FIRST_OFFSET),
+            PushConsumer(
+                group,
+                namesrv=apache.namesrv,
+                subscriptions={topic: "*"},
+                listener=listener,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ),
         ):
             now = producer.client.clock.now_ms()
             theirs = b"%d theirs" % (now + 3000)
             await producer.send(Message(topic, theirs, deliver_at=now + 3000))
-            gone = await producer.send(Message(topic, b"%d taken back at theirs" % (now + 4000), deliver_at=now + 4000))
+            gone = await producer.send(
+                Message(topic, b"%d taken back at theirs" % (now + 4000), deliver_at=now + 4000)
+            )
             assert await producer.recall(gone) == gone.message_id
             later = [b"%d back again" % (now + wait) for wait in (20_000, 21_000)]
             for body in later:
                 await producer.send(Message(topic, body, deliver_at=int(body.split()[0])))
-            await producer.recall(await producer.send(Message(topic, b"%d taken back between" % (now + 21_000), deliver_at=now + 21_000)))
+            await producer.recall(
+                await producer.send(
+                    Message(
+                        topic, b"%d taken back between" % (now + 21_000), deliver_at=now + 21_000
+                    )
+                )
+            )
             await came.wait(*ours, theirs)
         cluster.stop("broker", SIGTERM)
     finally:

@@ -1,6 +1,10 @@
-"""Transactions and requests, both ways: Apache's producers at our broker, ours at Apache's; checks, a producer that never answers, replies."""
+"""Transactions and requests, both ways: Apache's producers at our broker, ours at
+Apache's; checks, a producer that never answers, replies.
+"""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -19,6 +23,9 @@ from rocketmq_sdk import (
 from support import java
 from support.processes import BrokerProcess, broker_process
 from support.waiting import unique, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module", params=["JSON", "ROCKETMQ"])
@@ -50,17 +57,38 @@ class Seen:
 
 
 def consumer(namesrv: str, topic: str, seen: Seen) -> PushConsumer:
-    return PushConsumer(unique("cg"), namesrv=namesrv, subscriptions={topic: "*"}, listener=seen, consume_from=ConsumeFrom.FIRST_OFFSET)
+    return PushConsumer(
+        unique("cg"),
+        namesrv=namesrv,
+        subscriptions={topic: "*"},
+        listener=seen,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    )
 
 
-async def test_java_transactions_end_at_our_broker(driver: java.Driver, broker: BrokerProcess) -> None:
+async def test_java_transactions_end_at_our_broker(
+    driver: java.Driver, broker: BrokerProcess
+) -> None:
     topic, group, seen = unique("tx"), unique("pg"), Seen()
     producer = unique("p")
-    await driver.do("producer", id=producer, group=group, namesrv=broker.namesrv, answer="COMMIT_MESSAGE")
-    sent = await driver.do("transaction", id=producer, topic=topic, key="k1", body="committed", local="COMMIT_MESSAGE")
+    await driver.do(
+        "producer", id=producer, group=group, namesrv=broker.namesrv, answer="COMMIT_MESSAGE"
+    )
+    sent = await driver.do(
+        "transaction", id=producer, topic=topic, key="k1", body="committed", local="COMMIT_MESSAGE"
+    )
     assert (sent["status"], sent["state"]) == ("SEND_OK", "COMMIT_MESSAGE")
-    await driver.do("transaction", id=producer, topic=topic, key="k2", body="rolled back", local="ROLLBACK_MESSAGE")
-    await driver.do("transaction", id=producer, topic=topic, key="k3", body="checked", local="UNKNOW")
+    await driver.do(
+        "transaction",
+        id=producer,
+        topic=topic,
+        key="k2",
+        body="rolled back",
+        local="ROLLBACK_MESSAGE",
+    )
+    await driver.do(
+        "transaction", id=producer, topic=topic, key="k3", body="checked", local="UNKNOW"
+    )
     async with consumer(broker.namesrv, topic, seen):
         await until(lambda: len(seen.messages) >= 2)
         await trio.sleep(2)
@@ -74,16 +102,25 @@ async def test_java_transactions_end_at_our_broker(driver: java.Driver, broker: 
     assert sent["transactionId"] == sent["msgId"]
 
 
-async def test_a_java_producer_that_never_answers_is_helped_by_another_of_its_group(broker: BrokerProcess) -> None:
+async def test_a_java_producer_that_never_answers_is_helped_by_another_of_its_group(
+    broker: BrokerProcess,
+) -> None:
     topic, group, seen = unique("silent"), unique("pg"), Seen()
     first, second = java.Driver(program="Transactions"), java.Driver(program="Transactions")
     try:
         await first.do("producer", id="silent", group=group, namesrv=broker.namesrv, answer="NEVER")
-        await first.do("transaction", id="silent", topic=topic, key="k", body="left open", local="UNKNOW")
+        await first.do(
+            "transaction", id="silent", topic=topic, key="k", body="left open", local="UNKNOW"
+        )
         await until(lambda: first.perform({"do": "checked", "id": "silent"}), 120)
-        await second.do("producer", id="helper", group=group, namesrv=broker.namesrv, answer="COMMIT_MESSAGE")
-        # A producer is known to a broker by a heartbeat, and sends one to those whose topics it uses.
-        await second.do("transaction", id="helper", topic=topic, key="k", body="its own", local="COMMIT_MESSAGE")
+        await second.do(
+            "producer", id="helper", group=group, namesrv=broker.namesrv, answer="COMMIT_MESSAGE"
+        )
+        # A producer is known to a broker by a heartbeat, and sends one to those whose
+        # topics it uses.
+        await second.do(
+            "transaction", id="helper", topic=topic, key="k", body="its own", local="COMMIT_MESSAGE"
+        )
         async with consumer(broker.namesrv, topic, seen):
             await until(lambda: len(seen.messages) >= 2, 120)
             await trio.sleep(3)
@@ -104,14 +141,18 @@ async def test_our_transactions_end_at_apaches_broker(apache: java.ApacheCluster
         asked.append(message)
         return TransactionState.COMMIT if message.keys == ("k3",) else TransactionState.ROLLBACK
 
-    async with TransactionProducer(unique("pg"), checker, namesrv=apache.namesrv, send_timeout=20) as producer:
+    async with TransactionProducer(
+        unique("pg"), checker, namesrv=apache.namesrv, send_timeout=20
+    ) as producer:
         async with producer.transaction(Message(topic, b"committed", keys=["k1"])) as transaction:
             pass
         assert transaction.confirmed
         with pytest.raises(KeyError):
             async with producer.transaction(Message(topic, b"rolled back", keys=["k2"])):
                 raise KeyError
-        async with producer.transaction(Message(topic, b"checked" * 1000, keys=["k3"])) as transaction:
+        async with producer.transaction(
+            Message(topic, b"checked" * 1000, keys=["k3"])
+        ) as transaction:
             transaction.unknown()
         async with consumer(apache.namesrv, topic, seen):
             await until(lambda: len(set(seen.bodies)) >= 2, 120)
@@ -121,7 +162,9 @@ async def test_our_transactions_end_at_apaches_broker(apache: java.ApacheCluster
 
 
 @pytest.mark.parametrize("where", ["ours", "Apache's"])
-async def test_a_java_request_is_answered_by_our_consumer(where: str, driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster) -> None:
+async def test_a_java_request_is_answered_by_our_consumer(
+    where: str, driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster
+) -> None:
     namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, asking = unique("rpc"), unique("p")
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
@@ -130,15 +173,23 @@ async def test_a_java_request_is_answered_by_our_consumer(where: str, driver: ja
         async def listener(message: ReceivedMessage) -> None:
             await producer.send(reply_message(message, b"reply to " + message.body))
 
-        async with PushConsumer(unique("cg"), namesrv=namesrv, subscriptions={topic: "*"}, listener=listener):
-            await driver.do("producer", id=asking, group=unique("pg"), namesrv=namesrv, answer="UNKNOW")
-            answer = await driver.do("request", id=asking, topic=topic, body="question", timeout=60_000)
+        async with PushConsumer(
+            unique("cg"), namesrv=namesrv, subscriptions={topic: "*"}, listener=listener
+        ):
+            await driver.do(
+                "producer", id=asking, group=unique("pg"), namesrv=namesrv, answer="UNKNOW"
+            )
+            answer = await driver.do(
+                "request", id=asking, topic=topic, body="question", timeout=60_000
+            )
             await driver.do("stop", id=asking)
     assert answer["body"] == "reply to question"
 
 
 @pytest.mark.parametrize("where", ["ours", "Apache's"])
-async def test_our_request_is_answered_by_a_java_consumer(where: str, driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster) -> None:
+async def test_our_request_is_answered_by_a_java_consumer(
+    where: str, driver: java.Driver, broker: BrokerProcess, apache: java.ApacheCluster
+) -> None:
     namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, replier = unique("rpc"), unique("r")
     async with Producer(unique("pg"), namesrv=namesrv) as producer:

@@ -1,26 +1,44 @@
-"""Processes that die: a consumer, a broker under load, a broker that is interrupted. Real kills, real files, real sockets."""
+"""Processes that die: a consumer, a broker under load, a broker that is interrupted.
+Real kills, real files, real sockets.
+"""
+
+from __future__ import annotations
 
 import random
 import signal
 import struct
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import crcmod.predefined
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, RocketMQError, SendResult
+from rocketmq_sdk import (
+    ConsumeFrom,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    RocketMQError,
+    SendResult,
+)
 from support.consumer_process import CONSUMER, lines_of
 from support.processes import broker_process, python_process
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
+
 
 async def _publish(namesrv: str, topic: str, count: int) -> None:
     async with Producer("writers", namesrv=namesrv) as producer:
         await producer.create_topic(topic, queues=4)
         for start in range(0, count, 200):
-            await producer.send_batch([Message(topic, b"%d" % number) for number in range(start, min(start + 200, count))])
+            await producer.send_batch(
+                [Message(topic, b"%d" % number) for number in range(start, min(start + 200, count))]
+            )
 
 
 async def test_a_killed_consumer_is_replaced_and_every_message_is_consumed(tmp_path: Path) -> None:
@@ -57,8 +75,17 @@ class _Load:
             while True:
                 handles = []
                 for _ in range(32):
-                    body = b"%d/%d/" % (seed, number) + generator.randbytes(generator.randrange(1, 2000))
-                    handles.append((body, producer.submit(Message(self.topic, body, tags="t", keys=[f"k{number}"]))))
+                    body = b"%d/%d/" % (seed, number) + generator.randbytes(
+                        generator.randrange(1, 2000)
+                    )
+                    handles.append(
+                        (
+                            body,
+                            producer.submit(
+                                Message(self.topic, body, tags="t", keys=[f"k{number}"])
+                            ),
+                        )
+                    )
                     number += 1
                 for body, handle in handles:
                     self.acknowledged[body] = await handle
@@ -66,14 +93,23 @@ class _Load:
             return  # the broker is dead
 
 
-async def _consume_all(namesrv: str, topic: str, group: str, wanted: set[bytes]) -> dict[bytes, ReceivedMessage]:
+async def _consume_all(
+    namesrv: str, topic: str, group: str, wanted: set[bytes]
+) -> dict[bytes, ReceivedMessage]:
     found: dict[bytes, ReceivedMessage] = {}
 
     async def listener(messages: list[ReceivedMessage]) -> None:
         for message in messages:
             found[message.body] = message
 
-    async with PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, batch=32, consume_from=ConsumeFrom.FIRST_OFFSET):
+    async with PushConsumer(
+        group,
+        namesrv=namesrv,
+        subscriptions={topic: "*"},
+        listener=listener,
+        batch=32,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
         with trio.move_on_after(60):
             while not wanted <= found.keys():
                 await trio.sleep(0.05)
@@ -82,13 +118,20 @@ async def _consume_all(namesrv: str, topic: str, group: str, wanted: set[bytes])
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, flush: str) -> None:
-    settings = {"flushDiskType": flush, "mappedFileSizeCommitLog": 4 * 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
+    settings = {
+        "flushDiskType": flush,
+        "mappedFileSizeCommitLog": 4 * 1024 * 1024,
+        "mappedFileSizeConsumeQueue": 20 * 500,
+    }
     with broker_process(tmp_path / "store", **settings) as broker:
         expected: dict[str, dict[bytes, SendResult]] = {}
         for round_number in range(3):
             load = _Load(f"load{round_number}")
             fresh = f"fresh{round_number}"
-            async with Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer, trio.open_nursery() as nursery:
+            async with (
+                Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer,
+                trio.open_nursery() as nursery,
+            ):
                 for seed in range(4):
                     nursery.start_soon(load.run, producer, seed)
                 with trio.fail_after(30):
@@ -117,7 +160,9 @@ _CRC = crcmod.predefined.mkCrcFun("crc-32")
 
 
 def _whole_records(log: Path) -> int:
-    """Walk the files of a commit log and check each record with crcmod; the number of records. Fails at anything torn."""
+    """Walk the files of a commit log and check each record with crcmod; the number of
+    records. Fails at anything torn.
+    """
     count = 0
     for path in sorted(log.iterdir()):
         data = path.read_bytes()
@@ -130,7 +175,9 @@ def _whole_records(log: Path) -> int:
             fields = _RECORD_HEAD.unpack_from(data, position)
             body_at = position + _RECORD_HEAD.size
             body = data[body_at : body_at + fields[14]]
-            assert _CRC(body) & 0x7FFFFFFF == fields[2], f"{path.name} has a torn body at {position}"
+            assert _CRC(body) & 0x7FFFFFFF == fields[2], (
+                f"{path.name} has a torn body at {position}"
+            )
             assert fields[6] == int(path.name) + position
             topic_at = body_at + fields[14]
             properties_at = topic_at + 1 + data[topic_at]
@@ -138,16 +185,23 @@ def _whole_records(log: Path) -> int:
             assert position + size == properties_at + 2 + properties_length
             position += size
             count += 1
-        assert not any(data[position + 8 :]), f"{path.name} has bytes behind its last record at {position}"
+        assert not any(data[position + 8 :]), (
+            f"{path.name} has bytes behind its last record at {position}"
+        )
     return count
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.3, 0.8])
-async def test_an_interrupted_broker_ends_cleanly_without_a_torn_record(tmp_path: Path, delay: float) -> None:
+async def test_an_interrupted_broker_ends_cleanly_without_a_torn_record(
+    tmp_path: Path, delay: float
+) -> None:
     with broker_process(tmp_path / "store", mappedFileSizeCommitLog=4 * 1024 * 1024) as broker:
         load = _Load("load")
         codes: list[int] = []
-        async with Producer("writers", namesrv=broker.namesrv, send_timeout=2) as producer, trio.open_nursery() as nursery:
+        async with (
+            Producer("writers", namesrv=broker.namesrv, send_timeout=2) as producer,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(load.run, producer, 1)
             with trio.fail_after(30):
                 while len(load.acknowledged) < 100:

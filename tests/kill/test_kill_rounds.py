@@ -1,15 +1,24 @@
 """Ten rounds of `tests/kill_rounds.py`, which runs 200 by command."""
 
+from __future__ import annotations
+
 from argparse import Namespace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kill_rounds import run_rounds
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(("flush", "seed"), [("ASYNC_FLUSH", 11), ("SYNC_FLUSH", 12)])
-async def test_nothing_acknowledged_is_lost_in_rounds_of_kills(flush: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await run_rounds(tmp_path, Namespace(rounds=5, each=3, seed=seed, flush=flush)) == 0, capsys.readouterr().out
+async def test_nothing_acknowledged_is_lost_in_rounds_of_kills(
+    flush: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run_rounds(tmp_path, Namespace(rounds=5, each=3, seed=seed, flush=flush)) == 0, (
+        capsys.readouterr().out
+    )

@@ -1,8 +1,12 @@
-"""Timers and kill -9: at every start of the broker some are due, some wait, and some are being sent."""
+"""Timers and kill -9: at every start of the broker some are due, some wait, and some
+are being sent.
+"""
+
+from __future__ import annotations
 
 import random
 import signal
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -12,6 +16,9 @@ from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.processes import broker_process
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 TOPIC = "Timed"
@@ -33,12 +40,21 @@ async def _send_until_it_dies(namesrv: str, acknowledged: set[bytes], first: int
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_no_acknowledged_timer_is_lost_and_none_is_early(flush: str, tmp_path: Path) -> None:
     acknowledged: set[bytes] = set()
-    with broker_process(tmp_path, flushDiskType=flush, timerFlushIntervalMs=200, mappedFileSizeTimerLog=5200) as broker:
+    with broker_process(
+        tmp_path, flushDiskType=flush, timerFlushIntervalMs=200, mappedFileSizeTimerLog=5200
+    ) as broker:
         for number in range(3):
             before = len(acknowledged)
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_send_until_it_dies, broker.namesrv, acknowledged, number * 1_000_000)
-                await until(lambda before=before, number=number: len(acknowledged) >= before + 150 + 70 * number, seconds=120)
+                nursery.start_soon(
+                    _send_until_it_dies, broker.namesrv, acknowledged, number * 1_000_000
+                )
+                await until(
+                    lambda before=before, number=number: (
+                        len(acknowledged) >= before + 150 + 70 * number
+                    ),
+                    seconds=120,
+                )
                 broker.signal(signal.SIGKILL)
                 nursery.cancel_scope.deadline = trio.current_time() + 20
             broker.start()
@@ -47,8 +63,13 @@ async def test_no_acknowledged_timer_is_lost_and_none_is_early(flush: str, tmp_p
     async with EmbeddedBroker(tmp_path, mapped_file_size_timer_log=5200) as last:
         await until(lambda: last.context.timers.timers.next_slot is None, seconds=120)
         for queue_id in last.store.queue_ids(TOPIC):
-            for offset in range(last.store.min_offset(TOPIC, queue_id), last.store.max_offset(TOPIC, queue_id)):
-                found += [(item.body, item.store_timestamp) for item in decode_messages(last.store.get(TOPIC, queue_id, offset, 1).body)]
+            for offset in range(
+                last.store.min_offset(TOPIC, queue_id), last.store.max_offset(TOPIC, queue_id)
+            ):
+                found += [
+                    (item.body, item.store_timestamp)
+                    for item in decode_messages(last.store.get(TOPIC, queue_id, offset, 1).body)
+                ]
     assert acknowledged <= {body for body, _time in found}
     assert all(time >= int(body.split()[0]) for body, time in found)
     assert verify_directory(tmp_path).findings == []

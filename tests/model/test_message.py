@@ -1,5 +1,7 @@
 """What users send and receive."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,10 +15,29 @@ from rocketmq_sdk.model.route import pack_host
 
 def test_all_arguments_are_kept_and_written() -> None:
     message = Message(
-        "T", b"body", tags="tag", keys=("k1", "k2"), properties={"a": "b"}, sharding_key="s", delay_level=3, flag=-5, wait_store_ok=False
+        "T",
+        b"body",
+        tags="tag",
+        keys=("k1", "k2"),
+        properties={"a": "b"},
+        sharding_key="s",
+        delay_level=3,
+        flag=-5,
+        wait_store_ok=False,
     )
-    assert (message.topic, message.body, message.tags, message.keys, message.sharding_key) == ("T", b"body", "tag", ("k1", "k2"), "s")
-    assert (message.delay_level, message.deliver_at_ms, message.flag, message.wait_store_ok) == (3, None, -5, False)
+    assert (message.topic, message.body, message.tags, message.keys, message.sharding_key) == (
+        "T",
+        b"body",
+        "tag",
+        ("k1", "k2"),
+        "s",
+    )
+    assert (message.delay_level, message.deliver_at_ms, message.flag, message.wait_store_ok) == (
+        3,
+        None,
+        -5,
+        False,
+    )
     assert message.properties == {"a": "b"}
     assert decode_properties(message.property_text()) == {
         "a": "b",
@@ -46,9 +67,9 @@ def test_one_key_as_text() -> None:
 @pytest.mark.parametrize("name", ["topic", "body", "properties", "other", "_text"])
 def test_messages_do_not_change(name: str) -> None:
     message = Message("T", b"x", properties={"a": "b"})
-    with pytest.raises(AttributeError, match=f"can not be changed: {name}"):
+    with pytest.raises(AttributeError, match=f"cannot be changed: {name}"):
         setattr(message, name, "y")
-    with pytest.raises(AttributeError, match="can not be changed"):
+    with pytest.raises(AttributeError, match="cannot be changed"):
         delattr(message, name)
 
 
@@ -153,8 +174,17 @@ def received(properties: bytes = b"", **changes: Any) -> ReceivedMessage:
 
 
 def test_received_properties_are_decoded_once() -> None:
-    message = received(encode_properties({"TAGS": "t", "KEYS": "k1 k2  k3", "UNIQ_KEY": "U", "__SHARDINGKEY": "s", "own": "é"}).encode())
-    assert (message.tags, message.keys, message.message_id, message.sharding_key) == ("t", ("k1", "k2", "k3"), "U", "s")
+    message = received(
+        encode_properties(
+            {"TAGS": "t", "KEYS": "k1 k2  k3", "UNIQ_KEY": "U", "__SHARDINGKEY": "s", "own": "é"}
+        ).encode()
+    )
+    assert (message.tags, message.keys, message.message_id, message.sharding_key) == (
+        "t",
+        ("k1", "k2", "k3"),
+        "U",
+        "s",
+    )
     assert message.properties["own"] == "é"
     assert message.properties is message.properties
 

@@ -1,5 +1,7 @@
 """Property text both ways, against Apache's."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -9,20 +11,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.model import properties as names
-from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties, property_in_text, without_property
+from rocketmq_sdk.model.properties import (
+    RESERVED_NAMES,
+    decode_properties,
+    encode_properties,
+    property_in_text,
+    without_property,
+)
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "properties.json").read_text())
-CONSTANTS: dict[str, Any] = next(entry for entry in json.loads((VECTORS / "constants.json").read_text()) if entry["class"] == "MessageConst")
+CONSTANTS: dict[str, Any] = next(
+    entry
+    for entry in json.loads((VECTORS / "constants.json").read_text())
+    if entry["class"] == "MessageConst"
+)
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry["kind"] == "encode"], ids=lambda entry: ascii(entry["string"])[:40])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if entry["kind"] == "encode"],
+    ids=lambda entry: ascii(entry["string"])[:40],
+)
 def test_encodes_as_apache_does(entry: dict[str, Any]) -> None:
     assert encode_properties(entry["map"] or {}) == entry["string"]
     assert decode_properties(entry["string"]) == entry["back"]
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry["kind"] == "decode"], ids=lambda entry: ascii(entry["string"])[:40])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if entry["kind"] == "decode"],
+    ids=lambda entry: ascii(entry["string"])[:40],
+)
 def test_decodes_as_apache_does(entry: dict[str, Any]) -> None:
     assert decode_properties(entry["string"] or "") == entry["map"]
     for name in ("A", "B", "C", "AB", "X", "a", "\u4f60"):
@@ -39,7 +59,11 @@ def test_reserved_names_are_apaches() -> None:
 
 
 def test_our_names_are_apaches() -> None:
-    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and not name.startswith("_")}
+    ours = {
+        value
+        for name, value in vars(names).items()
+        if name.isupper() and isinstance(value, str) and not name.startswith("_")
+    }
     assert len(ours) > 40
     assert ours <= set(CONSTANTS["values"].values())
 
@@ -56,7 +80,9 @@ def test_round_trip(properties: dict[str, str]) -> None:
     assert decode_properties(text.removesuffix("\x02")) == properties
     for name, value in properties.items():
         assert property_in_text(text, name) == value
-        assert decode_properties(without_property(text, name)) == {other: value for other, value in properties.items() if other != name}
+        assert decode_properties(without_property(text, name)) == {
+            other: value for other, value in properties.items() if other != name
+        }
 
 
 @settings(deadline=None, max_examples=300)

@@ -1,6 +1,8 @@
 """Queues, routes and addresses."""
 
-import ipaddress
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +21,17 @@ from rocketmq_sdk.model.route import (
     unpack_host,
 )
 
+if TYPE_CHECKING:
+    import ipaddress
+
 
 def test_queues_are_ordered_and_hashable() -> None:
-    queues = [MessageQueue("T", "b", 1), MessageQueue("T", "a", 2), MessageQueue("S", "c", 0), MessageQueue("T", "a", 10)]
+    queues = [
+        MessageQueue("T", "b", 1),
+        MessageQueue("T", "a", 2),
+        MessageQueue("S", "c", 0),
+        MessageQueue("T", "a", 10),
+    ]
     assert [(queue.topic, queue.broker_name, queue.queue_id) for queue in sorted(queues)] == [
         ("S", "c", 0),
         ("T", "a", 2),
@@ -36,7 +46,13 @@ def test_queues_are_ordered_and_hashable() -> None:
 
 
 ROUTE = TopicRoute(
-    (QueueData("b", 1, 2, 6), QueueData("a", 2, 1, 6), QueueData("c", 4, 4, 6), QueueData("d", 1, 1, 4), QueueData("e", 1, 1, 2)),
+    (
+        QueueData("b", 1, 2, 6),
+        QueueData("a", 2, 1, 6),
+        QueueData("c", 4, 4, 6),
+        QueueData("d", 1, 1, 4),
+        QueueData("e", 1, 1, 2),
+    ),
     (*(BrokerData("C", name, {0: "h:1"}) for name in "abde"), BrokerData("C", "c", {1: "h:1"})),
 )
 
@@ -53,12 +69,21 @@ def test_subscribe_queues_need_the_right_to_read() -> None:
 
 def test_an_order_configuration_decides_alone() -> None:
     route = TopicRoute((), (), order_topic_conf="a:2;b:1;;broken")
-    assert route.publish_queues("T") == [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)]
+    assert route.publish_queues("T") == [
+        MessageQueue("T", "a", 0),
+        MessageQueue("T", "a", 1),
+        MessageQueue("T", "b", 0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("127.0.0.1:9876", "127.0.0.1", 9876), ("[::1]:9876", "::1", 9876), (" name.example:1 ", "name.example", 1), ("::1:9876", "::1", 9876)],
+    [
+        ("127.0.0.1:9876", "127.0.0.1", 9876),
+        ("[::1]:9876", "::1", 9876),
+        (" name.example:1 ", "name.example", 1),
+        ("::1:9876", "::1", 9876),
+    ],
 )
 def test_addresses(text: str, host: str, port: int) -> None:
     assert split_address(text) == (host, port)

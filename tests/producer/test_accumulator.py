@@ -1,12 +1,14 @@
-"""Small messages joined into batches: what is gathered, when it goes, and that each handle tells of its own message."""
+"""Small messages joined into batches: what is gathered, when it goes, and that each
+handle tells of its own message.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
@@ -17,13 +19,21 @@ from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.transactions import bodies_in, messages_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 class Counted:
-    """How many requests of each kind of send came to the broker, and how many messages they held together."""
+    """How many requests of each kind of send came to the broker, and how many messages
+    they held together.
+    """
 
     def __init__(self, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.requests: list[Command] = []
@@ -42,7 +52,9 @@ class Counted:
 
 
 @asynccontextmanager
-async def opened(monkeypatch: pytest.MonkeyPatch, auto_batch: Any = True, **options: Any) -> AsyncIterator[tuple[EmbeddedBroker, Producer, Counted]]:
+async def opened(
+    monkeypatch: pytest.MonkeyPatch, auto_batch: Any = True, **options: Any
+) -> AsyncIterator[tuple[EmbeddedBroker, Producer, Counted]]:
     async with EmbeddedBroker() as broker:
         broker.context.topics.put(TopicConfig("orders", 1, 1))
         counted = Counted(broker, monkeypatch)
@@ -50,36 +62,58 @@ async def opened(monkeypatch: pytest.MonkeyPatch, auto_batch: Any = True, **opti
             yield broker, producer, counted
 
 
-async def test_submitted_messages_go_together_and_each_knows_its_place(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_submitted_messages_go_together_and_each_knows_its_place(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch) as (broker, producer, counted):
-            handles = [producer.submit(Message("orders", b"%d" % number, keys=[f"k{number}"], flag=number)) for number in range(50)]
+            handles = [
+                producer.submit(Message("orders", b"%d" % number, keys=[f"k{number}"], flag=number))
+                for number in range(50)
+            ]
             assert not any(handle.done for handle in handles)
             results = [await handle for handle in handles]
             assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE]
             stored = messages_in(broker, "orders")
             assert [message.body for message in stored] == [b"%d" % number for number in range(50)]
-            for number, (result, handle, message) in enumerate(zip(results, handles, stored, strict=True)):
+            for number, (result, handle, message) in enumerate(
+                zip(results, handles, stored, strict=True)
+            ):
                 assert (result.queue_offset, result.message_id) == (number, handle.message_id)
-                assert (message.message_id, message.offset_message_id) == (result.message_id, result.offset_message_id)
+                assert (message.message_id, message.offset_message_id) == (
+                    result.message_id,
+                    result.offset_message_id,
+                )
                 assert (message.keys, message.flag) == ((f"k{number}",), number)
 
 
-async def test_an_id_asked_for_early_stays(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_id_asked_for_early_stays(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch) as (broker, producer, _counted):
             handles = [producer.submit(Message("orders", b"%d" % number)) for number in range(5)]
             early = [handles[3].message_id, handles[1].message_id]
-            handles += [producer.submit(Message("orders", b"%d" % number)) for number in range(5, 10)]
+            handles += [
+                producer.submit(Message("orders", b"%d" % number)) for number in range(5, 10)
+            ]
             results = [await handle for handle in handles]
             assert [results[3].message_id, results[1].message_id] == early
-            assert [message.message_id for message in messages_in(broker, "orders")] == [handle.message_id for handle in handles]
+            assert [message.message_id for message in messages_in(broker, "orders")] == [
+                handle.message_id for handle in handles
+            ]
             assert len({handle.message_id for handle in handles}) == 10
 
 
-async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch, AutoBatch(linger=5, max_bytes=1000)) as (_broker, producer, counted):
+        async with opened(monkeypatch, AutoBatch(linger=5, max_bytes=1000)) as (
+            _broker,
+            producer,
+            counted,
+        ):
             await producer.submit(Message("orders", b"first"))
             started = trio.current_time()
             handles = [producer.submit(Message("orders", bytes(100))) for _ in range(12)]
@@ -90,13 +124,17 @@ async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock:
             assert all(len(request.body) <= 1000 for request in counted.requests)
 
 
-async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_awaited_sends_of_many_tasks_share_a_batch(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offsets: list[int] = []
     with trio.fail_after(60):
         async with opened(monkeypatch) as (_broker, producer, counted):
 
             async def send(number: int) -> None:
-                offsets.append((await producer.send(Message("orders", b"%d" % number))).queue_offset)
+                offsets.append(
+                    (await producer.send(Message("orders", b"%d" % number))).queue_offset
+                )
 
             async with trio.open_nursery() as nursery:
                 for number in range(20):
@@ -105,7 +143,9 @@ async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClo
             assert sorted(offsets) == list(range(20))
 
 
-async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_can_not_share_a_batch_goes_alone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone = [
         Message("orders", b"x", delay_level=1),
         Message("orders", b"x", deliver_at=1),
@@ -124,19 +164,34 @@ async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock, 
             assert priorities.count(3) == 1
 
 
-async def test_tags_topics_and_wait_store_ok_part_batches(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tags_topics_and_wait_store_ok_part_batches(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch) as (broker, producer, counted):
             broker.context.topics.put(TopicConfig("bills", 1, 1))
-            kinds = [("orders", "a", True), ("orders", "b", True), ("bills", "a", True), ("orders", "a", False), ("orders", "a", True)]
+            kinds = [
+                ("orders", "a", True),
+                ("orders", "b", True),
+                ("bills", "a", True),
+                ("orders", "a", False),
+                ("orders", "a", True),
+            ]
             for topic, tags, wait in kinds:
                 producer.submit(Message(topic, b"x", tags=tags, wait_store_ok=wait))
             await producer.flush()
             assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE] * 4
-            assert sorted(message.tags or "" for message in messages_in(broker, "orders")) == ["a", "a", "a", "b"]
+            assert sorted(message.tags or "" for message in messages_in(broker, "orders")) == [
+                "a",
+                "a",
+                "a",
+                "b",
+            ]
 
 
-async def test_flush_and_leaving_send_what_has_gathered(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flush_and_leaving_send_what_has_gathered(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch, AutoBatch(linger=3600)) as (broker, producer, _counted):
             first = producer.submit(Message("orders", b"flushed"))
@@ -153,13 +208,17 @@ async def test_flush_and_leaving_send_what_has_gathered(autojump_clock: MockCloc
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker:
             broker.context.topics.put(TopicConfig("orders", 1, 1))
-            async with Producer("PG", namesrv=broker, auto_batch=AutoBatch(linger=3600)) as producer:
+            async with Producer(
+                "PG", namesrv=broker, auto_batch=AutoBatch(linger=3600)
+            ) as producer:
                 last = producer.submit(Message("orders", b"at the end"))
             assert (await last).queue_offset == 0
             assert bodies_in(broker, "orders") == [b"at the end"]
 
 
-async def test_a_refused_batch_is_the_error_of_each_message(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_batch_is_the_error_of_each_message(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch, retry_times=0) as (broker, producer, _counted):
             broker.store._state.disk_full = True
@@ -171,7 +230,9 @@ async def test_a_refused_batch_is_the_error_of_each_message(autojump_clock: Mock
             assert (await producer.send(Message("orders", b"again"))).queue_offset == 0
 
 
-async def test_a_cancelled_waiter_changes_nothing(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_waiter_changes_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with opened(monkeypatch, AutoBatch(linger=2)) as (broker, producer, _counted):
             handle = producer.submit(Message("orders", b"x"))
@@ -182,7 +243,9 @@ async def test_a_cancelled_waiter_changes_nothing(autojump_clock: MockClock, mon
             assert bodies_in(broker, "orders") == [b"x"]
 
 
-async def test_messages_that_never_left_end_with_the_producer(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_that_never_left_end_with_the_producer(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     handle: AccumulatedHandle | SendHandle | None = None
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker:
@@ -204,13 +267,17 @@ def test_bad_settings_are_refused(bad: Any) -> None:
         Producer("PG", namesrv="127.0.0.1:9876", auto_batch=bad)
 
 
-@pytest.mark.parametrize("options", [{"linger": 0}, {"linger": -1}, {"max_bytes": 0}, {"max_bytes": 1.5}])
+@pytest.mark.parametrize(
+    "options", [{"linger": 0}, {"linger": -1}, {"max_bytes": 0}, {"max_bytes": 1.5}]
+)
 def test_bad_limits_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         AutoBatch(**options)
 
 
-async def test_half_a_character_is_sent_as_javas_clients_send_it(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_a_character_is_sent_as_javas_clients_send_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a question mark, however the message goes."""
     message = Message("orders", b"x", keys=["\ud800"])
     with trio.fail_after(60):
@@ -218,5 +285,9 @@ async def test_half_a_character_is_sent_as_javas_clients_send_it(autojump_clock:
             await producer.submit(message)
             await producer.send_batch([message])
             await producer.send(Message("orders", b"x", keys=["\ud800"], priority=0))
-            assert counted.codes == [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2]
+            assert counted.codes == [
+                RequestCode.SEND_BATCH_MESSAGE,
+                RequestCode.SEND_BATCH_MESSAGE,
+                RequestCode.SEND_MESSAGE_V2,
+            ]
             assert [found.keys for found in messages_in(broker, "orders")] == [("?",)] * 3

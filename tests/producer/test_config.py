@@ -1,5 +1,7 @@
 """Settings of producers: defaults, both forms, refusals."""
 
+from __future__ import annotations
+
 from datetime import timedelta
 from typing import Any, get_type_hints
 
@@ -7,15 +9,30 @@ import attrs
 import pytest
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.producer.config import PRODUCER_OPTIONS, ProducerConfig, ProducerOptions, split_options
+from rocketmq_sdk.producer.config import (
+    PRODUCER_OPTIONS,
+    ProducerConfig,
+    ProducerOptions,
+    split_options,
+)
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.compression import CompressionType
 
 
 def test_defaults_are_apaches() -> None:
     config = ProducerConfig()
-    assert (config.send_timeout, config.retry_times, config.max_message_size, config.compress_over) == (3.0, 2, 4194304, 4096)
-    assert (config.compression_level, config.compression, config.create_topic_key, config.default_topic_queue_nums) == (
+    assert (
+        config.send_timeout,
+        config.retry_times,
+        config.max_message_size,
+        config.compress_over,
+    ) == (3.0, 2, 4194304, 4096)
+    assert (
+        config.compression_level,
+        config.compression,
+        config.create_topic_key,
+        config.default_topic_queue_nums,
+    ) == (
         5,
         CompressionType.ZLIB,
         "TBW102",

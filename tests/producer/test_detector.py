@@ -1,10 +1,11 @@
 """Fault avoidance at work, and the detector that ends it."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.message import Message
@@ -12,13 +13,18 @@ from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from support.peers import SILENT, Cluster, open_cluster
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
 
 async def send_many(producer: Producer, count: int) -> set[str]:
     return {(await producer.send(Message("t", b"x"))).queue.broker_name for _ in range(count)}
 
 
 def answering_offsets(cluster: Cluster) -> list[str]:
-    """Let the brokers answer probes; gives the names of those that were asked, growing."""
+    """Let the brokers answer probes; gives the names of those that were asked,
+    growing.
+    """
     asked: list[str] = []
     for broker in cluster.brokers:
 
@@ -31,8 +37,14 @@ def answering_offsets(cluster: Cluster) -> list[str]:
 
 
 @pytest.mark.parametrize(("profile", "away"), [("today", 10), ("classic", 600)])
-async def test_a_broker_that_fails_is_left_alone_for_a_time(profile: Any, away: float, autojump_clock: MockClock) -> None:
-    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile=profile) as producer:
+async def test_a_broker_that_fails_is_left_alone_for_a_time(
+    profile: Any, away: float, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer("pg", client=client, fault_profile=profile) as producer,
+    ):
         with trio.fail_after(2000):
             assert await send_many(producer, 8) == {"b0", "b1"}
             # code 13 is not retried: the producer only learns from it
@@ -45,7 +57,11 @@ async def test_a_broker_that_fails_is_left_alone_for_a_time(profile: Any, away: 
 
 
 async def test_without_a_profile_nothing_is_left_alone(autojump_clock: MockClock) -> None:
-    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client) as producer:
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer("pg", client=client) as producer,
+    ):
         with trio.fail_after(100):
             cluster.brokers[0].script = [14] * 3
             await send_many(producer, 8)
@@ -53,7 +69,11 @@ async def test_without_a_profile_nothing_is_left_alone(autojump_clock: MockClock
 
 
 async def test_slow_answers_count(autojump_clock: MockClock) -> None:
-    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile="today") as producer:
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer("pg", client=client, fault_profile="today") as producer,
+    ):
         slow = cluster.brokers[0]
 
         async def late() -> Any:
@@ -74,7 +94,9 @@ async def test_the_detector_probes_until_the_broker_answers(autojump_clock: Mock
     async with (
         open_cluster() as cluster,
         cluster.client() as client,
-        Producer("pg", client=client, fault_profile="today", detector=True, send_timeout_per_attempt=0.2) as producer,
+        Producer(
+            "pg", client=client, fault_profile="today", detector=True, send_timeout_per_attempt=0.2
+        ) as producer,
     ):
         asked = answering_offsets(cluster)
         broker = cluster.brokers[0]
@@ -94,7 +116,11 @@ async def test_the_detector_probes_until_the_broker_answers(autojump_clock: Mock
 
 
 async def test_the_detector_forgets_brokers_without_an_address(autojump_clock: MockClock) -> None:
-    async with open_cluster() as cluster, cluster.client() as client, Producer("pg", client=client, fault_profile="today", detector=True) as producer:
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer("pg", client=client, fault_profile="today", detector=True) as producer,
+    ):
         answering_offsets(cluster)
         tolerance = producer._strategy.tolerance
         tolerance.update_fault_item("gone", 1, 0, reachable=False, now=0)

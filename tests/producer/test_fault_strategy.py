@@ -1,4 +1,8 @@
-"""Fault avoidance against what Apache's classes answered, and the classic generation against its rules."""
+"""Fault avoidance against what Apache's classes answered, and the classic generation
+against its rules.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -8,10 +12,18 @@ import pytest
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.producer.fault_strategy import CLASSIC, TODAY, LatencyFaultTolerance, MQFaultStrategy, fault_profile
+from rocketmq_sdk.producer.fault_strategy import (
+    CLASSIC,
+    TODAY,
+    LatencyFaultTolerance,
+    MQFaultStrategy,
+    fault_profile,
+)
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "codec" / "latency.json").read_text())
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "codec" / "latency.json").read_text()
+)
 NOW = 1_000_000
 
 
@@ -25,7 +37,9 @@ def test_tables() -> None:
     assert list(TODAY.not_available_duration) == tables["notAvailableDuration"]
 
 
-@pytest.mark.parametrize("vector", of_kind("computeNotAvailableDuration"), ids=lambda vector: str(vector["latency"]))
+@pytest.mark.parametrize(
+    "vector", of_kind("computeNotAvailableDuration"), ids=lambda vector: str(vector["latency"])
+)
 def test_compute_not_available_duration(vector: dict[str, Any]) -> None:
     assert TODAY.compute_not_available_duration(vector["latency"]) == vector["duration"]
 
@@ -37,7 +51,11 @@ def java_int(value: int) -> int:
 @pytest.mark.parametrize("vector", of_kind("sequence"), ids=lambda vector: str(vector["seed"]))
 def test_selection_sequences(vector: dict[str, Any]) -> None:
     strategy = MQFaultStrategy(TODAY if vector["send_latency_enable"] else None)
-    queues = [MessageQueue("t", f"b{broker}", queue) for broker in range(vector["brokers"]) for queue in range(vector["queues_per_broker"])]
+    queues = [
+        MessageQueue("t", f"b{broker}", queue)
+        for broker in range(vector["brokers"])
+        for queue in range(vector["queues_per_broker"])
+    ]
     index = QueueIndex(vector["index_before"])
     for step in vector["steps"]:
         if step["op"] == "select":
@@ -45,13 +63,25 @@ def test_selection_sequences(vector: dict[str, Any]) -> None:
             assert f"{queue.broker_name}:{queue.queue_id}" == step["selected"]
             assert index.value == java_int(step["index_after"])
         else:
-            strategy.update_fault_item(step["broker"], step["latency"], isolation=step["isolation"], reachable=step["reachable"], now=NOW)
+            strategy.update_fault_item(
+                step["broker"],
+                step["latency"],
+                isolation=step["isolation"],
+                reachable=step["reachable"],
+                now=NOW,
+            )
 
 
-@pytest.mark.parametrize("vector", of_kind("pickOneAtLeast"), ids=lambda vector: str(vector["case"]))
+@pytest.mark.parametrize(
+    "vector", of_kind("pickOneAtLeast"), ids=lambda vector: str(vector["case"])
+)
 def test_pick_one_at_least(vector: dict[str, Any]) -> None:
     tolerance = LatencyFaultTolerance()
-    away = {"no items": [], "b1,b2 unreachable": ["b1", "b2"], "b1 reachable, b2 unreachable": ["b2"]}[vector["case"]]
+    away = {
+        "no items": [],
+        "b1,b2 unreachable": ["b1", "b2"],
+        "b1 reachable, b2 unreachable": ["b2"],
+    }[vector["case"]]
     for name in ("b1", "b2") if vector["case"] != "no items" else ():
         tolerance.update_fault_item(name, 10000, 10000, reachable=name not in away, now=NOW)
     picked = {tolerance.pick_one_at_least() for _ in range(50)}
@@ -70,7 +100,9 @@ def test_a_time_away_is_over_in_the_end() -> None:
     assert tolerance.is_available("b", NOW + 2000)
 
 
-def test_today_a_quick_answer_does_not_shorten_a_time_away_and_in_the_classic_rules_it_does() -> None:
+def test_today_a_quick_answer_does_not_shorten_a_time_away_and_in_the_classic_rules_it_does() -> (
+    None
+):
     for profile, available in ((TODAY, False), (CLASSIC, True)):
         strategy = MQFaultStrategy(profile)
         strategy.update_fault_item("b", 0, isolation=True, reachable=False, now=NOW)
@@ -81,7 +113,18 @@ def test_today_a_quick_answer_does_not_shorten_a_time_away_and_in_the_classic_ru
 
 @pytest.mark.parametrize(
     ("latency", "duration"),
-    [(0, 0), (99, 0), (549, 0), (550, 30000), (999, 30000), (1000, 60000), (2000, 120000), (3000, 180000), (14999, 180000), (15000, 600000)],
+    [
+        (0, 0),
+        (99, 0),
+        (549, 0),
+        (550, 30000),
+        (999, 30000),
+        (1000, 60000),
+        (2000, 120000),
+        (3000, 180000),
+        (14999, 180000),
+        (15000, 600000),
+    ],
 )
 def test_the_classic_table(latency: int, duration: int) -> None:
     assert CLASSIC.compute_not_available_duration(latency) == duration
@@ -89,13 +132,18 @@ def test_the_classic_table(latency: int, duration: int) -> None:
 
 
 def queues_of(brokers: int, each: int) -> list[MessageQueue]:
-    return [MessageQueue("t", f"b{broker}", queue) for broker in range(brokers) for queue in range(each)]
+    return [
+        MessageQueue("t", f"b{broker}", queue) for broker in range(brokers) for queue in range(each)
+    ]
 
 
 def test_classic_retries_stay_with_the_broker_while_it_is_available() -> None:
     strategy = MQFaultStrategy(CLASSIC)
     index = QueueIndex(-1)
-    chosen = [strategy.select(queues_of(3, 2), index, last_broker="b1", retry=True, now=NOW).broker_name for _ in range(10)]
+    chosen = [
+        strategy.select(queues_of(3, 2), index, last_broker="b1", retry=True, now=NOW).broker_name
+        for _ in range(10)
+    ]
     assert set(chosen) == {"b1"}
 
 
@@ -128,7 +176,10 @@ def test_with_one_known_broker_classic_picks_it() -> None:
 def test_a_retry_today_starts_anywhere() -> None:
     strategy = MQFaultStrategy(TODAY)
     index = QueueIndex(0)
-    seen = {strategy.select(queues_of(2, 50), index, last_broker="b0", retry=True, now=NOW) for _ in range(30)}
+    seen = {
+        strategy.select(queues_of(2, 50), index, last_broker="b0", retry=True, now=NOW)
+        for _ in range(30)
+    }
     assert {queue.broker_name for queue in seen} == {"b1"}
     assert len(seen) > 5
 

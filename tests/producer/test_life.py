@@ -1,15 +1,19 @@
 """How a producer starts and ends: gracefully, in a hurry, twice."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.producer.producer import Producer
 from support.peers import SILENT, Cluster, open_cluster
 from support.producing import Running, message
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def test_leaving_waits_for_messages_under_way(autojump_clock: MockClock) -> None:
@@ -17,14 +21,20 @@ async def test_leaving_waits_for_messages_under_way(autojump_clock: MockClock) -
         async with Running(cluster) as producer:
             handles = [producer.submit(message()) for _ in range(20)]
         assert all(handle.result is not None for handle in handles)
-        assert {fields.get("producerGroup") for broker in cluster.brokers for fields in broker.unregistered} == {"pg"}
+        assert {
+            fields.get("producerGroup")
+            for broker in cluster.brokers
+            for fields in broker.unregistered
+        } == {"pg"}
         with pytest.raises(ClosedError):
             producer.submit(message())
         with pytest.raises(ClosedError):
             await producer.send(message())
 
 
-async def test_leaving_by_an_error_is_quick_and_tells_what_is_unknown(autojump_clock: MockClock) -> None:
+async def test_leaving_by_an_error_is_quick_and_tells_what_is_unknown(
+    autojump_clock: MockClock,
+) -> None:
     handles: list[Any] = []
 
     async def body(cluster: Cluster) -> None:
@@ -44,7 +54,9 @@ async def test_leaving_by_an_error_is_quick_and_tells_what_is_unknown(autojump_c
     assert caught.value.outcome_unknown
 
 
-async def test_closing_wakes_senders_that_wait_for_room_or_an_answer(autojump_clock: MockClock) -> None:
+async def test_closing_wakes_senders_that_wait_for_room_or_an_answer(
+    autojump_clock: MockClock,
+) -> None:
     errors: list[Exception] = []
 
     async def sender(producer: Producer) -> None:

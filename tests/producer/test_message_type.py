@@ -1,10 +1,11 @@
 """Messages held to the type of their topic, by producers that want it."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.errors import ConfigurationError
@@ -14,6 +15,9 @@ from rocketmq_sdk.producer.message_type import message_type
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 KINDS: dict[str, dict[str, Any]] = {
     "NORMAL": {},
@@ -30,9 +34,14 @@ def topics(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS.items())
-async def test_each_type_fits_its_own_topic_and_those_that_take_all(kind: str, options: dict[str, Any], autojump_clock: MockClock) -> None:
+async def test_each_type_fits_its_own_topic_and_those_that_take_all(
+    kind: str, options: dict[str, Any], autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
-        async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker, check_message_type=True) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("PG", namesrv=broker, check_message_type=True) as producer,
+        ):
             topics(broker)
             for topic in (f"t-{kind}", "t-MIXED", "t-UNSPECIFIED", "t-plain", "t-created-now"):
                 message = Message(topic, b"x", **options)
@@ -53,7 +62,10 @@ async def test_transactions_have_a_type_of_their_own(autojump_clock: MockClock) 
         return TransactionState.UNKNOWN
 
     with trio.fail_after(60):
-        async with EmbeddedBroker() as broker, TransactionProducer("PG", checker, namesrv=broker, check_message_type=True) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            TransactionProducer("PG", checker, namesrv=broker, check_message_type=True) as producer,
+        ):
             topics(broker)
             async with producer.transaction(Message("t-TRANSACTION", b"x")):
                 pass
@@ -64,7 +76,10 @@ async def test_transactions_have_a_type_of_their_own(autojump_clock: MockClock) 
 
 async def test_submit_needs_to_know_the_type(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker, check_message_type=True) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("PG", namesrv=broker, check_message_type=True) as producer,
+        ):
             topics(broker)
             with pytest.raises(ConfigurationError, match="learn_topic_type"):
                 producer.submit(Message("t-FIFO", b"x", sharding_key="k"))
@@ -84,8 +99,13 @@ async def test_nothing_is_checked_unasked(autojump_clock: MockClock) -> None:
 async def test_a_priority_is_the_queue(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("p", 4, 4, attributes={"message.type": "PRIORITY"}))
-            results = [await producer.send(Message("p", b"x", priority=priority)) for priority in (0, 1, 3, 9)]
+            broker.context.topics.put(
+                TopicConfig("p", 4, 4, attributes={"message.type": "PRIORITY"})
+            )
+            results = [
+                await producer.send(Message("p", b"x", priority=priority))
+                for priority in (0, 1, 3, 9)
+            ]
             assert [result.queue.queue_id for result in results] == [0, 1, 3, 3]
 
 

@@ -1,5 +1,7 @@
 """Selectors choose as Java's would."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest
@@ -9,7 +11,14 @@ from hypothesis import strategies as st
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.producer.queue_selector import QueueIndex, RoundRobin, key_hash, select_by_hash, select_by_key, select_by_random
+from rocketmq_sdk.producer.queue_selector import (
+    QueueIndex,
+    RoundRobin,
+    key_hash,
+    select_by_hash,
+    select_by_key,
+    select_by_random,
+)
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(7)]
 MESSAGE = Message("t", b"x", keys=["k1", "k2"])
@@ -53,7 +62,9 @@ def test_the_smallest_hash_code() -> None:
 
 def test_the_messages_own_key() -> None:
     assert select_by_key(QUEUES, MESSAGE, None) is select_by_hash(QUEUES, MESSAGE, "k1")
-    assert select_by_key(QUEUES, Message("t", b"x", sharding_key="s", keys="k"), None) is select_by_hash(QUEUES, MESSAGE, "s")
+    assert select_by_key(
+        QUEUES, Message("t", b"x", sharding_key="s", keys="k"), None
+    ) is select_by_hash(QUEUES, MESSAGE, "s")
     assert select_by_key(QUEUES, MESSAGE, "given") is select_by_hash(QUEUES, MESSAGE, "given")
     with pytest.raises(ConfigurationError):
         select_by_key(QUEUES, Message("t", b"x"), None)

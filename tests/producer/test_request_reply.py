@@ -1,11 +1,14 @@
-"""Requests and replies: through our broker, with consumers that reply, too late, or not at all."""
+"""Requests and replies: through our broker, with consumers that reply, too late, or not
+at all.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.push import PushConsumer
@@ -18,9 +21,16 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support.transactions import bodies_in
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
 
 @asynccontextmanager
-async def replier(broker: EmbeddedBroker, *, delay: float = 0.0, body: bytes | None = None) -> AsyncIterator[list[ReceivedMessage]]:
+async def replier(
+    broker: EmbeddedBroker, *, delay: float = 0.0, body: bytes | None = None
+) -> AsyncIterator[list[ReceivedMessage]]:
     """A consumer that replies to what it gets."""
     asked: list[ReceivedMessage] = []
     async with Producer("PG_replier", namesrv=broker, instance_name="replier") as producer:
@@ -28,9 +38,19 @@ async def replier(broker: EmbeddedBroker, *, delay: float = 0.0, body: bytes | N
         async def listener(message: ReceivedMessage) -> None:
             asked.append(message)
             await trio.sleep(delay)
-            await producer.send(reply_message(message, body or b"reply to " + message.body, tags="R", properties={"a": "b"}))
+            await producer.send(
+                reply_message(
+                    message, body or b"reply to " + message.body, tags="R", properties={"a": "b"}
+                )
+            )
 
-        async with PushConsumer("CG", namesrv=broker, subscriptions={"rpc": "*"}, listener=listener, instance_name="replier-c"):
+        async with PushConsumer(
+            "CG",
+            namesrv=broker,
+            subscriptions={"rpc": "*"},
+            listener=listener,
+            instance_name="replier-c",
+        ):
             await trio.sleep(2)
             yield asked
 
@@ -41,7 +61,12 @@ async def test_a_request_gets_its_reply(autojump_clock: MockClock) -> None:
             broker.context.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker) as asked:
                 reply = await producer.request(Message("rpc", b"question", keys=["k"]), timeout=8)
-                assert (reply.body, reply.tags, reply.properties["a"], reply.topic) == (b"reply to question", "R", "b", "DefaultCluster_REPLY_TOPIC")
+                assert (reply.body, reply.tags, reply.properties["a"], reply.topic) == (
+                    b"reply to question",
+                    "R",
+                    "b",
+                    "DefaultCluster_REPLY_TOPIC",
+                )
                 [request] = asked
                 assert request.properties[REPLY_TO_CLIENT] == producer.client.client_id
                 assert reply.properties[CORRELATION_ID] == request.properties[CORRELATION_ID]
@@ -58,7 +83,9 @@ async def test_many_requests_at_a_time_get_their_own_replies(autojump_clock: Moc
             broker.context.topics.put(TopicConfig("rpc", 4, 4))
 
             async def ask(number: int) -> None:
-                replies[number] = (await producer.request(Message("rpc", b"%d" % number), timeout=30)).body
+                replies[number] = (
+                    await producer.request(Message("rpc", b"%d" % number), timeout=30)
+                ).body
 
             async with replier(broker, delay=0.2), trio.open_nursery() as nursery:
                 for number in range(50):
@@ -90,9 +117,14 @@ async def test_a_cancelled_request_waits_no_more(autojump_clock: MockClock) -> N
             assert len(producer._requests) == 0
 
 
-async def test_a_reply_to_a_client_that_is_gone_is_refused_and_stored(autojump_clock: MockClock) -> None:
+async def test_a_reply_to_a_client_that_is_gone_is_refused_and_stored(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(120):
-        async with EmbeddedBroker() as broker, Producer("PG_replier", namesrv=broker, retry_times=0) as producer:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("PG_replier", namesrv=broker, retry_times=0) as producer,
+        ):
             broker.context.topics.put(TopicConfig("rpc", 1, 1))
             async with Producer("PG", namesrv=broker, instance_name="gone") as asker:
                 with pytest.raises(RequestTimeoutError):
@@ -109,10 +141,15 @@ async def test_a_reply_to_a_client_that_is_gone_is_refused_and_stored(autojump_c
 
 async def test_replies_are_not_stored_when_that_is_off(autojump_clock: MockClock) -> None:
     with trio.fail_after(120):
-        async with EmbeddedBroker(store_reply_message_enable=False) as broker, Producer("PG", namesrv=broker) as producer:
+        async with (
+            EmbeddedBroker(store_reply_message_enable=False) as broker,
+            Producer("PG", namesrv=broker) as producer,
+        ):
             broker.context.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker):
-                assert (await producer.request(Message("rpc", b"?"), timeout=8)).body == b"reply to ?"
+                assert (
+                    await producer.request(Message("rpc", b"?"), timeout=8)
+                ).body == b"reply to ?"
             assert bodies_in(broker, "DefaultCluster_REPLY_TOPIC") == []
 
 
@@ -134,7 +171,13 @@ async def test_only_requests_can_be_replied_to(autojump_clock: MockClock) -> Non
             async def listener(message: ReceivedMessage) -> None:
                 got.append(message)
 
-            async with PushConsumer("CG", namesrv=broker, subscriptions={"plain": "*"}, listener=listener, instance_name="c"):
+            async with PushConsumer(
+                "CG",
+                namesrv=broker,
+                subscriptions={"plain": "*"},
+                listener=listener,
+                instance_name="c",
+            ):
                 while not got:
                     await producer.send(Message("plain", b"x"))
                     await trio.sleep(1)

@@ -1,8 +1,13 @@
-"""What requests carry: bodies, batches, one-way messages; and what is refused before."""
+"""What requests carry: bodies, batches, one-way messages; and what is refused
+before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError, SendTimeout
 from rocketmq_sdk.model.message import Message
@@ -12,6 +17,9 @@ from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.compression import decompress
 from support.peers import open_cluster
 from support.producing import Running, message
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def test_large_bodies_are_compressed(autojump_clock: MockClock) -> None:
@@ -28,7 +36,10 @@ async def test_large_bodies_are_compressed(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize(("name", "bits"), [("lz4", 0x101), ("zstd", 0x201)])
 async def test_other_compressions(name: str, bits: int, autojump_clock: MockClock) -> None:
-    async with open_cluster(brokers=1) as cluster, Running(cluster, compression=name, compress_over=10) as producer:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, compression=name, compress_over=10) as producer,
+    ):
         with trio.fail_after(10):
             await producer.send(message(b"y" * 100))
         _, request, header = cluster.brokers[0].sends[0]
@@ -38,7 +49,10 @@ async def test_other_compressions(name: str, bits: int, autojump_clock: MockCloc
 
 @pytest.mark.parametrize("body", [b"", b"x" * 101])
 async def test_bodies_of_a_wrong_size_are_refused(body: bytes, autojump_clock: MockClock) -> None:
-    async with open_cluster(brokers=1) as cluster, Running(cluster, max_message_size=100) as producer:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_message_size=100) as producer,
+    ):
         for send in (producer.send, producer.send_oneway):
             with trio.fail_after(10), pytest.raises(ConfigurationError, match="body"):
                 await send(message(body))
@@ -57,7 +71,9 @@ async def test_topics_that_nobody_may_send_to(topic: str, autojump_clock: MockCl
 async def test_batches(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
         with trio.fail_after(10):
-            result = await producer.send_batch([message(b"one", tags="a", flag=3), message(b"two", keys="k")])
+            result = await producer.send_batch(
+                [message(b"one", tags="a", flag=3), message(b"two", keys="k")]
+            )
         _, request, header = cluster.brokers[0].sends[0]
     assert request.code == 320
     assert header.batch
@@ -74,7 +90,11 @@ async def test_batches(autojump_clock: MockClock) -> None:
 async def test_an_inner_batch_has_one_id(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
         broker = cluster.brokers[0]
-        broker.script = [lambda _channel, _request: broker.answer(broker.sends[-1][2], batchUniqId="ONE", MSG_REGION="r", TRACE_ON="false")]
+        broker.script = [
+            lambda _channel, _request: broker.answer(
+                broker.sends[-1][2], batchUniqId="ONE", MSG_REGION="r", TRACE_ON="false"
+            )
+        ]
         with trio.fail_after(10):
             result = await producer.send_batch([message(b"one"), message(b"two")])
     assert (result.message_id, result.region_id, result.trace_on) == ("ONE", "r", False)
@@ -93,7 +113,10 @@ async def test_an_inner_batch_has_one_id(autojump_clock: MockClock) -> None:
     ],
 )
 async def test_batches_that_are_refused(messages: list[Message], autojump_clock: MockClock) -> None:
-    async with open_cluster(brokers=1) as cluster, Running(cluster, max_message_size=100) as producer:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_message_size=100) as producer,
+    ):
         with trio.fail_after(10), pytest.raises(ConfigurationError):
             await producer.send_batch(messages)
 
@@ -106,7 +129,9 @@ async def test_oneway(autojump_clock: MockClock) -> None:
             await producer.send_oneway(message(), key="k")
             while sum(len(broker.sends) for broker in cluster.brokers) < 5:
                 await trio.sleep(0.01)
-        assert all(request.is_oneway for broker in cluster.brokers for _, request, _ in broker.sends)
+        assert all(
+            request.is_oneway for broker in cluster.brokers for _, request, _ in broker.sends
+        )
         await cluster.brokers[0].stop()
         await cluster.brokers[1].stop()
         with trio.fail_after(10), pytest.raises((ConnectError, SendTimeout)):
@@ -114,7 +139,9 @@ async def test_oneway(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("character", ["a", "é", "漢", "😀"])
-async def test_properties_are_counted_in_bytes_as_the_store_does(character: str, autojump_clock: MockClock) -> None:
+async def test_properties_are_counted_in_bytes_as_the_store_does(
+    character: str, autojump_clock: MockClock
+) -> None:
     width = len(character.encode())
     async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
         with trio.fail_after(10):

@@ -1,10 +1,13 @@
-"""Brokers and name servers that do not answer, are cut off, are gone or move, in virtual time."""
+"""Brokers and name servers that do not answer, are cut off, are gone or move, in
+virtual time.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import (
     BrokerError,
@@ -23,10 +26,14 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.send import final_error
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import PendingCall
 from rocketmq_sdk.remoting.stream import StreamChannel
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import PendingCall
 
 
 async def test_no_answer_uses_up_the_budget(autojump_clock: MockClock) -> None:
@@ -43,7 +50,10 @@ async def test_no_answer_uses_up_the_budget(autojump_clock: MockClock) -> None:
 
 
 async def test_a_limit_for_each_attempt_leaves_time_for_others(autojump_clock: MockClock) -> None:
-    async with open_cluster() as cluster, Running(cluster, send_timeout_per_attempt=0.5) as producer:
+    async with (
+        open_cluster() as cluster,
+        Running(cluster, send_timeout_per_attempt=0.5) as producer,
+    ):
         await producer.publish_queues("t")
         for broker in cluster.brokers:
             broker.script = [SILENT]
@@ -67,7 +77,9 @@ async def test_the_budget_is_shared_by_all_attempts(autojump_clock: MockClock) -
     assert caught.value.outcome_unknown
 
 
-async def test_a_connection_that_ends_is_an_unknown_outcome_and_a_retry(autojump_clock: MockClock) -> None:
+async def test_a_connection_that_ends_is_an_unknown_outcome_and_a_retry(
+    autojump_clock: MockClock,
+) -> None:
     async with open_cluster() as cluster, Running(cluster) as producer:
         for broker in cluster.brokers:
             broker.script = [lambda channel, _request: channel.abort("as the script wants it")]
@@ -127,7 +139,9 @@ async def test_a_broker_that_restarts_is_used_again(autojump_clock: MockClock) -
             assert (await producer.send(message())).status is SendStatus.SEND_OK
 
 
-async def test_a_missing_route_fails_at_once_and_the_next_send_asks_again(autojump_clock: MockClock) -> None:
+async def test_a_missing_route_fails_at_once_and_the_next_send_asks_again(
+    autojump_clock: MockClock,
+) -> None:
     async with open_cluster(topics=()) as cluster, Running(cluster) as producer:
         with trio.fail_after(30):
             with pytest.raises(RouteError) as caught:
@@ -167,7 +181,9 @@ async def test_a_broken_answer_is_an_error_that_may_be_stored(autojump_clock: Mo
     assert caught.value.outcome_unknown
 
 
-async def test_every_last_error_tells_that_an_earlier_attempt_may_be_stored(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_last_error_tells_that_an_earlier_attempt_may_be_stored(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submit = StreamChannel.submit
     written = 0
 
@@ -179,7 +195,10 @@ async def test_every_last_error_tells_that_an_earlier_attempt_may_be_stored(auto
                 raise TooManyRequestsError("no room, says the test")
         return submit(channel, command, *arguments)
 
-    async with open_cluster(brokers=1) as cluster, Running(cluster, send_timeout_per_attempt=0.5) as producer:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, send_timeout_per_attempt=0.5) as producer,
+    ):
         await producer.publish_queues("t")
         cluster.brokers[0].script = [SILENT]
         monkeypatch.setattr(StreamChannel, "submit", refuse_the_second)
@@ -189,7 +208,9 @@ async def test_every_last_error_tells_that_an_earlier_attempt_may_be_stored(auto
     assert caught.value.outcome_unknown
 
 
-async def test_messages_that_share_a_failure_have_errors_of_their_own(autojump_clock: MockClock) -> None:
+async def test_messages_that_share_a_failure_have_errors_of_their_own(
+    autojump_clock: MockClock,
+) -> None:
     async with open_cluster(topics=()) as cluster, Running(cluster) as producer:
         handles = [producer.submit(message()) for _ in range(2)]
         with trio.fail_after(10):
@@ -227,13 +248,17 @@ def test_a_final_error_keeps_its_nature_and_speaks_for_all_attempts(error: Rocke
     assert str(final) == str(error)
     assert isinstance(final, type(error))
     assert final.args == error.args
-    assert {name: value for name, value in vars(error).items() if name != "outcome_unknown"}.items() <= vars(final).items()
+    assert {
+        name: value for name, value in vars(error).items() if name != "outcome_unknown"
+    }.items() <= vars(final).items()
     assert final.__cause__ in (error, error.__cause__)
     assert not final_error(RouteError("x"), unknown=False).outcome_unknown
 
 
 @pytest.mark.parametrize("when", ["route known", "route missing"])
-async def test_an_interceptor_that_raises_ends_the_message_and_nothing_else(when: str, autojump_clock: MockClock) -> None:
+async def test_an_interceptor_that_raises_ends_the_message_and_nothing_else(
+    when: str, autojump_clock: MockClock
+) -> None:
     class Refusing:
         def before(self, command: Command, address: str | None) -> None:
             del address
@@ -263,7 +288,9 @@ async def test_an_interceptor_that_raises_ends_the_message_and_nothing_else(when
         assert trio.current_time() - began < 1
 
 
-async def test_a_broker_that_asks_to_go_away_is_connected_anew_once_for_all_messages(autojump_clock: MockClock) -> None:
+async def test_a_broker_that_asks_to_go_away_is_connected_anew_once_for_all_messages(
+    autojump_clock: MockClock,
+) -> None:
     async with open_cluster(brokers=1) as cluster:
         running = Running(cluster)
         async with running as producer:

@@ -1,10 +1,11 @@
 """Which queue a message goes to: by the route, by the caller, by a key."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
@@ -12,9 +13,15 @@ from rocketmq_sdk.producer.queue_selector import RoundRobin, select_by_key
 from support.peers import open_cluster
 from support.producing import Running, message
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
 
 async def test_an_unknown_topic_takes_the_default_topics_queues(autojump_clock: MockClock) -> None:
-    async with open_cluster(brokers=1, topics=("TBW102",), queues=8) as cluster, Running(cluster) as producer:
+    async with (
+        open_cluster(brokers=1, topics=("TBW102",), queues=8) as cluster,
+        Running(cluster) as producer,
+    ):
         with trio.fail_after(60):
             for _ in range(8):
                 await producer.send(message())
@@ -46,7 +53,10 @@ async def test_equal_keys_go_to_one_queue(autojump_clock: MockClock) -> None:
     async with open_cluster(queues=4) as cluster, Running(cluster) as producer:
         with trio.fail_after(10):
             by_argument = {(await producer.send(message(), key="TagA")).queue for _ in range(5)}
-            by_message = {(await producer.send(message(sharding_key="TagA"), selector=select_by_key)).queue for _ in range(5)}
+            by_message = {
+                (await producer.send(message(sharding_key="TagA"), selector=select_by_key)).queue
+                for _ in range(5)
+            }
         queues = await producer.publish_queues("t")
     assert by_argument == by_message == {queues[2598919 % 8]}
 
@@ -56,7 +66,10 @@ async def test_round_robin_uses_all_queues(autojump_clock: MockClock) -> None:
     async with open_cluster(queues=3) as cluster, Running(cluster) as producer:
         with trio.fail_after(10):
             assert len({(await producer.send(message())).queue for _ in range(6)}) == 6
-            assert len({(await producer.send(message(), selector=selector)).queue for _ in range(6)}) == 6
+            assert (
+                len({(await producer.send(message(), selector=selector)).queue for _ in range(6)})
+                == 6
+            )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +82,9 @@ async def test_round_robin_uses_all_queues(autojump_clock: MockClock) -> None:
         {"key": 1.5},
     ],
 )
-async def test_bad_choices_are_refused(arguments: dict[str, Any], autojump_clock: MockClock) -> None:
+async def test_bad_choices_are_refused(
+    arguments: dict[str, Any], autojump_clock: MockClock
+) -> None:
     async with open_cluster() as cluster, Running(cluster) as producer:
         with trio.fail_after(10), pytest.raises(ConfigurationError):
             await producer.send(message(), **arguments)

@@ -1,4 +1,8 @@
-"""Whatever the brokers do, each message ends exactly once, by the rules, and nothing stays behind."""
+"""Whatever the brokers do, each message ends exactly once, by the rules, and nothing
+stays behind.
+"""
+
+from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
@@ -29,7 +33,12 @@ STEPS = st.sampled_from([0, 0, 0, 10, 11, 12, 1, 2, 13, 14, 16, 17, 29, SILENT, 
     cancel_at=st.sampled_from([None, 0.0, 0.3, 1.0]),
 )
 def test_every_message_ends_once(
-    scripts: list[list[int]], count: int, profile: Any, other_broker: bool, per_attempt: float | None, cancel_at: float | None
+    scripts: list[list[int]],
+    count: int,
+    profile: Any,
+    other_broker: bool,
+    per_attempt: float | None,
+    cancel_at: float | None,
 ) -> None:
     unanswered: set[str] = set()
 
@@ -37,8 +46,13 @@ def test_every_message_ends_once(
         async with open_cluster(brokers=len(scripts)) as cluster, cluster.client() as client:
             for broker, script in zip(cluster.brokers, scripts, strict=True):
                 broker.script = [_step(broker, step, unanswered) for step in script]
-            options: dict[str, Any] = {"fault_profile": profile, "send_timeout_per_attempt": per_attempt}
-            async with Producer("pg", client=client, retry_another_broker_when_not_store_ok=other_broker, **options) as producer:
+            options: dict[str, Any] = {
+                "fault_profile": profile,
+                "send_timeout_per_attempt": per_attempt,
+            }
+            async with Producer(
+                "pg", client=client, retry_another_broker_when_not_store_ok=other_broker, **options
+            ) as producer:
                 handles = [producer.submit(Message("t", b"%d" % number)) for number in range(count)]
                 if cancel_at is not None:
                     with trio.move_on_after(cancel_at), suppress(RocketMQError):
@@ -58,7 +72,9 @@ def test_every_message_ends_once(
             for handle in handles:
                 assert (handle.result is None) != (handle.error is None)
                 if handle.error is not None:
-                    assert isinstance(handle.error, BrokerError | ConnectError | SendTimeout), handle.error
+                    assert isinstance(handle.error, BrokerError | ConnectError | SendTimeout), (
+                        handle.error
+                    )
                     assert handle.error.outcome_unknown or handle.message_id not in unanswered
 
     trio.run(main, clock=MockClock(autojump_threshold=0))

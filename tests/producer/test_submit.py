@@ -1,15 +1,21 @@
-"""Handles: messages without a waiter, with several, with one that is cancelled; and the limits of what is under way."""
+"""Handles: messages without a waiter, with several, with one that is cancelled; and the
+limits of what is under way.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import MessageIllegalError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.model.enums import SendStatus
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def test_submitted_messages_need_no_waiter(autojump_clock: MockClock) -> None:
@@ -116,7 +122,10 @@ async def test_over_the_limit_submit_raises_and_send_waits(autojump_clock: MockC
 
 
 async def test_the_limit_of_bytes_lets_one_message_through(autojump_clock: MockClock) -> None:
-    async with open_cluster(brokers=1) as cluster, Running(cluster, max_in_flight_bytes=10) as producer:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_in_flight_bytes=10) as producer,
+    ):
         producer.submit(message(b"x" * 50))
         with pytest.raises(TooManyRequestsError):
             producer.submit(message(b"x"))

@@ -1,12 +1,14 @@
-"""Transactions of our producer at our broker: blocks that end in every way, lost words, checks."""
+"""Transactions of our producer at our broker: blocks that end in every way, lost words,
+checks.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
@@ -16,14 +18,22 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.transactions import bodies_in, halves
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
 
 MESSAGE = Message("orders", b"one", tags="A", keys=["42"])
 
 
 class Checker:
-    """A checker that says what it is told to say, and remembers whom it was asked about."""
+    """A checker that says what it is told to say, and remembers whom it was asked
+    about.
+    """
 
     def __init__(self, *answers: TransactionState | Exception) -> None:
         self.answers = list(answers)
@@ -39,7 +49,9 @@ class Checker:
 
 
 @asynccontextmanager
-async def opened(checker: Checker, **options: Any) -> AsyncIterator[tuple[EmbeddedBroker, TransactionProducer]]:
+async def opened(
+    checker: Checker, **options: Any
+) -> AsyncIterator[tuple[EmbeddedBroker, TransactionProducer]]:
     async with EmbeddedBroker() as broker:
         broker.context.topics.put(TopicConfig("orders", 1, 1))
         async with TransactionProducer("PG", checker, namesrv=broker, **options) as producer:
@@ -52,7 +64,11 @@ async def test_a_block_that_ends_well_commits(autojump_clock: MockClock) -> None
         async with opened(checker) as (broker, producer):
             async with producer.transaction(MESSAGE) as transaction:
                 assert bodies_in(broker, "orders") == []
-                assert halves(broker)[0].message_id == transaction.message_id == transaction.transaction_id
+                assert (
+                    halves(broker)[0].message_id
+                    == transaction.message_id
+                    == transaction.transaction_id
+                )
             assert transaction.confirmed
             assert bodies_in(broker, "orders") == [b"one"]
             await trio.sleep(100)
@@ -95,7 +111,12 @@ async def test_an_unknown_outcome_is_left_to_the_checker(autojump_clock: MockClo
             assert bodies_in(broker, "orders") == []
             await trio.sleep(3)
             [asked] = checker.asked
-            assert (asked.topic, asked.body, asked.message_id, asked.keys) == ("orders", b"one", transaction.message_id, ("42",))
+            assert (asked.topic, asked.body, asked.message_id, asked.keys) == (
+                "orders",
+                b"one",
+                transaction.message_id,
+                ("42",),
+            )
             assert bodies_in(broker, "orders") == [b"one"]
 
 
@@ -116,7 +137,9 @@ async def test_a_cancelled_block_is_left_to_the_checker(autojump_clock: MockCloc
 
 
 async def test_a_checker_that_does_not_know_is_asked_again(autojump_clock: MockClock) -> None:
-    checker = Checker(TransactionState.UNKNOWN, ValueError("the database is away"), TransactionState.COMMIT)
+    checker = Checker(
+        TransactionState.UNKNOWN, ValueError("the database is away"), TransactionState.COMMIT
+    )
     with trio.fail_after(300):
         async with opened(checker) as (broker, producer):
             async with producer.transaction(MESSAGE) as transaction:
@@ -131,7 +154,9 @@ async def test_another_producer_of_the_group_is_asked(autojump_clock: MockClock)
     with trio.fail_after(300):
         async with (
             opened(first) as (broker, producer),
-            TransactionProducer("PG", second, topics="orders", namesrv=broker, instance_name="second"),
+            TransactionProducer(
+                "PG", second, topics="orders", namesrv=broker, instance_name="second"
+            ),
         ):
             async with producer.transaction(MESSAGE) as transaction:
                 transaction.unknown()
@@ -141,7 +166,9 @@ async def test_another_producer_of_the_group_is_asked(autojump_clock: MockClock)
             assert bodies_in(broker, "orders") == [b"one"]
 
 
-async def test_a_commit_that_is_lost_is_found_by_the_check(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_that_is_lost_is_found_by_the_check(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checker = Checker(TransactionState.COMMIT)
     with trio.fail_after(300):
         async with opened(checker) as (broker, producer):
@@ -213,7 +240,9 @@ async def test_compressed_half_messages_come_out_whole(autojump_clock: MockClock
             assert checker.asked[0].body == body
 
 
-async def test_questions_beyond_the_limit_are_dropped_and_asked_again(autojump_clock: MockClock) -> None:
+async def test_questions_beyond_the_limit_are_dropped_and_asked_again(
+    autojump_clock: MockClock,
+) -> None:
     checker = Checker(TransactionState.COMMIT)
     with trio.fail_after(600):
         async with opened(checker, check_workers=1, max_checks_waiting=3) as (broker, producer):
@@ -226,7 +255,9 @@ async def test_questions_beyond_the_limit_are_dropped_and_asked_again(autojump_c
             assert sorted(bodies_in(broker, "orders")) == [b"%d" % number for number in range(10)]
 
 
-async def test_checkers_that_hang_are_cancelled_and_asked_again(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_checkers_that_hang_are_cancelled_and_asked_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without that, as many as there are workers would end the checks of the group."""
     asked: list[bytes] = []
     cut: list[bytes] = []
@@ -244,9 +275,13 @@ async def test_checkers_that_hang_are_cancelled_and_asked_again(autojump_clock: 
     with trio.fail_after(600):
         async with EmbeddedBroker() as broker:
             broker.context.topics.put(TopicConfig("orders", 1, 1))
-            async with TransactionProducer("PG", checker, check_workers=2, check_timeout=10, namesrv=broker) as producer:
+            async with TransactionProducer(
+                "PG", checker, check_workers=2, check_timeout=10, namesrv=broker
+            ) as producer:
                 for number in range(3):
-                    async with producer.transaction(Message("orders", b"%d" % number)) as transaction:
+                    async with producer.transaction(
+                        Message("orders", b"%d" % number)
+                    ) as transaction:
                         transaction.unknown()
                 await trio.sleep(200)
             assert sorted(bodies_in(broker, "orders")) == sorted(cut) == [b"0", b"1", b"2"]
@@ -258,7 +293,9 @@ async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: Moc
         async with EmbeddedBroker() as broker:
             broker.context.topics.put(TopicConfig("orders", 1, 1))
             async with (
-                TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv=broker) as producer,
+                TransactionProducer(
+                    "PG", Checker(TransactionState.COMMIT), namesrv=broker
+                ) as producer,
                 producer.transaction(MESSAGE) as transaction,
             ):
                 transaction.unknown()
@@ -271,13 +308,25 @@ async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: Moc
             assert checker.asked[0].properties["TRANSACTION_CHECK_TIMES"] == "4"
 
 
-@pytest.mark.parametrize("options", [{"check_workers": 0}, {"max_checks_waiting": True}, {"topics": ["no such topic!"]}, {"check_timeout": 0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"check_workers": 0},
+        {"max_checks_waiting": True},
+        {"topics": ["no such topic!"]},
+        {"check_timeout": 0},
+    ],
+)
 def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", **options)
+        TransactionProducer(
+            "PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", **options
+        )
 
 
-async def test_a_checker_that_is_not_async_is_told_so(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_checker_that_is_not_async_is_told_so(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     def plain(message: ReceivedMessage) -> TransactionState:
         return TransactionState.COMMIT
 
@@ -291,8 +340,12 @@ async def test_a_checker_that_is_not_async_is_told_so(autojump_clock: MockClock,
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ConfigurationError, match="no setting sendTimeout; did you mean send_timeout"):
-        TransactionProducer("PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", sendTimeout=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        ConfigurationError, match="no setting sendTimeout; did you mean send_timeout"
+    ):
+        TransactionProducer(
+            "PG", Checker(TransactionState.COMMIT), namesrv="127.0.0.1:9876", sendTimeout=3
+        )  # type: ignore[call-arg]
 
 
 def test_a_checker_must_be_callable() -> None:

@@ -1,10 +1,15 @@
 """Both JSON implementations, one after the other."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk.protocol import json_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(params=["orjson", "stdlib"])

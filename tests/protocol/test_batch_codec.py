@@ -1,5 +1,7 @@
 """Batch bodies against Apache's encoder, and against bytes that nobody should send."""
 
+from __future__ import annotations
+
 import json
 import struct
 from pathlib import Path
@@ -21,7 +23,11 @@ ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "message_batch.json").read
 
 def _items(entry: dict[str, Any]) -> list[BatchItem]:
     return [
-        (message["flag"], bytes.fromhex(message["body"]), encode_properties(message["properties_in_map_order"]).encode())
+        (
+            message["flag"],
+            bytes.fromhex(message["body"]),
+            encode_properties(message["properties_in_map_order"]).encode(),
+        )
         for message in entry["messages"]
     ]
 
@@ -32,7 +38,10 @@ def test_encodes_and_decodes_as_apache_does(entry: dict[str, Any]) -> None:
     body = encode_batch(items)
     assert body.hex() == entry["batch_body"]
     assert decode_batch(body) == items
-    decoded = [{"body": part.hex(), "flag": flag, "properties": decode_properties(text.decode())} for flag, part, text in decode_batch(body)]
+    decoded = [
+        {"body": part.hex(), "flag": flag, "properties": decode_properties(text.decode())}
+        for flag, part, text in decode_batch(body)
+    ]
     assert decoded == entry["decoded"]
     assert len(decoded) == entry["count"]
 
@@ -87,7 +96,10 @@ def test_broken_frames_are_named(position: int, patch: bytes, reason: str) -> No
         decode_batch(good + bytes(broken))
 
 
-ITEMS = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)), max_size=5)
+ITEMS = st.lists(
+    st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)),
+    max_size=5,
+)
 
 
 @settings(deadline=None, max_examples=100)

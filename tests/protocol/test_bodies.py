@@ -1,5 +1,7 @@
 """JSON bodies against what Apache RocketMQ prints and reads."""
 
+from __future__ import annotations
+
 import gzip
 import importlib
 import json
@@ -22,7 +24,14 @@ from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchRe
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.bodies.route import ClusterInfo, decode_route, encode_route
 from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, TopicList, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.topics import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.json_dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -34,7 +43,13 @@ def declared() -> dict[str, type[Body]]:
     found: dict[str, type[Body]] = {}
     for module in pkgutil.iter_modules(rocketmq_sdk.protocol.bodies.__path__):
         names = vars(importlib.import_module(f"rocketmq_sdk.protocol.bodies.{module.name}"))
-        found.update({name: cls for name, cls in names.items() if isinstance(cls, type) and issubclass(cls, Body) and cls is not Body})
+        found.update(
+            {
+                name: cls
+                for name, cls in names.items()
+                if isinstance(cls, type) and issubclass(cls, Body) and cls is not Body
+            }
+        )
     # One class serves both forms of the table: the mapping members are optional.
     return {**found, "TopicConfigAndMappingSerializeWrapper": found["TopicConfigSerializeWrapper"]}
 
@@ -43,9 +58,12 @@ BODIES = declared()
 ALL: list[dict[str, Any]] = json.loads((CODEC / "json_bodies.json").read_text())
 PRINTED = [entry for entry in ALL if entry.get("class") in BODIES]
 OLD: list[dict[str, Any]] = [
-    entry for entry in json.loads(gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes())) if entry.get("class") in BODIES
+    entry
+    for entry in json.loads(gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes()))
+    if entry.get("class") in BODIES
 ]
-# Members that are written although Apache leaves them out: an empty table or text means the same to every reader as a missing one.
+# Members that are written although Apache leaves them out: an empty table or text means
+# the same to every reader as a missing one.
 WRITTEN_TOO: dict[str, dict[str, object]] = {
     "empty ClusterInfo": {"brokerAddrTable": {}, "clusterAddrTable": {}},
     "empty HeartbeatData": {"clientID": ""},
@@ -60,7 +78,9 @@ def sets_sorted(value: object) -> object:
     """Java's order of sets and maps is no part of the format."""
     if isinstance(value, dict):
         return {name: sets_sorted(item) for name, item in value.items()}
-    return sorted((sets_sorted(item) for item in value), key=str) if isinstance(value, list) else value
+    return (
+        sorted((sets_sorted(item) for item in value), key=str) if isinstance(value, list) else value
+    )
 
 
 def test_all_recorded_bodies_are_declared() -> None:
@@ -69,14 +89,18 @@ def test_all_recorded_bodies_are_declared() -> None:
 
 @pytest.mark.parametrize("form", ["json", "pretty"])
 @pytest.mark.parametrize("entry", PRINTED, ids=lambda entry: entry["name"])
-def test_bodies_are_read_and_written_like_apaches(entry: dict[str, Any], form: str, json_mode: str) -> None:
+def test_bodies_are_read_and_written_like_apaches(
+    entry: dict[str, Any], form: str, json_mode: str
+) -> None:
     cls = BODIES[entry["class"]]
     data = raw(entry[form])
     body = cls.decode(data)
     assert cls.decode(body.encode()) == body
     recorded = decode_json(data)
     assert isinstance(recorded, dict)
-    assert sets_sorted(decode_json(body.encode())) == sets_sorted({**recorded, **WRITTEN_TOO.get(entry["name"], {})})
+    assert sets_sorted(decode_json(body.encode())) == sets_sorted(
+        {**recorded, **WRITTEN_TOO.get(entry["name"], {})}
+    )
 
 
 @pytest.mark.parametrize("form", ["json", "pretty"])
@@ -91,22 +115,46 @@ def test_bodies_of_5_3_3_say_the_same(entry: dict[str, Any], form: str) -> None:
 
 
 def test_dialect_bodies_are_byte_for_byte_apaches_when_no_set_is_inside() -> None:
-    same = [entry for entry in PRINTED if BODIES[entry["class"]].decode(raw(entry["json"])).encode() == raw(entry["json"])]
+    same = [
+        entry
+        for entry in PRINTED
+        if BODIES[entry["class"]].decode(raw(entry["json"])).encode() == raw(entry["json"])
+    ]
     names = {entry["name"] for entry in same}
     assert len(same) > 40
-    assert {"TopicRouteData", "ConsumeStats", "ConsumerRunningInfo", "HeartbeatData", "TopicConfig", "GetConsumerStatusBody broker"} <= names
+    assert {
+        "TopicRouteData",
+        "ConsumeStats",
+        "ConsumerRunningInfo",
+        "HeartbeatData",
+        "TopicConfig",
+        "GetConsumerStatusBody broker",
+    } <= names
 
 
-DECODED: list[dict[str, Any]] = [entry for entry in json.loads((CODEC / "json_decode.json").read_text()) if entry["class"] in BODIES]
+DECODED: list[dict[str, Any]] = [
+    entry
+    for entry in json.loads((CODEC / "json_decode.json").read_text())
+    if entry["class"] in BODIES
+]
 
 
-@pytest.mark.parametrize("entry", DECODED, ids=lambda entry: f"{entry['class']}-{entry['input'][:50]!r}")
-def test_texts_of_other_peers_are_read_like_apache_does_or_more_leniently(entry: dict[str, Any], json_mode: str) -> None:
+@pytest.mark.parametrize(
+    "entry", DECODED, ids=lambda entry: f"{entry['class']}-{entry['input'][:50]!r}"
+)
+def test_texts_of_other_peers_are_read_like_apache_does_or_more_leniently(
+    entry: dict[str, Any], json_mode: str
+) -> None:
     body = BODIES[entry["class"]].decode(entry["input"].encode())
     if isinstance(entry["decoded_then_encoded"], dict):
-        assert '{\\"' in entry["input"]  # keys that are texts: 5.4 refuses them, releases before wrote them
+        assert (
+            '{\\"' in entry["input"]
+        )  # keys that are texts: 5.4 refuses them, releases before wrote them
         return
-    written, expected = decode_json(body.encode()), decode_json(entry["decoded_then_encoded"].encode())
+    written, expected = (
+        decode_json(body.encode()),
+        decode_json(entry["decoded_then_encoded"].encode()),
+    )
     assert isinstance(expected, dict)
     if entry["class"] == "HeartbeatData" and "clientID" not in entry["input"]:
         expected["clientID"] = ""
@@ -125,7 +173,10 @@ def test_object_keys_that_are_texts_are_queues_too() -> None:
 def route() -> TopicRoute:
     return TopicRoute(
         (QueueData("b", 4, 8, 6), QueueData("主", 1, 1, 4, 1)),
-        (BrokerData("c", "b", {0: "1.1.1.1:10911", 4294967296: "x"}), BrokerData("c", "主", {2: "y"}, True, "z")),
+        (
+            BrokerData("c", "b", {0: "1.1.1.1:10911", 4294967296: "x"}),
+            BrokerData("c", "主", {2: "y"}, True, "z"),
+        ),
         "b:4",
         {"1.1.1.1:10911": ["f"]},
     )
@@ -133,7 +184,10 @@ def route() -> TopicRoute:
 
 def test_routes_have_a_strict_form_and_the_dialect(json_mode: str) -> None:
     strict, dialect = encode_route(route(), strict=True), encode_route(route(), strict=False)
-    assert json.loads(strict)["brokerDatas"][0]["brokerAddrs"] == {"0": "1.1.1.1:10911", "4294967296": "x"}
+    assert json.loads(strict)["brokerDatas"][0]["brokerAddrs"] == {
+        "0": "1.1.1.1:10911",
+        "4294967296": "x",
+    }
     assert b'"brokerAddrs":{0:"1.1.1.1:10911",4294967296:"x"}' in dialect
     assert decode_route(strict) == decode_route(dialect) == route()
     assert b" " not in strict + dialect
@@ -141,11 +195,15 @@ def test_routes_have_a_strict_form_and_the_dialect(json_mode: str) -> None:
 
 def test_the_example_route_of_the_specification() -> None:
     text = (
-        b'{"brokerDatas":[{"brokerAddrs":{0:"1.1.1.1:10911"},"brokerName":"b","cluster":"c","enableActingMaster":false}],"filterServerTable":{},'
-        b'"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+        b'{"brokerDatas":[{"brokerAddrs":{0:"1.1.1.1:10911"},"brokerName":"b","cluster":"c",'
+        b'"enableActingMaster":false}],"filterServerTable":{},'
+        b'"queueDatas":[{"brokerName":"b","perm":6,"readQueueNums":4,"topicSysFlag":0,'
+        b'"writeQueueNums":4}]}'
     )
     decoded = decode_route(text)
-    assert decoded == TopicRoute((QueueData("b", 4, 4, 6),), (BrokerData("c", "b", {0: "1.1.1.1:10911"}),))
+    assert decoded == TopicRoute(
+        (QueueData("b", 4, 4, 6),), (BrokerData("c", "b", {0: "1.1.1.1:10911"}),)
+    )
     assert encode_route(decoded, strict=False) == text
 
 
@@ -165,7 +223,9 @@ def test_cluster_info_holds_the_models_broker_data() -> None:
     assert ClusterInfo.decode(info.encode()) == info
 
 
-def subscription(text: str, tags: frozenset[str], codes: frozenset[int], version: int = 1700000000123) -> SubscriptionData:
+def subscription(
+    text: str, tags: frozenset[str], codes: frozenset[int], version: int = 1700000000123
+) -> SubscriptionData:
     return SubscriptionData("T", text, tags, codes, version)
 
 
@@ -184,15 +244,26 @@ def test_the_recorded_heartbeat_and_its_fingerprint() -> None:
     entry = next(entry for entry in PRINTED if entry["name"] == "HeartbeatData")
     assert heartbeat() == HeartbeatData.decode(raw(entry["json"]))
     assert heartbeat().encode() == raw(entry["json"])
-    fingerprint = next(entry for entry in ALL if entry["name"] == "heartbeat fingerprint of the HeartbeatData above")
+    fingerprint = next(
+        entry
+        for entry in ALL
+        if entry["name"] == "heartbeat fingerprint of the HeartbeatData above"
+    )
     assert heartbeat().fingerprint() == fingerprint["fingerprint"]
-    assert attrs.evolve(heartbeat(), client_id="other", without_sub=True, heartbeat_fingerprint=5).fingerprint() == fingerprint["fingerprint"]
+    assert (
+        attrs.evolve(
+            heartbeat(), client_id="other", without_sub=True, heartbeat_fingerprint=5
+        ).fingerprint()
+        == fingerprint["fingerprint"]
+    )
 
 
 def test_the_go_clients_code_set_and_odd_vocabulary_are_read() -> None:
     text = (
-        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"consume_passively","consumeFromWhere":"CONSUME_FROM_MIN_OFFSET",'
-        b'"subscriptionDataSet":[{"topic":"T","subString":"a","tagsSet":["a"],"codeSet":["97"],"subVersion":1700000000000000000}]}]}'
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"consume_passively",'
+        b'"consumeFromWhere":"CONSUME_FROM_MIN_OFFSET",'
+        b'"subscriptionDataSet":[{"topic":"T","subString":"a","tagsSet":["a"],"codeSet":["97"],'
+        b'"subVersion":1700000000000000000}]}]}'
     )
     consumer = HeartbeatData.decode(text).consumer_data_set[0]
     assert consumer.consume_type is ConsumeType.CONSUME_PASSIVELY
@@ -203,8 +274,14 @@ def test_the_go_clients_code_set_and_odd_vocabulary_are_read() -> None:
 def test_locks_carry_sets_of_queues() -> None:
     queue = MessageQueue("T", "b", 0)
     request = LockBatchRequestBody("g", "c@1", (queue,))
-    assert request.encode() == b'{"clientId":"c@1","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,"topic":"T"}],"onlyThisBroker":false}'
-    assert LockBatchResponseBody((queue,)).encode() == b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
+    assert request.encode() == (
+        b'{"clientId":"c@1","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,'
+        b'"topic":"T"}],"onlyThisBroker":false}'
+    )
+    assert (
+        LockBatchResponseBody((queue,)).encode()
+        == b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
+    )
 
 
 def test_the_example_of_object_keys_in_the_specification() -> None:
@@ -261,15 +338,30 @@ def test_the_compressed_registration_of_apache() -> None:
     entry = next(entry for entry in ALL if entry.get("compressed") is True)
     data = bytes.fromhex(entry["bytes"])
     assert zlib.crc32(data) & 0x7FFFFFFF == entry["crc32"]
-    for version, name in ((401, "decoded_as_V4_9_4"), (413, "decoded_as_V5_0_0"), (473, "decoded_as_V5_3_0")):
+    for version, name in (
+        (401, "decoded_as_V4_9_4"),
+        (413, "decoded_as_V5_0_0"),
+        (473, "decoded_as_V5_3_0"),
+    ):
         decoded = RegisterBrokerBody.decode_compressed(data, version)
         expected = RegisterBrokerBody.decode(raw(entry[name]))
-        ours, theirs = decoded.topic_config_serialize_wrapper, expected.topic_config_serialize_wrapper
+        ours, theirs = (
+            decoded.topic_config_serialize_wrapper,
+            expected.topic_config_serialize_wrapper,
+        )
         assert ours.data_version == theirs.data_version
         assert ours.topic_config_table == theirs.topic_config_table
         assert decoded.filter_server_list == expected.filter_server_list
-        assert RegisterBrokerBody.decode_compressed(decoded.encode_compressed(version), version) == decoded
-    assert RegisterBrokerBody.decode_compressed(data).topic_config_serialize_wrapper.topic_queue_mapping_info_map != {}
+        assert (
+            RegisterBrokerBody.decode_compressed(decoded.encode_compressed(version), version)
+            == decoded
+        )
+    assert (
+        RegisterBrokerBody.decode_compressed(
+            data
+        ).topic_config_serialize_wrapper.topic_queue_mapping_info_map
+        != {}
+    )
 
 
 def test_the_plain_registration_of_apache() -> None:
@@ -294,7 +386,11 @@ def test_broken_compressed_registrations_are_refused(cut: int) -> None:
 
 
 def one_line_forms() -> list[dict[str, Any]]:
-    return [entry for entry in json.loads((CODEC / "names_and_rules.json").read_text()) if entry.get("kind") == "topic_config_decode"]
+    return [
+        entry
+        for entry in json.loads((CODEC / "names_and_rules.json").read_text())
+        if entry.get("kind") == "topic_config_decode"
+    ]
 
 
 @pytest.mark.parametrize("entry", one_line_forms(), ids=lambda entry: entry["text"])
@@ -304,13 +400,19 @@ def test_the_one_line_form_of_topics(entry: dict[str, Any]) -> None:
             TopicConfig.decode_text(entry["text"])
         return
     config = TopicConfig.decode_text(entry["text"])
-    assert f"readQueueNums={config.read_queue_nums}, writeQueueNums={config.write_queue_nums}" in entry["result"]
+    assert (
+        f"readQueueNums={config.read_queue_nums}, writeQueueNums={config.write_queue_nums}"
+        in entry["result"]
+    )
     assert config.attributes == entry["attributes"]
     assert TopicConfig.decode_text(config.encode_text()) == config
 
 
 def test_the_one_line_form_of_the_specification() -> None:
-    assert TopicConfig("T", 8, 8, 6, attributes={"message.type": "FIFO"}).encode_text() == 'T 8 8 6 SINGLE_TAG {"message.type":"FIFO"}'
+    assert (
+        TopicConfig("T", 8, 8, 6, attributes={"message.type": "FIFO"}).encode_text()
+        == 'T 8 8 6 SINGLE_TAG {"message.type":"FIFO"}'
+    )
 
 
 def test_versions_step() -> None:

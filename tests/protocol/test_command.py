@@ -1,5 +1,7 @@
 """Commands: how they are made and what they say about themselves."""
 
+from __future__ import annotations
+
 from rocketmq_sdk.codes import CLIENT_VERSION, LanguageCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
@@ -8,7 +10,9 @@ from rocketmq_sdk.protocol.headers.offsets import GetMaxOffsetResponseHeader
 
 
 def test_a_request_carries_the_fields_of_its_header() -> None:
-    command = Command.request(38, GetConsumerListByGroupRequestHeader(consumer_group="g", nsd=True), body=b"b", remark="r")
+    command = Command.request(
+        38, GetConsumerListByGroupRequestHeader(consumer_group="g", nsd=True), body=b"b", remark="r"
+    )
     assert command.ext_fields == {"consumerGroup": "g", "nsd": "true"}
     assert (command.code, command.flag, command.body, command.remark) == (38, 0, b"b", "r")
     assert not command.is_response

@@ -1,4 +1,8 @@
-"""Compressed bodies: what Apache's compressors write is read, damage and bombs are refused, a missing library is named."""
+"""Compressed bodies: what Apache's compressors write is read, damage and bombs are
+refused, a missing library is named.
+"""
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -17,15 +21,23 @@ from rocketmq_sdk.protocol import compression
 from rocketmq_sdk.protocol.compression import CompressionType, compress, decompress
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "compression.json.gz").read_bytes()))
+ENTRIES: list[dict[str, Any]] = json.loads(
+    gzip.decompress((VECTORS / "compression.json.gz").read_bytes())
+)
 OUTPUTS = [entry for entry in ENTRIES if "level" in entry and isinstance(entry["output"], str)]
-REFUSED_LEVELS = [entry for entry in ENTRIES if "level" in entry and not isinstance(entry["output"], str)]
+REFUSED_LEVELS = [
+    entry for entry in ENTRIES if "level" in entry and not isinstance(entry["output"], str)
+]
 DECOMPRESS = [entry for entry in ENTRIES if entry.get("kind") == "decompress"]
 NAMES = [entry for entry in ENTRIES if entry.get("kind") == "CompressionType.of"]
 
 
 def _input(entry: dict[str, Any]) -> bytes:
-    return bytes(entry["input_len"]) if entry["input_name"] == "zeros" else bytes.fromhex(entry["input"])
+    return (
+        bytes(entry["input_len"])
+        if entry["input_name"] == "zeros"
+        else bytes.fromhex(entry["input"])
+    )
 
 
 def test_the_vectors_are_all_used() -> None:
@@ -33,17 +45,30 @@ def test_the_vectors_are_all_used() -> None:
     assert sum(map(len, (OUTPUTS, REFUSED_LEVELS, DECOMPRESS, NAMES))) == len(ENTRIES)
 
 
-@pytest.mark.parametrize("entry", OUTPUTS, ids=lambda entry: f"{entry['type']} {entry['input_name']} {entry['level']}")
+@pytest.mark.parametrize(
+    "entry", OUTPUTS, ids=lambda entry: f"{entry['type']} {entry['input_name']} {entry['level']}"
+)
 def test_reads_what_apache_writes_and_our_own(entry: dict[str, Any]) -> None:
     original = _input(entry)
     compression_type = CompressionType[entry["type"]]
     assert compression_type == entry["type_value"]
     assert compression_type.sys_flag_bits == entry["sysflag_bits"]
-    assert decompress(bytes.fromhex(entry["output"]), compression_type.sys_flag_bits | 1) == original
-    assert decompress(compress(original, compression_type, entry["level"]), compression_type.sys_flag_bits | 1) == original
+    assert (
+        decompress(bytes.fromhex(entry["output"]), compression_type.sys_flag_bits | 1) == original
+    )
+    assert (
+        decompress(
+            compress(original, compression_type, entry["level"]), compression_type.sys_flag_bits | 1
+        )
+        == original
+    )
 
 
-@pytest.mark.parametrize("entry", REFUSED_LEVELS, ids=lambda entry: f"{entry['type']} {entry['input_name']} {entry['level']}")
+@pytest.mark.parametrize(
+    "entry",
+    REFUSED_LEVELS,
+    ids=lambda entry: f"{entry['type']} {entry['input_name']} {entry['level']}",
+)
 def test_levels_that_apache_refuses(entry: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="levels"):
         compress(_input(entry), CompressionType[entry["type"]], entry["level"])
@@ -73,12 +98,19 @@ def test_no_type_bits_mean_zlib() -> None:
     assert decompress(zlib.compress(b"old client"), 1) == b"old client"
 
 
-BODIES = st.one_of(st.binary(max_size=500), st.builds(lambda part, times: part * times, st.binary(min_size=1, max_size=20), st.integers(1, 2000)))
+BODIES = st.one_of(
+    st.binary(max_size=500),
+    st.builds(
+        lambda part, times: part * times, st.binary(min_size=1, max_size=20), st.integers(1, 2000)
+    ),
+)
 
 
 @settings(deadline=None, max_examples=80)
 @given(BODIES, st.sampled_from(list(CompressionType)), st.data())
-def test_round_trip_truncated_and_bounded(body: bytes, compression_type: CompressionType, data: st.DataObject) -> None:
+def test_round_trip_truncated_and_bounded(
+    body: bytes, compression_type: CompressionType, data: st.DataObject
+) -> None:
     packed = compress(body, compression_type)
     bits = compression_type.sys_flag_bits
     assert decompress(packed, bits) == body
@@ -93,13 +125,22 @@ def test_round_trip_truncated_and_bounded(body: bytes, compression_type: Compres
 
 
 @settings(deadline=None, max_examples=200)
-@given(BODIES, st.sampled_from(list(CompressionType)), st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
-def test_damage_raises_nothing_else(body: bytes, compression_type: CompressionType, position: int, patch: bytes) -> None:
+@given(
+    BODIES,
+    st.sampled_from(list(CompressionType)),
+    st.integers(0, 10_000),
+    st.binary(min_size=1, max_size=8),
+)
+def test_damage_raises_nothing_else(
+    body: bytes, compression_type: CompressionType, position: int, patch: bytes
+) -> None:
     broken = bytearray(compress(body, compression_type))
     start = position % len(broken)
     broken[start : start + len(patch)] = patch
     try:
-        assert len(decompress(bytes(broken), compression_type.sys_flag_bits, limit=100_000)) <= 100_000
+        assert (
+            len(decompress(bytes(broken), compression_type.sys_flag_bits, limit=100_000)) <= 100_000
+        )
     except RemoteProtocolError:
         pass
 
@@ -131,9 +172,12 @@ def test_unknown_type_bits(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compression_type", "extra", "module"), [(CompressionType.LZ4, "lz4", "lz4.frame"), (CompressionType.ZSTD, "zstd", "zstandard")]
+    ("compression_type", "extra", "module"),
+    [(CompressionType.LZ4, "lz4", "lz4.frame"), (CompressionType.ZSTD, "zstd", "zstandard")],
 )
-def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, compression_type: CompressionType, extra: str, module: str) -> None:
+def test_a_missing_library_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, compression_type: CompressionType, extra: str, module: str
+) -> None:
     packed = compress(b"body", compression_type)
     compression._library.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
@@ -151,6 +195,8 @@ def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, comp
 
 def test_a_huge_zstd_claim_allocates_nothing() -> None:
     # A frame header that claims 2**62 bytes of content and holds one block of one byte.
-    frame = b"\x28\xb5\x2f\xfd" + bytes([0xC0, 0x00]) + struct.pack("<Q", 1 << 62) + b"\x09\x00\x00x"
+    frame = (
+        b"\x28\xb5\x2f\xfd" + bytes([0xC0, 0x00]) + struct.pack("<Q", 1 << 62) + b"\x09\x00\x00x"
+    )
     with pytest.raises(RemoteProtocolError):
         decompress(frame, 0x200)

@@ -1,5 +1,7 @@
 """The protocol engine: states, chunks, limits, ends."""
 
+from __future__ import annotations
+
 import gzip
 import json
 from pathlib import Path
@@ -23,9 +25,15 @@ from rocketmq_sdk.protocol.connection import (
 from rocketmq_sdk.protocol.frame import DEFAULT_MAX_FRAME, decode_frame, encode_frame
 
 CODEC = Path(__file__).parent.parent / "vectors" / "codec"
-ENCODED: list[dict[str, Any]] = json.loads(gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes()))
+ENCODED: list[dict[str, Any]] = json.loads(
+    gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes())
+)
 FRAMES = [bytes.fromhex(entry["frame"]) for entry in ENCODED if "error" not in entry["decoded"]]
-BROKEN = [bytes.fromhex(entry["frame"]) for entry in json.loads((CODEC / "remoting_decode.json").read_text()) if "error" in entry["decoded"]]
+BROKEN = [
+    bytes.fromhex(entry["frame"])
+    for entry in json.loads((CODEC / "remoting_decode.json").read_text())
+    if "error" in entry["decoded"]
+]
 TAIL = Command(34, opaque=99)
 
 
@@ -77,7 +85,9 @@ def test_any_size_of_chunks_gives_the_same_commands(size: int) -> None:
 def test_the_two_ways_in_may_be_mixed() -> None:
     connection = Connection()
     connection.receive_data(FRAMES[0] + FRAMES[1])
-    assert connection.receive_commands(FRAMES[2]) == [decode_frame(frame[4:]) for frame in FRAMES[:3]]
+    assert connection.receive_commands(FRAMES[2]) == [
+        decode_frame(frame[4:]) for frame in FRAMES[:3]
+    ]
     assert connection.next_event() is NEED_DATA
 
 
@@ -111,7 +121,9 @@ def test_bytes_after_the_end_are_an_error() -> None:
 @pytest.mark.parametrize("frame", BROKEN)
 def test_after_one_error_the_engine_stays_failed(frame: bytes) -> None:
     connection = Connection()
-    assert connection.receive_commands(FRAMES[0] + frame + FRAMES[1]) == [decode_frame(FRAMES[0][4:])]
+    assert connection.receive_commands(FRAMES[0] + frame + FRAMES[1]) == [
+        decode_frame(FRAMES[0][4:])
+    ]
     if connection.error is None:  # the frame announces more than there is: it ends too early
         connection.receive_data(b"")
     error = connection.error
@@ -130,14 +142,18 @@ def test_commands_in_front_of_broken_bytes_are_delivered() -> None:
     connection = Connection()
     connection.receive_data(FRAMES[0] + FRAMES[1] + b"\xff" * 8)
     assert connection.error is not None
-    assert [connection.next_event(), connection.next_event()] == [decode_frame(frame[4:]) for frame in FRAMES[:2]]
+    assert [connection.next_event(), connection.next_event()] == [
+        decode_frame(frame[4:]) for frame in FRAMES[:2]
+    ]
     with pytest.raises(RemoteProtocolError):
         connection.next_event()
 
 
 @pytest.mark.parametrize("announced", [0, 3, 1021, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
 @pytest.mark.parametrize("split", [False, True])
-def test_an_impossible_length_is_refused_before_anything_is_kept(announced: int, split: bool) -> None:
+def test_an_impossible_length_is_refused_before_anything_is_kept(
+    announced: int, split: bool
+) -> None:
     connection = Connection(max_frame=1024)
     word = announced.to_bytes(4, "big")
     if split:

@@ -1,4 +1,8 @@
-"""Body CRC and property CRC, against Apache's records and against crcmod as a second opinion."""
+"""Body CRC and property CRC, against Apache's records and against crcmod as a second
+opinion.
+"""
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -12,13 +16,24 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.message_codec import body_crc, decode_message
-from rocketmq_sdk.protocol.property_crc import PROPERTY_CRC_SIZE, fill_property_crc, reserve_property_crc, verify_property_crc
+from rocketmq_sdk.protocol.property_crc import (
+    PROPERTY_CRC_SIZE,
+    fill_property_crc,
+    reserve_property_crc,
+    verify_property_crc,
+)
 from support.records import encode_entry
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 BODIES: list[dict[str, Any]] = json.loads((VECTORS / "crc.json").read_text())
-ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "message_records.json.gz").read_bytes()))
-WITH_CRC = [entry for entry in ENTRIES if entry["append_prop_crc"] and "record" in entry and "254 bytes" not in entry["name"]]
+ENTRIES: list[dict[str, Any]] = json.loads(
+    gzip.decompress((VECTORS / "message_records.json.gz").read_bytes())
+)
+WITH_CRC = [
+    entry
+    for entry in ENTRIES
+    if entry["append_prop_crc"] and "record" in entry and "254 bytes" not in entry["name"]
+]
 ORACLE = crcmod.predefined.mkPredefinedCrcFun("crc-32")
 
 
@@ -40,7 +55,9 @@ def test_there_are_vectors() -> None:
 
 @pytest.mark.parametrize("entry", WITH_CRC, ids=lambda entry: entry["name"])
 def test_writes_the_property_crc_as_apache_does(entry: dict[str, Any]) -> None:
-    record = fill_property_crc(encode_entry(entry, reserve_property_crc(bytes.fromhex(entry["properties_string"]))))
+    record = fill_property_crc(
+        encode_entry(entry, reserve_property_crc(bytes.fromhex(entry["properties_string"])))
+    )
     assert record.hex() == entry["record"]
     assert verify_property_crc(record)
     digits = decode_message(record).properties["__CRC32#"]
@@ -54,20 +71,36 @@ def test_a_missing_separator_is_added_unless_in_a_batch() -> None:
 
 
 def test_a_crc_that_came_along_is_replaced() -> None:
-    for given_text in (b"A\x01b\x02__CRC32#\x0199\x02C\x01d\x02", b"__CRC32#\x0199\x02A\x01b\x02C\x01d", b"A\x01b\x02C\x01d\x02__CRC32#\x0199"):
+    for given_text in (
+        b"A\x01b\x02__CRC32#\x0199\x02C\x01d\x02",
+        b"__CRC32#\x0199\x02A\x01b\x02C\x01d",
+        b"A\x01b\x02C\x01d\x02__CRC32#\x0199",
+    ):
         assert reserve_property_crc(given_text) == b"A\x01b\x02C\x01d\x02__CRC32#\x010000000000\x02"
     similar = b"X__CRC32#\x011\x02"
     assert reserve_property_crc(similar).startswith(similar)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.binary(max_size=60), st.dictionaries(st.sampled_from(["A", "B", "TAGS"]), st.text("xyz", min_size=1, max_size=5)), st.data())
-def test_any_changed_byte_is_noticed(body: bytes, properties: dict[str, str], data: st.DataObject) -> None:
+@given(
+    st.binary(max_size=60),
+    st.dictionaries(st.sampled_from(["A", "B", "TAGS"]), st.text("xyz", min_size=1, max_size=5)),
+    st.data(),
+)
+def test_any_changed_byte_is_noticed(
+    body: bytes, properties: dict[str, str], data: st.DataObject
+) -> None:
     entry = {**WITH_CRC[0], "body": body.hex()}
-    record = fill_property_crc(encode_entry(entry, reserve_property_crc(encode_properties(properties).encode())))
+    record = fill_property_crc(
+        encode_entry(entry, reserve_property_crc(encode_properties(properties).encode()))
+    )
     for kind in (bytes, bytearray, memoryview):
         assert verify_property_crc(kind(record))
-    assert {name: value for name, value in decode_message(record).properties.items() if name != "__CRC32#"} == properties
+    assert {
+        name: value
+        for name, value in decode_message(record).properties.items()
+        if name != "__CRC32#"
+    } == properties
     position = data.draw(st.integers(0, len(record) - 1))
     broken = bytearray(record)
     broken[position] ^= data.draw(st.integers(1, 255))

@@ -1,5 +1,7 @@
 """Bytes that nobody meant: one error type comes out, and chunks never matter."""
 
+from __future__ import annotations
+
 import gzip
 import importlib
 import json
@@ -26,9 +28,15 @@ from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
 CODEC = Path(__file__).parent.parent / "vectors" / "codec"
-ENCODED: list[dict[str, Any]] = json.loads(gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes()))
+ENCODED: list[dict[str, Any]] = json.loads(
+    gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes())
+)
 FRAMES = [bytes.fromhex(entry["frame"]) for entry in ENCODED if len(entry["frame"]) < 4000]
-TEXTS = [entry["json"].encode("utf-8", "replace") for entry in json.loads((CODEC / "json_bodies.json").read_text()) if "json" in entry]
+TEXTS = [
+    entry["json"].encode("utf-8", "replace")
+    for entry in json.loads((CODEC / "json_bodies.json").read_text())
+    if "json" in entry
+]
 MODES = json_backend.INSTALLED
 quick = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
@@ -37,7 +45,11 @@ def body_classes() -> list[type[Body]]:
     found: set[type[Body]] = set()
     for module in pkgutil.iter_modules(rocketmq_sdk.protocol.bodies.__path__):
         names = vars(importlib.import_module(f"rocketmq_sdk.protocol.bodies.{module.name}"))
-        found |= {cls for cls in names.values() if isinstance(cls, type) and issubclass(cls, Body) and cls is not Body}
+        found |= {
+            cls
+            for cls in names.values()
+            if isinstance(cls, type) and issubclass(cls, Body) and cls is not Body
+        }
     return sorted(found, key=lambda cls: cls.__name__)
 
 
@@ -57,7 +69,8 @@ def mutated(draw: st.DrawFn, samples: list[bytes]) -> bytes:
             del data[position : position + draw(st.integers(1, 20))]
         elif kind == "insert":
             data[position:position] = draw(
-                st.binary(min_size=1, max_size=8) | st.sampled_from([b"{", b"[", b'"', b"null", b"-1", b"1e999", b'"$ref":', b":1"])
+                st.binary(min_size=1, max_size=8)
+                | st.sampled_from([b"{", b"[", b'"', b"null", b"-1", b"1e999", b'"$ref":', b":1"])
             )
         else:
             data[position:] = draw(st.sampled_from(samples))[position:]
@@ -74,8 +87,13 @@ def reframed(draw: st.DrawFn) -> bytes:
 
 
 def sane(command: Command) -> None:
-    assert all(type(name) is str and type(value) is str for name, value in command.ext_fields.items())
-    assert all(type(number) is int for number in (command.code, command.flag, command.opaque, command.version))
+    assert all(
+        type(name) is str and type(value) is str for name, value in command.ext_fields.items()
+    )
+    assert all(
+        type(number) is int
+        for number in (command.code, command.flag, command.opaque, command.version)
+    )
     assert -0x80000000 <= command.opaque <= 0x7FFFFFFF
     assert command.remark is None or type(command.remark) is str
     assert type(command.body) is bytes
@@ -111,7 +129,9 @@ def outcome(data: bytes, cuts: list[int]) -> tuple[list[Command], str | None]:
 @pytest.mark.parametrize("mode", MODES)
 @quick
 @given(
-    parts=st.lists(st.sampled_from(FRAMES) | mutated(FRAMES) | reframed() | st.binary(max_size=20), max_size=4),
+    parts=st.lists(
+        st.sampled_from(FRAMES) | mutated(FRAMES) | reframed() | st.binary(max_size=20), max_size=4
+    ),
     cuts=st.lists(st.integers(0, 5000), max_size=12),
 )
 def test_chunks_never_change_what_comes_out(mode: str, parts: list[bytes], cuts: list[int]) -> None:
@@ -126,7 +146,9 @@ def test_chunks_never_change_what_comes_out(mode: str, parts: list[bytes], cuts:
 @pytest.mark.parametrize("mode", MODES)
 @quick
 @given(data=st.binary(max_size=100) | mutated(TEXTS), cls=st.sampled_from(BODY_CLASSES))
-def test_bodies_are_read_or_refused_with_the_one_error(mode: str, data: bytes, cls: type[Body]) -> None:
+def test_bodies_are_read_or_refused_with_the_one_error(
+    mode: str, data: bytes, cls: type[Body]
+) -> None:
     with json_backend.forced(mode):
         for read in (cls.decode, decode_route, decode_json, RegisterBrokerBody.decode_compressed):
             try:
@@ -138,15 +160,24 @@ def test_bodies_are_read_or_refused_with_the_one_error(mode: str, data: bytes, c
 
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["1", "true", "T", "{}"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["1", "true", "T", "{}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @quick
 @given(data=st.data(), cls=st.sampled_from(BODY_CLASSES))
-def test_members_of_any_type_are_read_or_refused_with_the_one_error(data: st.DataObject, cls: type[Body]) -> None:
+def test_members_of_any_type_are_read_or_refused_with_the_one_error(
+    data: st.DataObject, cls: type[Body]
+) -> None:
     members = {member.name: data.draw(junk) for member in body_table(cls).members}
     try:
         value = cls.from_json(members)
@@ -157,13 +188,28 @@ def test_members_of_any_type_are_read_or_refused_with_the_one_error(data: st.Dat
 
 header_members = st.fixed_dictionaries(
     {},
-    optional=dict.fromkeys(("code", "flag", "opaque", "version", "language", "remark", "extFields", "body", "serializeTypeCurrentRPC"), junk),
+    optional=dict.fromkeys(
+        (
+            "code",
+            "flag",
+            "opaque",
+            "version",
+            "language",
+            "remark",
+            "extFields",
+            "body",
+            "serializeTypeCurrentRPC",
+        ),
+        junk,
+    ),
 )
 
 
 @quick
 @given(members=header_members, extra=st.dictionaries(st.text(max_size=4), junk, max_size=4))
-def test_header_members_of_any_type_are_read_or_refused_alike_by_both(members: dict[str, object], extra: dict[str, object]) -> None:
+def test_header_members_of_any_type_are_read_or_refused_alike_by_both(
+    members: dict[str, object], extra: dict[str, object]
+) -> None:
     members.setdefault("extFields", extra)
     with json_backend.forced("stdlib"):
         try:
@@ -194,8 +240,14 @@ commands = st.builds(
 
 @pytest.mark.parametrize("mode", MODES)
 @quick
-@given(command=commands, encoding=st.sampled_from(HeaderEncoding), cuts=st.lists(st.integers(0, 2000), max_size=5))
-def test_commands_survive_the_wire(mode: str, command: Command, encoding: HeaderEncoding, cuts: list[int]) -> None:
+@given(
+    command=commands,
+    encoding=st.sampled_from(HeaderEncoding),
+    cuts=st.lists(st.integers(0, 2000), max_size=5),
+)
+def test_commands_survive_the_wire(
+    mode: str, command: Command, encoding: HeaderEncoding, cuts: list[int]
+) -> None:
     command.encoding = encoding
     with json_backend.forced(mode):
         received, error = outcome(encode_frame(command), cuts)

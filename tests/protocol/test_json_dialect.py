@@ -1,4 +1,8 @@
-"""JSON in Apache's dialect: the tolerant reader, references, writers, configuration files."""
+"""JSON in Apache's dialect: the tolerant reader, references, writers, configuration
+files.
+"""
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -20,7 +24,10 @@ QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "T"))
 ACCEPTED: list[tuple[str, Any]] = [
     ("{0:1,-1:2,4294967296:3}", {"0": 1, "-1": 2, "4294967296": 3}),
     ('{{"topic":"T","brokerName":"b","queueId":3}:5}', {QUEUE: 5}),
-    ('{ {"brokerName":"b","queueId":3,"topic":"T"} : {"a":1} , {"brokerName":"c"}:2}', {QUEUE: {"a": 1}, (("brokerName", "c"),): 2}),
+    (
+        '{ {"brokerName":"b","queueId":3,"topic":"T"} : {"a":1} , {"brokerName":"c"}:2}',
+        {QUEUE: {"a": 1}, (("brokerName", "c"),): 2},
+    ),
     ('{"a":1,}', {"a": 1}),
     ("[1,2,]", [1, 2]),
     ("{'a':'b\"c'}", {"a": 'b"c'}),
@@ -29,7 +36,10 @@ ACCEPTED: list[tuple[str, Any]] = [
     ("{0:[true,false,null,-1.5e3,0]}", {"0": [True, False, None, -1500.0, 0]}),
     ("{0:{},1:[]}", {"0": {}, "1": []}),
     ('{"a":1,"a":2,}', {"a": 2}),
-    ('{\n\t"offsetTable":{\n\t\t"T@g":{0:1,1:2\n\t\t}\n\t}\n}', {"offsetTable": {"T@g": {"0": 1, "1": 2}}}),
+    (
+        '{\n\t"offsetTable":{\n\t\t"T@g":{0:1,1:2\n\t\t}\n\t}\n}',
+        {"offsetTable": {"T@g": {"0": 1, "1": 2}}},
+    ),
 ]
 REFUSED = [
     "",
@@ -65,11 +75,33 @@ REFUSED = [
 ]
 
 
-PARTS = ['{"a":1}', "{", "}", '"', "'", ":", ",", "NaN", "1e400", "-0", "01", " ", "\f", "\n", '"b"', "\\", "true", "[]", "é"]
+PARTS = [
+    '{"a":1}',
+    "{",
+    "}",
+    '"',
+    "'",
+    ":",
+    ",",
+    "NaN",
+    "1e400",
+    "-0",
+    "01",
+    " ",
+    "\f",
+    "\n",
+    '"b"',
+    "\\",
+    "true",
+    "[]",
+    "é",
+]
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=12))
-def test_flat_objects_are_read_the_same_with_and_without_the_standard_library(parts: list[str]) -> None:
+def test_flat_objects_are_read_the_same_with_and_without_the_standard_library(
+    parts: list[str],
+) -> None:
     text = "{" + "".join(parts) + "}"
 
     def outcome() -> object:
@@ -112,13 +144,27 @@ def test_the_depth_is_bounded(pair: tuple[str, str], json_mode: str) -> None:
 
 
 def test_references_lead_to_what_they_name(json_mode: str) -> None:
-    text = '{"a":[{"x":1},{"$ref":"$.a[0]"}],"b":{"$ref":"$.a[0].x"},"c":{"d.e":[5]},"f":{"$ref":"$.c.d\\\\.e"}}'
-    assert decode_json(text.encode()) == {"a": [{"x": 1}, {"x": 1}], "b": 1, "c": {"d.e": [5]}, "f": [5]}
+    text = (
+        '{"a":[{"x":1},{"$ref":"$.a[0]"}],"b":{"$ref":"$.a[0].x"},"c":{"d.e":[5]},'
+        '"f":{"$ref":"$.c.d\\\\.e"}}'
+    )
+    assert decode_json(text.encode()) == {
+        "a": [{"x": 1}, {"x": 1}],
+        "b": 1,
+        "c": {"d.e": [5]},
+        "f": [5],
+    }
 
 
 def test_references_to_queues_are_by_their_java_text(json_mode: str) -> None:
-    path = "$.t.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ brokerName\\\\=b\\\\,\\\\ queueId\\\\=3\\\\]"
-    text = '{"t":{{"brokerName":"b","queueId":3,"topic":"T"}:{"o":1},{"brokerName":"c"}:{"$ref":"PATH"}}}'.replace("PATH", path)
+    path = (
+        "$.t.MessageQueue\\\\ \\\\[topic\\\\=T\\\\,\\\\ brokerName\\\\=b\\\\,\\\\ "
+        "queueId\\\\=3\\\\]"
+    )
+    text = (
+        '{"t":{{"brokerName":"b","queueId":3,"topic":"T"}:{"o":1},'
+        '{"brokerName":"c"}:{"$ref":"PATH"}}}'
+    ).replace("PATH", path)
     assert decode_json(text.encode()) == {"t": {QUEUE: {"o": 1}, (("brokerName", "c"),): {"o": 1}}}
 
 
@@ -130,13 +176,22 @@ def test_references_to_nowhere_or_themselves_are_refused(path: str, json_mode: s
 
 def test_the_dialect_is_written_with_bare_integers_and_object_keys() -> None:
     assert encode_pretty({QUEUE: 1}) == '{\n\t{"brokerName":"b","queueId":3,"topic":"T"}:1\n}'
-    value = {"t": {QUEUE: {0: "a", 1: []}, (("brokerName", "c\n"),): None}, "s": [1.5, True, "主\x01"]}
-    text = '{"t":{{"brokerName":"b","queueId":3,"topic":"T"}:{0:"a",1:[]},{"brokerName":"c\\n"}:null},"s":[1.5,true,"主\\u0001"]}'
+    value = {
+        "t": {QUEUE: {0: "a", 1: []}, (("brokerName", "c\n"),): None},
+        "s": [1.5, True, "主\x01"],
+    }
+    text = (
+        '{"t":{{"brokerName":"b","queueId":3,"topic":"T"}:{0:"a",1:[]},'
+        '{"brokerName":"c\\n"}:null},"s":[1.5,true,"主\\u0001"]}'
+    )
     assert encode_json(value, object_keys=True).decode() == text
 
 
 def test_strict_json_has_quoted_integers(json_mode: str) -> None:
-    assert encode_json({"a": {0: 1, -5: {}}, "é": "\ud800"}) == '{"a":{"0":1,"-5":{}},"é":"?"}'.encode()
+    assert (
+        encode_json({"a": {0: 1, -5: {}}, "é": "\ud800"})
+        == '{"a":{"0":1,"-5":{}},"é":"?"}'.encode()
+    )
     assert encode_json({"big": 1 << 70}) == b'{"big":1180591620717411303424}'
 
 
@@ -165,17 +220,27 @@ def test_values_nested_too_deeply_are_refused(json_mode: str) -> None:
 
 
 def is_a_file(entry: dict[str, Any]) -> bool:
-    # Object keys are in no file, a lone surrogate is not UTF-8, and fastjson keeps short lists of numbers or texts on one line.
+    # Object keys are in no file, a lone surrogate is not UTF-8, and fastjson keeps
+    # short lists of numbers or texts on one line.
     pretty = entry.get("pretty", "{{[[")
-    return "{{" not in entry.get("json", "{{") and "\ud800" not in pretty and re.search(r"\[[^\n]", pretty) is None
+    return (
+        "{{" not in entry.get("json", "{{")
+        and "\ud800" not in pretty
+        and re.search(r"\[[^\n]", pretty) is None
+    )
 
 
-FILES = [entry for entry in json.loads((CODEC / "json_bodies.json").read_text()) if is_a_file(entry)]
+FILES = [
+    entry for entry in json.loads((CODEC / "json_bodies.json").read_text()) if is_a_file(entry)
+]
 
 
 def integer_keys(value: object) -> object:
     if isinstance(value, dict):
-        return {int(name) if name.isdecimal() else name: integer_keys(item) for name, item in value.items()}
+        return {
+            int(name) if name.isdecimal() else name: integer_keys(item)
+            for name, item in value.items()
+        }
     return [integer_keys(item) for item in value] if isinstance(value, list) else value
 
 
@@ -185,7 +250,9 @@ def test_pretty_texts_are_those_of_apache_but_for_quotes_and_order(entry: dict[s
     written = encode_pretty(integer_keys(decode_json(apache.encode())))
     assert decode_json(written.encode()) == decode_json(apache.encode())
     quoted = re.sub(r"^(\t*)(\d+):", r'\1"\2":', apache, flags=re.MULTILINE)
-    assert sorted(line.rstrip(",") for line in written.split("\n")) == sorted(line.rstrip(",") for line in quoted.split("\n"))
+    assert sorted(line.rstrip(",") for line in written.split("\n")) == sorted(
+        line.rstrip(",") for line in quoted.split("\n")
+    )
 
 
 def test_most_recorded_texts_are_such_files() -> None:
@@ -193,12 +260,20 @@ def test_most_recorded_texts_are_such_files() -> None:
 
 
 def test_the_layout_of_configuration_files() -> None:
-    text = '{\n\t"a":{\n\t\t"2":1,\n\t\t"10":2\n\t},\n\t"b":[\n\t\t"x",\n\t\t{\n\t\t\t\n\t\t}\n\t],\n\t"c":null\n}'
+    text = (
+        '{\n\t"a":{\n\t\t"2":1,\n\t\t"10":2\n\t},\n\t"b":[\n\t\t"x",\n\t\t{\n\t\t\t\n\t\t}\n\t],'
+        '\n\t"c":null\n}'
+    )
     assert encode_pretty({"c": None, "b": ["x", {}], "a": {10: 2, 2: 1}}) == text
 
 
 def test_texts_of_5_3_3_with_references_read_like_those_of_5_4(json_mode: str) -> None:
-    old = {entry["name"]: entry for entry in json.loads(gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes()))}
+    old = {
+        entry["name"]: entry
+        for entry in json.loads(
+            gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes())
+        )
+    }
     referring = 0
     for entry in json.loads((CODEC / "json_bodies.json").read_text()):
         before = old.get(entry["name"], {})
@@ -210,8 +285,14 @@ def test_texts_of_5_3_3_with_references_read_like_those_of_5_4(json_mode: str) -
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=15,
 )
 
@@ -221,7 +302,11 @@ json_values = st.recursive(
 def test_all_writers_and_readers_agree(value: object) -> None:
     for mode in json_backend.INSTALLED:
         with json_backend.forced(mode):
-            for text in (encode_json(value), encode_json(value, object_keys=True), encode_pretty(value).encode("utf-8", "replace")):
+            for text in (
+                encode_json(value),
+                encode_json(value, object_keys=True),
+                encode_pretty(value).encode("utf-8", "replace"),
+            ):
                 if b'"$ref"' not in text:
                     assert json_backend.loads(text) == value
                     assert read_tolerantly(text) == value

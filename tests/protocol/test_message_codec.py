@@ -1,17 +1,20 @@
-"""Records: byte for byte what Apache's encoder writes, everything that its decoder reads, and nothing but our own errors for hostile bytes."""
+"""Records: byte for byte what Apache's encoder writes, everything that its decoder
+reads, and nothing but our own errors for hostile bytes.
+"""
+
+from __future__ import annotations
 
 import gzip
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.model.route import pack_host, unpack_host
 from rocketmq_sdk.protocol import message_codec
@@ -30,11 +33,16 @@ from rocketmq_sdk.protocol.message_codec import (
 )
 from support.records import encode_entry
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads(gzip.decompress((VECTORS / "message_records.json.gz").read_bytes()))
+ENTRIES: list[dict[str, Any]] = json.loads(
+    gzip.decompress((VECTORS / "message_records.json.gz").read_bytes())
+)
 RECORDS = [entry for entry in ENTRIES if "record" in entry]
-# Java counts characters when it chooses V1 and bytes when it writes the length, so it can not read back a topic of 127 characters and 254 bytes. No
-# legal topic is like that.
+# Java counts characters when it chooses V1 and bytes when it writes the length, so it
+# cannot read back a topic of 127 characters and 254 bytes. No legal topic is like that.
 UNREADABLE = "topic 127 chars, 254 bytes"
 V4 = pack_host("10.1.2.3", 4567)
 V6 = pack_host("2001:db8::1", 10911)
@@ -44,7 +52,9 @@ def _name(entry: dict[str, Any]) -> str:
     return f"{entry['name']}{' with crc' if entry['append_prop_crc'] else ''}"
 
 
-def record(topic: bytes = b"T", body: bytes = b"body", properties: bytes = b"", **changes: Any) -> bytes:
+def record(
+    topic: bytes = b"T", body: bytes = b"body", properties: bytes = b"", **changes: Any
+) -> bytes:
     fields: dict[str, Any] = {
         "queue_id": 3,
         "flag": 7,
@@ -61,7 +71,9 @@ def record(topic: bytes = b"T", body: bytes = b"body", properties: bytes = b"", 
     return encode_record(topic, body, properties, **(fields | changes))
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry["append_prop_crc"]], ids=_name)
+@pytest.mark.parametrize(
+    "entry", [entry for entry in ENTRIES if not entry["append_prop_crc"]], ids=_name
+)
 def test_encodes_as_apache_does(entry: dict[str, Any]) -> None:
     properties = bytes.fromhex(entry["properties_string"])
     if "encode_status" in entry:
@@ -85,7 +97,11 @@ def test_encodes_as_apache_does(entry: dict[str, Any]) -> None:
 def _java_host(packed: bytes) -> str:
     host, port = unpack_host(packed)
     if ":" in host:
-        host = "[" + ":".join(f"{int.from_bytes(packed[i : i + 2], 'big'):x}" for i in range(0, 16, 2)) + "]"
+        host = (
+            "["
+            + ":".join(f"{int.from_bytes(packed[i : i + 2], 'big'):x}" for i in range(0, 16, 2))
+            + "]"
+        )
     return f"/{host}:{port}"
 
 
@@ -132,7 +148,9 @@ def test_decodes_a_batch_of_all_records_in_order() -> None:
     for message, entry in zip(messages, readable, strict=True):
         _assert_decoded(message, entry["decoded"])
     for kind in (bytearray, memoryview):
-        assert [message.body for message in decode_messages(kind(data), unwrap=False)] == [message.body for message in messages]
+        assert [message.body for message in decode_messages(kind(data), unwrap=False)] == [
+            message.body for message in messages
+        ]
 
 
 def test_inner_batch_is_unwrapped_and_counts_offsets_up() -> None:
@@ -152,7 +170,9 @@ def test_inner_batch_is_unwrapped_and_counts_offsets_up() -> None:
 
 def test_broken_inner_batch_names_the_record() -> None:
     data = record() + record(body=encode_batch([(0, b"x", b"")])[:-1], sys_flag=192)
-    with pytest.raises(RemoteProtocolError, match=rf"record at {len(record())} holds a broken inner batch"):
+    with pytest.raises(
+        RemoteProtocolError, match=rf"record at {len(record())} holds a broken inner batch"
+    ):
         decode_messages(data)
 
 
@@ -166,7 +186,9 @@ def test_only_one_of_the_two_inner_batch_bits_is_left_alone() -> None:
 @pytest.mark.parametrize("compression_type", list(CompressionType))
 def test_inflates_and_clears_the_flag(compression_type: CompressionType) -> None:
     body = b"compress me " * 100
-    data = record(body=compress(body, compression_type), sys_flag=1 | compression_type.sys_flag_bits | 2)
+    data = record(
+        body=compress(body, compression_type), sys_flag=1 | compression_type.sys_flag_bits | 2
+    )
     message = decode_messages(data)[0]
     assert message.body == body
     assert message.sys_flag == compression_type.sys_flag_bits | 2
@@ -176,7 +198,7 @@ def test_inflates_and_clears_the_flag(compression_type: CompressionType) -> None
 
 
 def test_damaged_compressed_body_names_the_record() -> None:
-    with pytest.raises(RemoteProtocolError, match=f"record at {len(record())} can not be inflated"):
+    with pytest.raises(RemoteProtocolError, match=f"record at {len(record())} cannot be inflated"):
         decode_messages(record() + record(body=b"not zlib", sys_flag=1))
 
 
@@ -245,7 +267,14 @@ def test_decode_message_ignores_what_follows() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"queue_id": 2**31}, {"queue_offset": 2**63}, {"flag": -(2**31) - 1}, {"born_host": b"1234"}, {"store_host": b""}, {"properties": bytes(32768)}],
+    [
+        {"queue_id": 2**31},
+        {"queue_offset": 2**63},
+        {"flag": -(2**31) - 1},
+        {"born_host": b"1234"},
+        {"store_host": b""},
+        {"properties": bytes(32768)},
+    ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(LocalProtocolError):
@@ -270,8 +299,12 @@ FIELDS = st.fixed_dictionaries(
         "topic": st.text(st.characters(codec="utf-8"), min_size=1, max_size=70).map(str.encode),
         "body": st.binary(max_size=200),
         "properties": st.dictionaries(
-            st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=10),
-            st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=10),
+            st.text(
+                st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=10
+            ),
+            st.text(
+                st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=10
+            ),
             max_size=4,
         ),
         "queue_id": INT,
@@ -290,27 +323,70 @@ FIELDS = st.fixed_dictionaries(
 
 
 @settings(deadline=None, max_examples=60)
-@given(FIELDS, st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(min_size=1, max_size=50), st.binary(max_size=50)), max_size=4))
-def test_records_of_a_batch_are_those_of_single_messages(shared: dict[str, Any], items: list[tuple[int, bytes, bytes]]) -> None:
-    fields = {**_without_parts(shared), "queue_offset": 7, "physical_offset": 1000, "prepared_offset": 0}
+@given(
+    FIELDS,
+    st.lists(
+        st.tuples(
+            st.integers(-(2**31), 2**31 - 1),
+            st.binary(min_size=1, max_size=50),
+            st.binary(max_size=50),
+        ),
+        max_size=4,
+    ),
+)
+def test_records_of_a_batch_are_those_of_single_messages(
+    shared: dict[str, Any], items: list[tuple[int, bytes, bytes]]
+) -> None:
+    fields = {
+        **_without_parts(shared),
+        "queue_offset": 7,
+        "physical_offset": 1000,
+        "prepared_offset": 0,
+    }
     wanted: list[bytes] = []
     for index, (flag, body, properties) in enumerate(items):
-        place = {"queue_offset": 7 + index, "physical_offset": 1000 + sum(map(len, wanted)), "flag": flag}
+        place = {
+            "queue_offset": 7 + index,
+            "physical_offset": 1000 + sum(map(len, wanted)),
+            "flag": flag,
+        }
         wanted.append(encode_record(shared["topic"], body, properties, **{**fields, **place}))
     del fields["flag"], fields["prepared_offset"]
     assert encode_records(shared["topic"], items, **fields) == wanted
 
 
 def test_a_record_of_a_batch_that_does_not_fit_is_refused() -> None:
-    hosts: dict[str, Any] = {"born_host": V4, "store_host": V4, "born_timestamp": 1, "store_timestamp": 1, "sys_flag": 0, "reconsume_times": 0}
+    hosts: dict[str, Any] = {
+        "born_host": V4,
+        "store_host": V4,
+        "born_timestamp": 1,
+        "store_timestamp": 1,
+        "sys_flag": 0,
+        "reconsume_times": 0,
+    }
     with pytest.raises(LocalProtocolError, match="does not fit"):
-        encode_records(b"t", [(0, b"body", bytes(32768))], queue_id=0, queue_offset=0, physical_offset=0, **hosts)
+        encode_records(
+            b"t",
+            [(0, b"body", bytes(32768))],
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            **hosts,
+        )
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(FIELDS, max_size=4), st.data())
 def test_round_trip(items: list[dict[str, Any]], data: st.DataObject) -> None:
-    records = [encode_record(item["topic"], item["body"], encode_properties(item["properties"]).encode(), **_without_parts(item)) for item in items]
+    records = [
+        encode_record(
+            item["topic"],
+            item["body"],
+            encode_properties(item["properties"]).encode(),
+            **_without_parts(item),
+        )
+        for item in items
+    ]
     whole = b"".join(records)
     messages = decode_messages(whole)
     assert len(messages) == len(items)
@@ -318,9 +394,19 @@ def test_round_trip(items: list[dict[str, Any]], data: st.DataObject) -> None:
         assert message.topic.encode() == item["topic"]
         assert message.body == item["body"]
         assert message.properties == item["properties"]
-        assert (message.queue_id, message.flag, message.offset) == (item["queue_id"], item["flag"], item["queue_offset"])
-        assert (message.commit_log_offset, message.reconsume_times) == (item["physical_offset"], item["reconsume_times"])
-        assert (message.born_timestamp, message.store_timestamp) == (item["born_timestamp"], item["store_timestamp"])
+        assert (message.queue_id, message.flag, message.offset) == (
+            item["queue_id"],
+            item["flag"],
+            item["queue_offset"],
+        )
+        assert (message.commit_log_offset, message.reconsume_times) == (
+            item["physical_offset"],
+            item["reconsume_times"],
+        )
+        assert (message.born_timestamp, message.store_timestamp) == (
+            item["born_timestamp"],
+            item["store_timestamp"],
+        )
         assert (message.born_host, message.store_host) == (item["born_host"], item["store_host"])
         assert message.prepared_transaction_offset == item["prepared_offset"]
         assert message.sys_flag & ~48 == item["sys_flag"] & ~48
@@ -335,7 +421,9 @@ def test_round_trip(items: list[dict[str, Any]], data: st.DataObject) -> None:
 
 
 def _without_parts(item: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in item.items() if name not in ("topic", "body", "properties")}
+    return {
+        name: value for name, value in item.items() if name not in ("topic", "body", "properties")
+    }
 
 
 GOOD = [
@@ -348,11 +436,17 @@ GOOD = [
 ]
 
 
-PATCH = st.one_of(st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"]), st.binary(max_size=8))
+PATCH = st.one_of(
+    st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"]),
+    st.binary(max_size=8),
+)
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(st.sampled_from(GOOD), min_size=1, max_size=3).map(b"".join), st.lists(st.tuples(st.integers(0, 10_000), PATCH)))
+@given(
+    st.lists(st.sampled_from(GOOD), min_size=1, max_size=3).map(b"".join),
+    st.lists(st.tuples(st.integers(0, 10_000), PATCH)),
+)
 def test_hostile_bytes_raise_nothing_else(data: bytes, patches: list[tuple[int, bytes]]) -> None:
     broken = bytearray(data)
     for position, patch in patches:

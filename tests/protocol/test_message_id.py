@@ -1,5 +1,7 @@
 """Message ids against Apache's, and the promise that no unique id comes twice."""
 
+from __future__ import annotations
+
 import json
 import os
 from datetime import UTC, datetime
@@ -41,7 +43,11 @@ class HandClock:
         return self.now / 1000
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry["kind"] == "offset_id"], ids=lambda entry: entry["id"])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if entry["kind"] == "offset_id"],
+    ids=lambda entry: entry["id"],
+)
 def test_offset_ids(entry: dict[str, Any]) -> None:
     assert create_offset_id(pack_host(entry["host"], entry["port"]), entry["offset"]) == entry["id"]
     host, port, offset = parse_offset_id(entry["id"])
@@ -49,10 +55,16 @@ def test_offset_ids(entry: dict[str, Any]) -> None:
     assert offset == entry["decoded_offset"] == entry["offset"]
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry["kind"] == "offset_id_decode"], ids=lambda entry: entry["id"])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if entry["kind"] == "offset_id_decode"],
+    ids=lambda entry: entry["id"],
+)
 def test_offset_id_texts(entry: dict[str, Any]) -> None:
     legal = all(character in "0123456789abcdefABCDEF" for character in entry["id"])
-    if "error" in entry["result"] or not legal:  # Java reads other characters than hexadecimal ones as if they were
+    if (
+        "error" in entry["result"] or not legal
+    ):  # Java reads other characters than hexadecimal ones as if they were
         with pytest.raises(ConfigurationError, match="message id"):
             parse_offset_id(entry["id"])
     else:
@@ -62,24 +74,43 @@ def test_offset_id_texts(entry: dict[str, Any]) -> None:
         assert host in ("127.0.0.1", "::1")
 
 
-@pytest.mark.parametrize("text", ["7F 00 00 01 00 00 2A 9F 00 00 00 00 00 00 12", "7F00000100002A9F00000000000012 4", "é" * 32, "0" * 34])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7F 00 00 01 00 00 2A 9F 00 00 00 00 00 00 12",
+        "7F00000100002A9F00000000000012 4",
+        "é" * 32,
+        "0" * 34,
+    ],
+)
 def test_texts_that_are_no_ids(text: str) -> None:
     with pytest.raises(ConfigurationError):
         parse_offset_id(text)
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry["kind"] == "unique_id"], ids=lambda entry: entry["id"])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if entry["kind"] == "unique_id"],
+    ids=lambda entry: entry["id"],
+)
 def test_unique_ids_taken_apart(entry: dict[str, Any]) -> None:
     assert entry["timezone"] == "UTC"
     assert unique_id_time(entry["id"], entry["now_ms"], zone=UTC) == entry["nearly_time_ms"]
     assert unique_id_pid(entry["id"]) == entry["pid"]
     ip = unique_id_ip(entry["id"])
     expected = entry["ip"]
-    assert (".".join(map(str, ip)) if "." in expected else ":".join(ip[i : i + 2].hex() for i in range(0, 16, 2))) == expected
+    assert (
+        ".".join(map(str, ip))
+        if "." in expected
+        else ":".join(ip[i : i + 2].hex() for i in range(0, 16, 2))
+    ) == expected
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20)), st.integers(-(2**63), 2**63 - 1))
+@given(
+    st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20)),
+    st.integers(-(2**63), 2**63 - 1),
+)
 def test_offset_id_round_trip(host: bytes, offset: int) -> None:
     text = create_offset_id(host, offset)
     address, port, found = parse_offset_id(text)
@@ -114,7 +145,10 @@ def test_a_standing_clock_borrows_the_next_millisecond() -> None:
     generator = UniqueIdGenerator(LOCALHOST, 1, clock)
     ids = [generator.next_id() for _ in range(65536 * 2 + 10)]
     assert len(set(ids)) == len(ids)
-    assert [unique_id_time(ids[index], clock.now + 10_000) - clock.now for index in (0, 65535, 65536, 131071, 131072)] == [0, 0, 1, 1, 2]
+    assert [
+        unique_id_time(ids[index], clock.now + 10_000) - clock.now
+        for index in (0, 65535, 65536, 131071, 131072)
+    ] == [0, 0, 1, 1, 2]
     clock.now += 1
     later = [generator.next_id() for _ in range(65536 * 2)]
     assert not set(later) & set(ids)
@@ -122,7 +156,9 @@ def test_a_standing_clock_borrows_the_next_millisecond() -> None:
 
 def test_ids_made_together_are_those_made_one_by_one() -> None:
     """Over blocks, the end of a millisecond, and single ids in between."""
-    one_by_one, together = (UniqueIdGenerator(bytes(4), 1, HandClock(), incarnation=7) for _ in range(2))
+    one_by_one, together = (
+        UniqueIdGenerator(bytes(4), 1, HandClock(), incarnation=7) for _ in range(2)
+    )
     for count in (1, 0, 300, 255, 256, 65536, 70000, 3):
         ids = together.next_ids(count)
         assert ids == [one_by_one.next_id() for _ in range(count)]
@@ -190,4 +226,6 @@ def test_ids_never_repeat(steps: list[tuple[int, int]]) -> None:
         clock.now += step
         ids.extend(generator.next_id() for _ in range(number))
     assert len(set(ids)) == len(ids)
-    assert [identifier[20:28] for identifier in ids] == sorted(identifier[20:28] for identifier in ids)
+    assert [identifier[20:28] for identifier in ids] == sorted(
+        identifier[20:28] for identifier in ids
+    )

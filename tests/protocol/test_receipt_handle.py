@@ -1,15 +1,23 @@
-"""Receipt handles, info texts and pop records against tables made by Apache's classes."""
+"""Receipt handles, info texts and pop records against tables made by Apache's
+classes.
+"""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
 from rocketmq_sdk.names import pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.bodies.pop import AckRecord, PopCheckPoint, decode_bit_set, encode_bit_set
+from rocketmq_sdk.protocol.bodies.pop import (
+    AckRecord,
+    PopCheckPoint,
+    decode_bit_set,
+    encode_bit_set,
+)
 from rocketmq_sdk.protocol.receipt_handle import (
     ReceiptHandle,
     message_offsets_part,
@@ -20,6 +28,9 @@ from rocketmq_sdk.protocol.receipt_handle import (
     start_offset_part,
     topic_kind,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 TABLE: list[dict[str, Any]] = json.loads((VECTORS / "codec" / "pop.json").read_text())
@@ -34,9 +45,15 @@ def entries(kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("entry", entries("extra_info"))
 def test_handles_are_written_as_apache_writes_them(entry: dict[str, Any]) -> None:
     handle = ReceiptHandle(
-        entry["startOffset"], entry["popTime"], entry["invisibleTime"], entry["reviveQid"], topic_kind(entry["topic"]), entry["broker"],
-        entry["queueId"], entry["msgQueueOffset"],
-    )  # fmt: skip
+        entry["startOffset"],
+        entry["popTime"],
+        entry["invisibleTime"],
+        entry["reviveQid"],
+        topic_kind(entry["topic"]),
+        entry["broker"],
+        entry["queueId"],
+        entry["msgQueueOffset"],
+    )
     assert str(handle) == entry["built8"]
     assert ReceiptHandle.parse_extra_info(entry["built7"]).offset == -1
     assert str(ReceiptHandle.parse_extra_info(entry["built7"])) == entry["built7"]
@@ -58,22 +75,44 @@ def test_handles_are_read_as_apache_reads_them(entry: dict[str, Any]) -> None:
             ReceiptHandle.parse(entry["input"])
         return
     handle = ReceiptHandle.parse(entry["input"])
-    assert (handle.start_offset, handle.pop_time, handle.invisible_time, handle.revive_queue_id, handle.kind, handle.broker_name) == (
-        result["startOffset"], result["retrieveTime"], result["invisibleTime"], result["reviveQueueId"], result["topicType"], result["brokerName"],
-    )  # fmt: skip
-    assert (handle.queue_id, handle.offset, handle.commit_log_offset) == (result["queueId"], result["offset"], result["commitLogOffset"])
+    assert (
+        handle.start_offset,
+        handle.pop_time,
+        handle.invisible_time,
+        handle.revive_queue_id,
+        handle.kind,
+        handle.broker_name,
+    ) == (
+        result["startOffset"],
+        result["retrieveTime"],
+        result["invisibleTime"],
+        result["reviveQueueId"],
+        result["topicType"],
+        result["brokerName"],
+    )
+    assert (handle.queue_id, handle.offset, handle.commit_log_offset) == (
+        result["queueId"],
+        result["offset"],
+        result["commitLogOffset"],
+    )
 
 
 def test_a_renewed_handle_begins_at_its_message() -> None:
     handle = ReceiptHandle.parse("100 1700000000000 60000 3 1 broker-a 5 103")
-    assert str(handle.renewed(1700000001000, 5000, 3)) == "103 1700000001000 5000 3 1 broker-a 5 103"
+    assert (
+        str(handle.renewed(1700000001000, 5000, 3)) == "103 1700000001000 5000 3 1 broker-a 5 103"
+    )
 
 
 def keyed(found: dict[Any, Any]) -> dict[str, Any]:
     return {f"{kind}@{place}": value for (kind, place), value in found.items()}
 
 
-PARSERS: dict[str, Callable[[str | None], dict[Any, Any]]] = {"start": parse_start_offsets, "msg": parse_message_offsets, "order": parse_order_counts}
+PARSERS: dict[str, Callable[[str | None], dict[Any, Any]]] = {
+    "start": parse_start_offsets,
+    "msg": parse_message_offsets,
+    "order": parse_order_counts,
+}
 
 
 @pytest.mark.parametrize("entry", entries("parse"), ids=lambda entry: str(entry["input"]))
@@ -89,12 +128,23 @@ def test_info_texts_are_read_as_apache_reads_them(entry: dict[str, Any], name: s
 
 def test_info_texts_are_written_as_apache_writes_them() -> None:
     (entry,) = entries("infos")
-    starts, offsets = parse_start_offsets(entry["startOffsetInfo"]), parse_message_offsets(entry["msgOffsetInfo"])
+    starts, offsets = (
+        parse_start_offsets(entry["startOffsetInfo"]),
+        parse_message_offsets(entry["msgOffsetInfo"]),
+    )
     assert keyed(starts) == entry["parsed"]
     assert keyed(offsets) == entry["msg_parsed"]
     assert keyed(parse_order_counts(entry["orderCountInfo"])) == entry["order_parsed"]
-    assert ";".join(start_offset_part(kind, queue, value) for (kind, queue), value in starts.items()) == entry["startOffsetInfo"]  # type: ignore[arg-type]
-    assert ";".join(message_offsets_part(kind, queue, value) for (kind, queue), value in offsets.items()) == entry["msgOffsetInfo"]  # type: ignore[arg-type]
+    assert (
+        ";".join(start_offset_part(kind, queue, value) for (kind, queue), value in starts.items())
+        == entry["startOffsetInfo"]
+    )  # type: ignore[arg-type]
+    assert (
+        ";".join(
+            message_offsets_part(kind, queue, value) for (kind, queue), value in offsets.items()
+        )
+        == entry["msgOffsetInfo"]
+    )  # type: ignore[arg-type]
     (keys,) = entries("keys")
     assert order_offset_key(2, 33) == keys["offset_value_key"]
 
@@ -106,7 +156,9 @@ def test_checkpoints_are_those_of_apache(entry: dict[str, Any]) -> None:
     assert read.encode() == data
     assert read.unique_key == entry["unique_id"]
     assert read.revive_time == entry["reviveTime"]
-    assert {offset: read.index_of(int(offset)) for offset in entry["index_of_ack"]} == entry["index_of_ack"]
+    assert {offset: read.index_of(int(offset)) for offset in entry["index_of_ack"]} == entry[
+        "index_of_ack"
+    ]
     assert (read.re_put_times or 0) == entry["parseRePutTimes"]
 
 
@@ -125,14 +177,29 @@ def test_acks_are_read_under_both_names(entry: dict[str, Any]) -> None:
         read = AckRecord.decode(entry["json"].encode(), batch=batch)
         offsets = f"ackOffsetList={read.offsets}" if batch else f"ackOffset={read.offsets[0]}"
         shown = (
-            f"{offsets}, startOffset={read.start_offset}, consumerGroup='{read.group or 'null'}', topic='{read.topic or 'null'}', "
-            f"queueId={read.queue_id}, popTime={read.pop_time}, brokerName={read.broker_name or 'null'}"
+            f"{offsets}, startOffset={read.start_offset}, consumerGroup='{read.group or 'null'}', "
+            f"topic='{read.topic or 'null'}', "
+            f"queueId={read.queue_id}, popTime={read.pop_time}, "
+            f"brokerName={read.broker_name or 'null'}"
         )
         assert shown in entry[name]
 
 
-@pytest.mark.parametrize("text", ["[]", "7", "{", "{}", '{"t":"T"}', '{"t":"T","c":"g","n":33}', '{"t":"T","c":"g","n":2,"d":[0]}',
-                                  '{"t":"T","c":"g","n":"x"}', '{"t":"T","c":"g","n":1,"d":["a"]}', '{"t":"T","c":"g","n":1,"d":{}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "7",
+        "{",
+        "{}",
+        '{"t":"T"}',
+        '{"t":"T","c":"g","n":33}',
+        '{"t":"T","c":"g","n":2,"d":[0]}',
+        '{"t":"T","c":"g","n":"x"}',
+        '{"t":"T","c":"g","n":1,"d":["a"]}',
+        '{"t":"T","c":"g","n":1,"d":{}}',
+    ],
+)
 def test_what_is_no_checkpoint_is_told(text: str) -> None:
     with pytest.raises(RemoteProtocolError):
         PopCheckPoint.decode(text.encode())

@@ -1,5 +1,7 @@
 """Signatures against `AclUtils` and `AclClientRPCHook`."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,11 @@ def test_there_are_vectors() -> None:
     assert (len(SIGNATURES), len(HOOKS)) == (5, 2)
 
 
-@pytest.mark.parametrize("entry", SIGNATURES, ids=lambda entry: entry["signature"] if isinstance(entry["signature"], str) else "error")
+@pytest.mark.parametrize(
+    "entry",
+    SIGNATURES,
+    ids=lambda entry: entry["signature"] if isinstance(entry["signature"], str) else "error",
+)
 def test_signs_as_apache_does(entry: dict[str, Any]) -> None:
     body = _bytes(entry["body"])
     assert content_to_sign(entry["ext"], body).hex() == entry["content"]
@@ -39,8 +45,14 @@ def test_signs_as_apache_does(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", HOOKS, ids=lambda entry: str(entry["token"]))
 def test_hook(entry: dict[str, Any]) -> None:
-    fields = {name: value for name, value in entry["ext_after"].items() if name not in ("AccessKey", "SecurityToken", "Signature")}
-    sign_in_place(fields, _bytes(entry["body"]), entry["accessKey"], entry["secret"], entry["token"])
+    fields = {
+        name: value
+        for name, value in entry["ext_after"].items()
+        if name not in ("AccessKey", "SecurityToken", "Signature")
+    }
+    sign_in_place(
+        fields, _bytes(entry["body"]), entry["accessKey"], entry["secret"], entry["token"]
+    )
     assert fields == entry["ext_after"]
     again = dict(fields)
     sign_in_place(again, _bytes(entry["body"]), entry["accessKey"], entry["secret"], entry["token"])
@@ -48,7 +60,8 @@ def test_hook(entry: dict[str, Any]) -> None:
 
 
 def test_names_are_ordered_by_utf16_units() -> None:
-    # U+1F600 is written with surrogates, which are smaller than U+FF5E in UTF-16 and larger as code points.
+    # U+1F600 is written with surrogates, which are smaller than U+FF5E in UTF-16 and
+    # larger as code points.
     assert content_to_sign({"\uff5e": "second", "\U0001f600": "first"}, b"!") == b"firstsecond!"
 
 
@@ -63,9 +76,15 @@ def test_no_signature_is_no_fit() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.dictionaries(st.text(min_size=1, max_size=5).filter("Signature".__ne__), st.text(max_size=10), min_size=1), st.binary(max_size=50), st.data()
+    st.dictionaries(
+        st.text(min_size=1, max_size=5).filter("Signature".__ne__), st.text(max_size=10), min_size=1
+    ),
+    st.binary(max_size=50),
+    st.data(),
 )
-def test_any_change_breaks_the_signature(fields: dict[str, str], body: bytes, data: st.DataObject) -> None:
+def test_any_change_breaks_the_signature(
+    fields: dict[str, str], body: bytes, data: st.DataObject
+) -> None:
     sign_in_place(fields, body, "ak", "sk")
     assert verify(fields, body, "sk")
     assert not verify(fields, body, "other")

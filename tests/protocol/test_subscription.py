@@ -1,4 +1,8 @@
-"""Subscriptions against Apache's `FilterAPI.build`, and tag codes against its hashes."""
+"""Subscriptions against Apache's `FilterAPI.build`, and tag codes against its
+hashes.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -17,14 +21,20 @@ ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "subscription.json").read_
 HASHES: list[dict[str, Any]] = json.loads((VECTORS / "hashes.json").read_text())
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry['type']}: {entry['expression']!a}")
+@pytest.mark.parametrize(
+    "entry", ENTRIES, ids=lambda entry: f"{entry['type']}: {entry['expression']!a}"
+)
 def test_builds_as_apache_does(entry: dict[str, Any]) -> None:
     expected = entry["result"]
     if "error" in expected:
         with pytest.raises(ConfigurationError, match="TopicTest"):
-            build_subscription(entry["topic"], entry["expression"], entry["type"], sub_version=1700000000000)
+            build_subscription(
+                entry["topic"], entry["expression"], entry["type"], sub_version=1700000000000
+            )
         return
-    data = build_subscription(entry["topic"], entry["expression"], entry["type"], sub_version=1700000000000)
+    data = build_subscription(
+        entry["topic"], entry["expression"], entry["type"], sub_version=1700000000000
+    )
     assert data.sub_string == expected["subString"]
     assert data.expression_type == expected["expressionType"]
     assert data.tags_set == set(expected["tagsSet"])
@@ -44,7 +54,10 @@ def test_builds_as_apache_does(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", HASHES, ids=lambda entry: ascii(entry["tag"]))
 def test_tags_codes(entry: dict[str, Any]) -> None:
     assert tags_code(entry["tag"]) == entry["tagsCode"] == entry["tagsCode_multi"]
-    assert tags_code(entry["tag"]).to_bytes(8, "big", signed=True).hex() == entry["tagsCode_as_8_bytes"]
+    assert (
+        tags_code(entry["tag"]).to_bytes(8, "big", signed=True).hex()
+        == entry["tagsCode_as_8_bytes"]
+    )
 
 
 def test_no_tags_have_the_code_0() -> None:
@@ -58,7 +71,17 @@ def test_only_java_white_space_is_trimmed() -> None:
 
 def test_missing_and_null_members_take_defaults() -> None:
     assert SubscriptionData.from_json({}) == SubscriptionData("")
-    nothing = dict.fromkeys(("topic", "subString", "tagsSet", "codeSet", "subVersion", "expressionType", "classFilterMode"))
+    nothing = dict.fromkeys(
+        (
+            "topic",
+            "subString",
+            "tagsSet",
+            "codeSet",
+            "subVersion",
+            "expressionType",
+            "classFilterMode",
+        )
+    )
     assert SubscriptionData.from_json(nothing) == SubscriptionData("")
     assert SubscriptionData.from_json({"topic": "T", "classFilterMode": True}).class_filter_mode
 
@@ -83,7 +106,11 @@ def test_members_of_the_wrong_type_are_named(member: str, value: object) -> None
         SubscriptionData.from_json({"topic": "T", member: value})
 
 
-TAGS = st.lists(st.text(st.characters(exclude_characters="|", min_codepoint=0x21), min_size=1, max_size=8), min_size=1, max_size=6)
+TAGS = st.lists(
+    st.text(st.characters(exclude_characters="|", min_codepoint=0x21), min_size=1, max_size=8),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(deadline=None, max_examples=80)

@@ -1,4 +1,8 @@
-"""The numbers of `MessageSysFlag`, `PullSysFlag` and `CompressionType` against Apache's own arithmetic."""
+"""The numbers of `MessageSysFlag`, `PullSysFlag` and `CompressionType` against Apache's
+own arithmetic.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -24,7 +28,10 @@ def test_there_are_vectors() -> None:
 def test_message_flags(entry: dict[str, Any]) -> None:
     flag = entry["flag"]
     assert flag & SysFlag.TRANSACTION_ROLLBACK == entry["transaction"]
-    assert flag & ~SysFlag.TRANSACTION_ROLLBACK | SysFlag.TRANSACTION_COMMIT == entry["reset_to_commit"]
+    assert (
+        flag & ~SysFlag.TRANSACTION_ROLLBACK | SysFlag.TRANSACTION_COMMIT
+        == entry["reset_to_commit"]
+    )
     assert flag & ~SysFlag.TRANSACTION_ROLLBACK == entry["reset_to_none"]
     assert flag & ~SysFlag.COMPRESSED == entry["clear_compressed"]
     assert bool(flag & SysFlag.BORN_HOST_V6) == entry["check_0x10"]

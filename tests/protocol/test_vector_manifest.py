@@ -1,5 +1,7 @@
 """The manifest of recorded vectors and the copies beside it say the same."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -15,7 +17,11 @@ def test_states_are_in_or_out_with_the_stage_they_wait_for() -> None:
 
 def test_the_copies_are_exactly_those_that_are_in() -> None:
     for group, files in MANIFEST.items():
-        copies = {str(path.relative_to(VECTORS / group)) for path in (VECTORS / group).rglob("*") if path.is_file()}
+        copies = {
+            str(path.relative_to(VECTORS / group))
+            for path in (VECTORS / group).rglob("*")
+            if path.is_file()
+        }
         assert copies == {name for name, state in files.items() if state == "in"}, group
 
 

@@ -1,34 +1,62 @@
 """Conversations between Apache's clients and servers, frame by frame."""
 
+from __future__ import annotations
+
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
-from rocketmq_sdk.protocol.bodies.assignment import QueryAssignmentRequestBody, QueryAssignmentResponseBody, SetMessageRequestModeRequestBody
-from rocketmq_sdk.protocol.bodies.groups import ConsumerConnection, ConsumerList, GroupList, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketmq_sdk.protocol.bodies.assignment import (
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from rocketmq_sdk.protocol.bodies.groups import (
+    ConsumerConnection,
+    ConsumerList,
+    GroupList,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody
-from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from rocketmq_sdk.protocol.bodies.offsets import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+)
 from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
 from rocketmq_sdk.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
-from rocketmq_sdk.protocol.bodies.topics import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList, TopicStatsTable
-from rocketmq_sdk.protocol.body import Body
-from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.bodies.topics import (
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.protocol.header import Header
 from rocketmq_sdk.protocol.headers import client, groups, namesrv, offsets, pop, pull, send, topics
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketmq_sdk.protocol.body import Body
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.header import Header
+
 VECTORS = Path(__file__).parent.parent / "vectors"
-FILES = sorted(name for name, state in json.loads((VECTORS / "MANIFEST.json").read_text())["wire"].items() if state == "in")
+FILES = sorted(
+    name
+    for name, state in json.loads((VECTORS / "MANIFEST.json").read_text())["wire"].items()
+    if state == "in"
+)
 REQUEST_HEADERS: dict[int, type[Header]] = {
     10: send.SendMessageRequestHeader,
     11: pull.PullMessageRequestHeader,
@@ -125,7 +153,11 @@ def test_every_frame_is_decoded_and_encoded_again(name: str, json_mode: str) -> 
     for entry in frames(name):
         frame = bytes.fromhex(entry["frame"])
         command = decode_frame(frame[4:])
-        assert (command.opaque, command.flag, command.encoding.name) == (entry["opaque"], entry["flag"], entry["serialize"])
+        assert (command.opaque, command.flag, command.encoding.name) == (
+            entry["opaque"],
+            entry["flag"],
+            entry["serialize"],
+        )
         assert command.code == entry["code"]
         assert decode_frame(encode_frame(command)[4:]) == command
         count += 1
@@ -164,7 +196,9 @@ def conversations(name: str) -> Iterator[tuple[Command, int]]:
 def test_headers_are_read_and_written_again(name: str) -> None:
     for command, code in conversations(name):
         cls = (RESPONSE_HEADERS if command.is_response else REQUEST_HEADERS).get(code)
-        if cls is None or (command.is_response and "queueOffset" not in command.ext_fields and code in (310, 320)):
+        if cls is None or (
+            command.is_response and "queueOffset" not in command.ext_fields and code in (310, 320)
+        ):
             continue
         if command.is_response and not command.ext_fields:
             continue
@@ -188,7 +222,11 @@ def test_headers_of_wrong_requests_are_refused_or_carried() -> None:
 def same_but_for_order(value: object) -> object:
     if isinstance(value, dict):
         return {key: same_but_for_order(item) for key, item in value.items()}
-    return sorted((same_but_for_order(item) for item in value), key=str) if isinstance(value, list) else value
+    return (
+        sorted((same_but_for_order(item) for item in value), key=str)
+        if isinstance(value, list)
+        else value
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -207,5 +245,9 @@ def test_bodies_are_read_and_written_again(name: str) -> None:
         recorded, written = decode_json(command.body), decode_json(body.encode())
         assert isinstance(recorded, dict)
         assert isinstance(written, dict)
-        missing = {member: item for member, item in recorded.items() if same_but_for_order(written.get(member)) != same_but_for_order(item)}
+        missing = {
+            member: item
+            for member, item in recorded.items()
+            if same_but_for_order(written.get(member)) != same_but_for_order(item)
+        }
         assert missing == {}, (cls.__name__, code)

@@ -1,5 +1,7 @@
 """Linked channels of each kind, for tests of the contract that they share."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -21,13 +23,23 @@ def echo(_channel: Channel, command: Command) -> Command:
 
 @asynccontextmanager
 async def stream_link(
-    server: Handler = echo, client: Handler = echo, *, limits: ChannelLimits | None = None, server_limits: ChannelLimits | None = None
+    server: Handler = echo,
+    client: Handler = echo,
+    *,
+    limits: ChannelLimits | None = None,
+    server_limits: ChannelLimits | None = None,
 ) -> AsyncIterator[tuple[Channel, Channel]]:
     network = MemoryNetwork()
     listener = network.listen("server:1")
     one, two = await network.connect("server:1"), await listener.accept()
     async with (
-        open_stream_channel(two, server, limits=server_limits or limits, remote_address="client:1", pause_reading=True) as far,
+        open_stream_channel(
+            two,
+            server,
+            limits=server_limits or limits,
+            remote_address="client:1",
+            pause_reading=True,
+        ) as far,
         open_stream_channel(one, client, limits=limits, remote_address="server:1") as near,
     ):
         yield near, far
@@ -36,11 +48,21 @@ async def stream_link(
 def local_link(through_codec: bool) -> Link:
     @asynccontextmanager
     async def link(
-        server: Handler = echo, client: Handler = echo, *, limits: ChannelLimits | None = None, server_limits: ChannelLimits | None = None
+        server: Handler = echo,
+        client: Handler = echo,
+        *,
+        limits: ChannelLimits | None = None,
+        server_limits: ChannelLimits | None = None,
     ) -> AsyncIterator[tuple[Channel, Channel]]:
         async with trio.open_nursery() as nursery:
             near = await open_local_channel(
-                server, client, nursery, limits=limits, server_limits=server_limits, server_address="server:1", through_codec=through_codec
+                server,
+                client,
+                nursery,
+                limits=limits,
+                server_limits=server_limits,
+                server_address="server:1",
+                through_codec=through_codec,
             )
             try:
                 yield near, near.peer
@@ -52,4 +74,8 @@ def local_link(through_codec: bool) -> Link:
 
 @pytest.fixture(params=["stream", "local", "local through codec"])
 def link(request: pytest.FixtureRequest) -> Link:
-    return stream_link if request.param == "stream" else local_link(request.param == "local through codec")
+    return (
+        stream_link
+        if request.param == "stream"
+        else local_link(request.param == "local through codec")
+    )

@@ -1,5 +1,7 @@
 """What holds for every channel, over a stream and inside one process."""
 
+from __future__ import annotations
+
 import logging
 import math
 
@@ -8,7 +10,15 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import BusyError, ClosedError, ConnectError, FieldError, LocalProtocolError, RequestTimeoutError, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    BusyError,
+    ClosedError,
+    ConnectError,
+    FieldError,
+    LocalProtocolError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, PendingCall
@@ -23,7 +33,10 @@ class Serving:
     def __init__(self) -> None:
         self.held: list[tuple[Channel, Command]] = []
         self.seen: list[Command] = []
-        self.dispatcher = Dispatcher({ECHO: self.echo, HOLD: self.hold, FAIL: self.fail, SLOW: self.slow}, {77: "not here, on purpose"})
+        self.dispatcher = Dispatcher(
+            {ECHO: self.echo, HOLD: self.hold, FAIL: self.fail, SLOW: self.slow},
+            {77: "not here, on purpose"},
+        )
 
     def echo(self, channel: Channel, command: Command) -> Command:
         self.seen.append(command)
@@ -64,7 +77,12 @@ async def test_call_and_answer_in_the_same_encoding(link, autojump_clock, encodi
         with trio.fail_after(5):
             command = Command(ECHO, ext_fields={"a": "1"}, body=b"x", encoding=encoding)
             answer = await near.call(command, 3)
-    assert (answer.code, answer.body, answer.opaque, answer.is_response) == (0, b"x", command.opaque, True)
+    assert (answer.code, answer.body, answer.opaque, answer.is_response) == (
+        0,
+        b"x",
+        command.opaque,
+        True,
+    )
     assert answer.encoding is encoding is serving.seen[0].encoding
     assert serving.seen[0] is not command
     assert serving.seen[0].ext_fields is not command.ext_fields
@@ -95,7 +113,9 @@ async def test_what_a_handler_raises_is_answered(link, autojump_clock, caplog):
     assert (bug.code, bug.remark) == (1, "KeyError: 'boom'")
     assert (busy.code, busy.remark) == (2, "later")
     assert (field.code, field.remark) == (1, "X.y is no number")
-    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.ERROR] == [True]
+    assert [
+        record.exc_info is not None for record in caplog.records if record.levelno == logging.ERROR
+    ] == [True]
 
 
 async def test_a_handler_without_dispatcher_may_raise_too(link, autojump_clock):
@@ -196,7 +216,11 @@ async def test_deadlines_fire_in_their_order_and_forever_is_allowed(link, autoju
         with trio.fail_after(600):
             begin = trio.current_time()
             for timeout in (30, 5, 20, 1, math.inf):
-                near.submit(Command(HOLD), timeout, lambda call: fired.append((call.timeout, trio.current_time() - begin)))
+                near.submit(
+                    Command(HOLD),
+                    timeout,
+                    lambda call: fired.append((call.timeout, trio.current_time() - begin)),
+                )
             await trio.sleep(25)
             assert fired == [(1, pytest.approx(1)), (5, pytest.approx(5)), (20, pytest.approx(20))]
             near.abort("enough")
@@ -247,7 +271,9 @@ async def test_callbacks_and_their_failures(link, autojump_clock, caplog):
             assert (await near.call(Command(ECHO), 3)).code == 0
             await trio.sleep(1)
     assert len(done) == 1
-    assert any(record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records)
+    assert any(
+        record.exc_info and record.exc_info[0] is ZeroDivisionError for record in caplog.records
+    )
 
 
 async def test_a_chain_of_callbacks_does_not_grow_the_stack(link, autojump_clock):
@@ -320,7 +346,9 @@ async def test_a_thousand_calls(link, autojump_clock):
     async with link() as (near, _):
         with trio.fail_after(60):
             calls = [near.submit(Command(ECHO, body=b"%d" % number), 5) for number in range(1000)]
-            assert [(await call.wait()).body for call in calls] == [b"%d" % number for number in range(1000)]
+            assert [(await call.wait()).body for call in calls] == [
+                b"%d" % number for number in range(1000)
+            ]
 
 
 async def test_limit_of_own_calls(link, autojump_clock):
@@ -341,7 +369,10 @@ async def test_limit_of_own_calls(link, autojump_clock):
 
 async def test_limit_of_open_requests(link, autojump_clock):
     serving = Serving()
-    async with link(serving.dispatcher, server_limits=ChannelLimits(max_requests_in_flight=2)) as (near, _):
+    async with link(serving.dispatcher, server_limits=ChannelLimits(max_requests_in_flight=2)) as (
+        near,
+        _,
+    ):
         with trio.fail_after(60):
             held = [near.submit(Command(HOLD), 10), near.submit(Command(SLOW), 10)]
             over = await near.call(Command(ECHO), 3)

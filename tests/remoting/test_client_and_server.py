@@ -1,4 +1,8 @@
-"""Connections by address, and the server: reconnecting, shared tries, going away, limits, stopping."""
+"""Connections by address, and the server: reconnecting, shared tries, going away,
+limits, stopping.
+"""
+
+from __future__ import annotations
 
 import socket
 import ssl
@@ -33,7 +37,9 @@ class CountingSource(MemoryChannelSource):
         return await super().open_channel(address, handler, nursery)
 
 
-async def test_a_long_poll_at_a_server_that_vanished_ends_when_another_request_finds_out(autojump_clock):
+async def test_a_long_poll_at_a_server_that_vanished_ends_when_another_request_finds_out(
+    autojump_clock,
+):
     network = MemoryNetwork()
     server = RemotingServer(lambda _channel, _command: None)
     async with trio.open_nursery() as nursery:
@@ -196,7 +202,9 @@ async def test_interceptors_see_each_call_once(autojump_clock):
     async with trio.open_nursery() as nursery:
         await nursery.start(RemotingServer(handler).serve, [network.listen("server:1")])
         with trio.fail_after(60):
-            async with RemotingClient.open(MemoryChannelSource(network), echo, interceptors=[Watch()]) as client:
+            async with RemotingClient.open(
+                MemoryChannelSource(network), echo, interceptors=[Watch()]
+            ) as client:
                 assert (await client.call("server:1", Command(10), 3)).code == 5
         nursery.cancel_scope.cancel()
     assert seen == [("before", "server:1", 10), ("after", "server:1", 5)]
@@ -225,7 +233,9 @@ async def test_the_server_asks_the_client_too(autojump_clock):
         await nursery.start(server.serve, [network.listen("server:1")])
         with trio.fail_after(60):
             source = MemoryChannelSource(network, source="10.1.2.3:77")
-            async with RemotingClient.open(source, lambda channel, command: Command.response(0, body=b"client")) as client:
+            async with RemotingClient.open(
+                source, lambda channel, command: Command.response(0, body=b"client")
+            ) as client:
                 await client.call("server:1", Command(10), 3)
                 assert (await opened[0].call(Command(40), 3)).body == b"client"
                 assert opened[0].remote_address == "10.1.2.3:77"
@@ -241,9 +251,15 @@ async def test_limit_of_connections(autojump_clock):
         with trio.fail_after(60):
             async with trio.open_nursery() as clients:
                 source = MemoryChannelSource(network)
-                one, two, three = [await source.open_channel("server:1", echo, clients) for _ in range(3)]
+                one, two, three = [
+                    await source.open_channel("server:1", echo, clients) for _ in range(3)
+                ]
                 await three.wait_closed()
-                assert (await one.call(Command(10), 3)).code == (await two.call(Command(10), 3)).code == 0
+                assert (
+                    (await one.call(Command(10), 3)).code
+                    == (await two.call(Command(10), 3)).code
+                    == 0
+                )
                 await one.aclose()
                 await trio.sleep(1)
                 four = await source.open_channel("server:1", echo, clients)
@@ -309,10 +325,17 @@ async def test_over_tcp(encoding):
             async with RemotingClient.open(None, echo) as client:
                 address = f"127.0.0.1:{port}"
                 channel = await client.channel(address, 3)
-                calls = [channel.submit(Command(10, body=b"%d" % number * 1000, encoding=encoding), 20) for number in range(2000)]
-                assert [(await call.wait()).body for call in calls] == [b"%d" % number * 1000 for number in range(2000)]
+                calls = [
+                    channel.submit(Command(10, body=b"%d" % number * 1000, encoding=encoding), 20)
+                    for number in range(2000)
+                ]
+                assert [(await call.wait()).body for call in calls] == [
+                    b"%d" % number * 1000 for number in range(2000)
+                ]
                 big = b"x" * 15_000_000
-                assert (await client.call(address, Command(10, body=big, encoding=encoding), 20)).body == big
+                assert (
+                    await client.call(address, Command(10, body=big, encoding=encoding), 20)
+                ).body == big
                 peer = next(iter(server.channels.values()))
                 assert peer.remote_address == channel.local_address
                 assert peer.remote_host_packed[:4] == socket.inet_aton("127.0.0.1")
@@ -324,7 +347,8 @@ async def test_a_client_over_tcp_that_never_reads():
     with trio.fail_after(30):
         listeners, port = await open_tcp_listeners("127.0.0.1", 0)
         server = RemotingServer(
-            lambda channel, command: Command.response(0, body=b"x" * 1_000_000), limits=ChannelLimits(stall_timeout=0.5, high_water=2_000_000)
+            lambda channel, command: Command.response(0, body=b"x" * 1_000_000),
+            limits=ChannelLimits(stall_timeout=0.5, high_water=2_000_000),
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(server.serve, listeners)
@@ -336,7 +360,9 @@ async def test_a_client_over_tcp_that_never_reads():
             good = await source.open_channel(f"127.0.0.1:{port}", echo, nursery)
             assert (await good.call(Command(10), 5)).code == 0
             while len(server.channels) > 1:
-                assert max(channel.unsent_bytes() for channel in server.channels.values()) < 5_000_000
+                assert (
+                    max(channel.unsent_bytes() for channel in server.channels.values()) < 5_000_000
+                )
                 await trio.sleep(0.05)
             assert (await good.call(Command(10), 5)).code == 0
             await stream.aclose()
@@ -346,17 +372,27 @@ async def test_a_client_over_tcp_that_never_reads():
 @pytest.mark.real_time
 async def test_tls_and_plain_on_one_port_over_tcp():
     authority = trustme.CA()
-    server_context, client_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    server_context, client_context = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(server_context)
     authority.configure_trust(client_context)
     with trio.fail_after(30):
         for mode in TlsMode:
             listeners, port = await open_tcp_listeners("127.0.0.1", 0)
             async with trio.open_nursery() as nursery:
-                await nursery.start(RemotingServer(echo, tls=server_context, tls_mode=mode).serve, listeners)
-                for tls, welcome in ((None, mode is not TlsMode.ENFORCING), (client_context, mode is not TlsMode.DISABLED)):
+                await nursery.start(
+                    RemotingServer(echo, tls=server_context, tls_mode=mode).serve, listeners
+                )
+                for tls, welcome in (
+                    (None, mode is not TlsMode.ENFORCING),
+                    (client_context, mode is not TlsMode.DISABLED),
+                ):
                     async with RemotingClient.open(None, echo, tls=tls) as client:
-                        calls = client.call(f"127.0.0.1:{port}", Command(10, body=b"x" * 300_000), 5)
+                        calls = client.call(
+                            f"127.0.0.1:{port}", Command(10, body=b"x" * 300_000), 5
+                        )
                         if welcome:
                             assert len((await calls).body) == 300_000
                         else:
@@ -366,7 +402,9 @@ async def test_tls_and_plain_on_one_port_over_tcp():
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_a_retired_channel_takes_no_new_calls_and_closes_when_its_own_are_done(autojump_clock, answered):
+async def test_a_retired_channel_takes_no_new_calls_and_closes_when_its_own_are_done(
+    autojump_clock, answered
+):
     network = MemoryNetwork()
 
     def serve(_channel, command: Command):

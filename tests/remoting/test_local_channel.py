@@ -1,15 +1,20 @@
 """What is special to channels inside one process."""
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.remoting.local import LocalChannel, WrongRunError, open_local_channel
 from rocketmq_sdk.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 def echo(_channel, command: Command) -> Command:
@@ -49,7 +54,11 @@ async def test_fields_that_are_no_text_are_refused():
 
 async def test_the_server_is_told_of_local_channels():
     told: list[tuple[str, object]] = []
-    server = RemotingServer(echo, on_open=lambda channel: told.append(("open", channel)), on_close=lambda channel: told.append(("close", channel)))
+    server = RemotingServer(
+        echo,
+        on_open=lambda channel: told.append(("open", channel)),
+        on_close=lambda channel: told.append(("close", channel)),
+    )
     async with trio.open_nursery() as nursery:
         channel = await server.local(echo, nursery, address="broker:1")
         assert channel.remote_address == "broker:1"
@@ -103,7 +112,9 @@ async def test_use_from_elsewhere_names_the_remedy():
     assert all(isinstance(error, RuntimeError) for error in errors)
 
 
-test_use_from_elsewhere_names_the_remedy = pytest.mark.real_time(test_use_from_elsewhere_names_the_remedy)
+test_use_from_elsewhere_names_the_remedy = pytest.mark.real_time(
+    test_use_from_elsewhere_names_the_remedy
+)
 
 
 async def test_a_request_while_the_tasks_of_the_channel_are_cancelled_finds_it_closed() -> None:

@@ -1,4 +1,8 @@
-"""Channels over streams: broken input, slow peers, silence, order, and bytes in pieces of any size."""
+"""Channels over streams: broken input, slow peers, silence, order, and bytes in pieces
+of any size.
+"""
+
+from __future__ import annotations
 
 import logging
 import random
@@ -9,7 +13,13 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RequestTimeoutError, RocketMQError, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RequestTimeoutError,
+    RocketMQError,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
@@ -59,7 +69,9 @@ async def test_broken_input_closes_only_that_connection(autojump_clock, caplog, 
             await broken.wait_closed()
             assert reason in broken.close_reason
             assert (await near.call(Command(10), 3)).code == 0
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert len(warnings) == 1
     assert "bad-peer:7" in warnings[0]
 
@@ -106,7 +118,10 @@ async def test_a_peer_that_never_reads_is_cut(autojump_clock):
         served += 1
         return Command.response(0, body=b"x" * 10_000)
 
-    async with open_stream_channel(two, serve, limits=limits, pause_reading=True) as far, trio.open_nursery() as nursery:
+    async with (
+        open_stream_channel(two, serve, limits=limits, pause_reading=True) as far,
+        trio.open_nursery() as nursery,
+    ):
 
         async def ask_without_reading() -> None:
             with pytest.raises(trio.BrokenResourceError):
@@ -124,7 +139,12 @@ async def test_a_peer_that_never_reads_is_cut(autojump_clock):
 async def test_a_slow_reader_is_waited_for(autojump_clock):
     one, two = await stream_pair(capacity=1000)
     limits = ChannelLimits(high_water=20_000, low_water=5_000, stall_timeout=30)
-    async with open_stream_channel(two, lambda channel, command: Command.response(0, body=b"x" * 10_000), limits=limits, pause_reading=True) as far:
+    async with open_stream_channel(
+        two,
+        lambda channel, command: Command.response(0, body=b"x" * 10_000),
+        limits=limits,
+        pause_reading=True,
+    ) as far:
         with trio.fail_after(1000):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(one.send_all, encode_frame(Command(10)) * 20)
@@ -139,16 +159,25 @@ async def test_a_slow_reader_is_waited_for(autojump_clock):
 async def test_two_peers_that_both_send_much_never_wait_for_each_other(autojump_clock):
     one, two = await stream_pair(capacity=1000)
     limits = ChannelLimits(high_water=10_000, low_water=1000)
-    async with open_stream_channel(two, echo, limits=limits, pause_reading=True) as far, open_stream_channel(one, echo, limits=limits) as near:
+    async with (
+        open_stream_channel(two, echo, limits=limits, pause_reading=True) as far,
+        open_stream_channel(one, echo, limits=limits) as near,
+    ):
         with trio.fail_after(100):
-            calls = [channel.submit(Command(10, body=b"x" * 5000), 90) for _ in range(200) for channel in (near, far)]
+            calls = [
+                channel.submit(Command(10, body=b"x" * 5000), 90)
+                for _ in range(200)
+                for channel in (near, far)
+            ]
             for call in calls:
                 assert len((await call.wait()).body) == 5000
 
 
 async def test_limit_of_unsent_bytes(autojump_clock):
     one, _two = await stream_pair(capacity=10)
-    async with open_stream_channel(one, echo, limits=ChannelLimits(max_unsent_bytes=10_000)) as near:
+    async with open_stream_channel(
+        one, echo, limits=ChannelLimits(max_unsent_bytes=10_000)
+    ) as near:
         near.send_oneway(Command(10, body=b"x" * 20_000))
         with pytest.raises(TooManyRequestsError):
             near.send_oneway(Command(10))
@@ -233,7 +262,9 @@ async def test_one_overdue_call_ends_long_waits_on_a_dead_line(autojump_clock):
 
 @pytest.mark.parametrize("late", [3.5, 5.5])
 async def test_a_peer_that_answers_late_is_not_taken_for_dead(autojump_clock, late):
-    """The silence before the call does not count, and one byte after it is a sign of life, whatever it answers."""
+    """The silence before the call does not count, and one byte after it is a sign of
+    life, whatever it answers.
+    """
     one, two = await stream_pair()
 
     def serve(_channel, command):
@@ -243,7 +274,10 @@ async def test_a_peer_that_answers_late_is_not_taken_for_dead(autojump_clock, la
 
         return answer
 
-    async with open_stream_channel(two, serve), open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6)) as near:
+    async with (
+        open_stream_channel(two, serve),
+        open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6)) as near,
+    ):
         with trio.fail_after(300):
             await trio.sleep(60)
             poll = near.submit(Command(11), 30)
@@ -255,7 +289,9 @@ async def test_a_peer_that_answers_late_is_not_taken_for_dead(autojump_clock, la
 
 async def test_bytes_that_have_not_left_are_no_reason_to_expect_an_answer(autojump_clock):
     one, _two = await stream_pair(capacity=100)
-    async with open_stream_channel(one, echo, limits=ChannelLimits(silence_timeout=6, stall_timeout=20)) as near:
+    async with open_stream_channel(
+        one, echo, limits=ChannelLimits(silence_timeout=6, stall_timeout=20)
+    ) as near:
         with trio.fail_after(300):
             begin = trio.current_time()
             with pytest.raises(RequestTimeoutError):
@@ -267,7 +303,10 @@ async def test_bytes_that_have_not_left_are_no_reason_to_expect_an_answer(autoju
 
 async def test_a_cut_line_fails_calls(autojump_clock):
     one, two = await stream_pair()
-    async with open_stream_channel(two, lambda channel, command: None), open_stream_channel(one, echo) as near:
+    async with (
+        open_stream_channel(two, lambda channel, command: None),
+        open_stream_channel(one, echo) as near,
+    ):
         with trio.fail_after(30):
             call = near.submit(Command(10), 20)
             await trio.sleep(1)
@@ -292,7 +331,9 @@ async def test_answers_to_one_chunk_leave_together():
     one, two = await stream_pair()
     async with open_stream_channel(two, echo):
         with trio.fail_after(5):
-            await one.send_all(b"".join(encode_frame(Command(10, opaque=number)) for number in range(50)))
+            await one.send_all(
+                b"".join(encode_frame(Command(10, opaque=number)) for number in range(50))
+            )
             assert (await one.receive_some(1_000_000)).count(b'"opaque"') == 50
 
 
@@ -301,12 +342,18 @@ async def test_a_command_that_can_not_be_written_disturbs_nobody(autojump_clock)
     async with open_stream_channel(two, echo), open_stream_channel(one, echo) as near:
         with trio.fail_after(30):
             with pytest.raises(LocalProtocolError):
-                await near.call(Command(10, ext_fields={"a" * 40_000: ""}, encoding=HeaderEncoding.ROCKETMQ), 3)
+                await near.call(
+                    Command(10, ext_fields={"a" * 40_000: ""}, encoding=HeaderEncoding.ROCKETMQ), 3
+                )
             assert (near.statistics().in_flight, (await near.call(Command(10), 3)).code) == (0, 0)
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 1 << 32), capacity=st.integers(1, 3000), encoding=st.sampled_from(list(HeaderEncoding)))
+@given(
+    seed=st.integers(0, 1 << 32),
+    capacity=st.integers(1, 3000),
+    encoding=st.sampled_from(list(HeaderEncoding)),
+)
 def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: HeaderEncoding):
     async def main() -> None:
         rand = random.Random(seed)
@@ -330,7 +377,12 @@ def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: He
         async def ask(channel, number: int) -> None:
             await trio.sleep(rand.random())
             body = b"%d " % number + b"x" * rand.randrange(2000)
-            command = Command(10, ext_fields={"kind": rand.choice(["now", "later", "respond"])}, body=body, encoding=encoding)
+            command = Command(
+                10,
+                ext_fields={"kind": rand.choice(["now", "later", "respond"])},
+                body=body,
+                encoding=encoding,
+            )
             with trio.move_on_after(rand.choice([0.5, 100])):
                 try:
                     answer = await channel.call(command, rand.choice([1, 90]))
@@ -341,7 +393,10 @@ def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: He
                 answered.append(number)
 
         answered: list[int] = []
-        async with open_stream_channel(two, serve, pause_reading=True) as far, open_stream_channel(one, serve) as near:
+        async with (
+            open_stream_channel(two, serve, pause_reading=True) as far,
+            open_stream_channel(one, serve) as near,
+        ):
             with trio.fail_after(1000):
                 async with trio.open_nursery() as nursery:
                     for number in range(60):
@@ -349,7 +404,11 @@ def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: He
                 await trio.sleep(10)
             for channel in (near, far):
                 numbers = channel.statistics()
-                assert (numbers.in_flight, numbers.requests_in_flight, numbers.unsent_bytes) == (0, 0, 0)
+                assert (numbers.in_flight, numbers.requests_in_flight, numbers.unsent_bytes) == (
+                    0,
+                    0,
+                    0,
+                )
                 assert not channel.closed
         assert answered
 
@@ -403,13 +462,17 @@ async def test_a_turn_frames_the_requests_of_a_chunk(autojump_clock):
     async with trio.open_nursery() as nursery:
         await nursery.start(channel.run)
         with trio.fail_after(60):
-            await near.send_all(b"".join(encode_frame(Command(10, opaque=number)) for number in (1, 2, 3)))
+            await near.send_all(
+                b"".join(encode_frame(Command(10, opaque=number)) for number in (1, 2, 3))
+            )
             assert await near.receive_some()
         assert turn.events == ["begin", 1, 2, 3, "end"]
         turn.error = RocketMQError("the disk is broken")
         with trio.fail_after(60):
             await near.send_all(encode_frame(Command(10, opaque=4)))
-            assert await near.receive_some() == b"", "an answer left although its promise could not be kept"
+            assert await near.receive_some() == b"", (
+                "an answer left although its promise could not be kept"
+            )
             await channel.wait_closed()
         assert channel.close_reason == "the disk is broken"
         nursery.cancel_scope.cancel()

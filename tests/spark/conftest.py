@@ -1,11 +1,14 @@
-"""One Spark session and one broker for all tests that need them; a topic of its own for each test.
+"""One Spark session and one broker for all tests that need them; a topic of its own for
+each test.
 
-With `ROCKETMQ_SPARK_BROKER=apache` in the environment the broker is Apache's: `ROCKETMQ_SPARK_BROKER=apache bash test.sh tests/spark` passes the same
-tests against it. Those that start brokers of ours keep them.
+With `ROCKETMQ_SPARK_BROKER=apache` in the environment the broker is Apache's:
+`ROCKETMQ_SPARK_BROKER=apache bash test.sh tests/spark` passes the same tests against
+it. Those that start brokers of ours keep them.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +20,25 @@ from support.processes import BrokerProcess, broker_process
 from support.waiting import unique
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
-    """Two task slots, three tries of a task: what fails once is tried again, as on a cluster."""
+def spark() -> Iterator[SparkSession]:
+    """Two task slots, three tries of a task: what fails once is tried again, as on a
+    cluster.
+    """
     from rocketmq_sdk.spark import local_session
 
     options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    session = local_session("2,3", spark__sql__shuffle__partitions=1, spark__driver__memory="768m", spark__driver__extraJavaOptions=options)
+    session = local_session(
+        "2,3",
+        spark__sql__shuffle__partitions=1,
+        spark__driver__memory="768m",
+        spark__driver__extraJavaOptions=options,
+    )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -36,10 +48,14 @@ APACHE = os.environ.get("ROCKETMQ_SPARK_BROKER") == "apache"
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[BrokerProcess | java.ApacheCluster]":
+def broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[BrokerProcess | java.ApacheCluster]:
     """A broker in a process of its own, its store in memory; or Apache's."""
     if APACHE:
-        with java.apache_cluster(tmp_path_factory.mktemp("apache"), enablePropertyFilter="true", defaultTopicQueueNums=4) as cluster:
+        with java.apache_cluster(
+            tmp_path_factory.mktemp("apache"), enablePropertyFilter="true", defaultTopicQueueNums=4
+        ) as cluster:
             yield cluster
     else:
         with broker_process() as process:
@@ -54,7 +70,9 @@ def topic() -> str:
 
 @pytest.fixture
 def fill(broker: BrokerProcess) -> Callable[..., None]:
-    """Send messages to the broker: `fill(messages)`, those of one topic in batches; or `fill(topic, bodies)`."""
+    """Send messages to the broker: `fill(messages)`, those of one topic in batches; or
+    `fill(topic, bodies)`.
+    """
 
     async def send(messages: Sequence[Message]) -> None:
         async with Producer("spark-tests", namesrv=broker.namesrv) as producer:
@@ -70,11 +88,13 @@ def fill(broker: BrokerProcess) -> Callable[..., None]:
 
 
 @pytest.fixture
-def read(spark: "SparkSession", broker: BrokerProcess) -> "Callable[..., DataFrame]":
+def read(spark: SparkSession, broker: BrokerProcess) -> Callable[..., DataFrame]:
     """A batch: `read(topic, option=value)`."""
 
-    def load(topic: str | None, schema: str | None = None, **options: Any) -> "DataFrame":
-        reader = spark.read.format("rocketmq").option("namesrvAddr", broker.namesrv).options(**options)
+    def load(topic: str | None, schema: str | None = None, **options: Any) -> DataFrame:
+        reader = (
+            spark.read.format("rocketmq").option("namesrvAddr", broker.namesrv).options(**options)
+        )
         if topic is not None:
             reader = reader.option("subscribe", topic)
         return (reader.schema(schema) if schema else reader).load()
@@ -82,6 +102,6 @@ def read(spark: "SparkSession", broker: BrokerProcess) -> "Callable[..., DataFra
     return load
 
 
-def bodies(df: "DataFrame") -> list[bytes]:
+def bodies(df: DataFrame) -> list[bytes]:
     """The bodies of a frame, in order of their text."""
     return sorted(bytes(row["body"]) for row in df.select("body").collect())

@@ -1,4 +1,8 @@
-"""Batch reads through Spark: columns, ranges, filters, what is lost, what goes wrong."""
+"""Batch reads through Spark: columns, ranges, filters, what is lost, what goes
+wrong.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,29 +13,52 @@ import trio
 from pyspark.errors import AnalysisException, PythonException
 
 from rocketmq_sdk import Message, Producer
-from support.processes import BrokerProcess
 from support.waiting import unique
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
 Read = Callable[..., "DataFrame"]
 Fill = Callable[..., None]
 
 
-def found(df: "DataFrame") -> list[bytes]:
+def found(df: DataFrame) -> list[bytes]:
     return sorted(bytes(row["body"]) for row in df.select("body").collect())
 
 
 def test_a_row_holds_what_was_sent(read: Read, fill: Fill, topic: str) -> None:
     before = datetime.now(UTC).timestamp()
-    fill([Message(topic, b"\x00\xff", tags="A", keys=["k1", "k2"], properties={"a": "one", "b": "zwei ü"}, flag=7)])
+    fill(
+        [
+            Message(
+                topic,
+                b"\x00\xff",
+                tags="A",
+                keys=["k1", "k2"],
+                properties={"a": "one", "b": "zwei ü"},
+                flag=7,
+            )
+        ]
+    )
     rows = read(topic).collect()
     assert len(rows) == 1
     row = rows[0]
-    assert (row.topic, row.queueOffset, row.tags, row["keys"], bytes(row.body)) == (topic, 0, "A", ["k1", "k2"], b"\x00\xff")
-    assert (row.properties, row.flag, row.reconsumeTimes, row.dedupId) == ({"a": "one", "b": "zwei ü"}, 7, 0, None)
+    assert (row.topic, row.queueOffset, row.tags, row["keys"], bytes(row.body)) == (
+        topic,
+        0,
+        "A",
+        ["k1", "k2"],
+        b"\x00\xff",
+    )
+    assert (row.properties, row.flag, row.reconsumeTimes, row.dedupId) == (
+        {"a": "one", "b": "zwei ü"},
+        7,
+        0,
+        None,
+    )
     assert len(row.messageId) == len(row.uniqueKey) == 32
     assert row.bornHost.startswith("127.0.0.1:")
     assert row.storeHost.startswith("127.0.0.1:")
@@ -43,10 +70,18 @@ def test_messages_without_anything(read: Read, fill: Fill, topic: str) -> None:
     fill(topic, [b"x"])
     row = read(topic).first()
     assert row is not None
-    assert (bytes(row.body), row.tags, row["keys"], row.properties, row.dedupId) == (b"x", None, None, {}, None)
+    assert (bytes(row.body), row.tags, row["keys"], row.properties, row.dedupId) == (
+        b"x",
+        None,
+        None,
+        {},
+        None,
+    )
 
 
-def test_every_offset_is_read_once_whatever_the_number_of_tasks(read: Read, fill: Fill, topic: str) -> None:
+def test_every_offset_is_read_once_whatever_the_number_of_tasks(
+    read: Read, fill: Fill, topic: str
+) -> None:
     sent = sorted(b"%05d" % number for number in range(3000))
     fill(topic, sent)
     for tasks in (1, 2, 7):
@@ -58,7 +93,9 @@ def test_every_offset_is_read_once_whatever_the_number_of_tasks(read: Read, fill
 
 def test_nothing_to_read(read: Read, fill: Fill, topic: str) -> None:
     fill(topic, [b"one"])
-    df = read(topic, startingOffsets=f'{{"{topic}":{{"broker-a":{{"0":-1,"1":-1,"2":-1,"3":-1}}}}}}')
+    df = read(
+        topic, startingOffsets=f'{{"{topic}":{{"broker-a":{{"0":-1,"1":-1,"2":-1,"3":-1}}}}}}'
+    )
     assert df.count() == 0
 
 
@@ -79,7 +116,9 @@ def test_a_schema_of_some_columns_in_another_order(read: Read, fill: Fill, topic
         ("queueOffset BIGINT NOT NULL", "queueOffset must be nullable"),
     ],
 )
-def test_a_wrong_schema_is_told_when_planning(read: Read, topic: str, schema: str, told: str) -> None:
+def test_a_wrong_schema_is_told_when_planning(
+    read: Read, topic: str, schema: str, told: str
+) -> None:
     with pytest.raises(AnalysisException, match=told):
         read(topic, schema=schema).count()
 
@@ -89,14 +128,23 @@ def test_ranges_by_offsets(read: Read, fill: Fill, broker: BrokerProcess, topic:
     queue = read(topic).first()
     assert queue is not None
     place = f'{{"{topic}":{{"broker-a":{{"{queue.queueId}":%d}}}}}}'
-    options = {"assign": f'{{"{topic}":{{"broker-a":[{queue.queueId}]}}}}', "startingOffsets": place % 10, "endingOffsets": place % 13}
+    options = {
+        "assign": f'{{"{topic}":{{"broker-a":[{queue.queueId}]}}}}',
+        "startingOffsets": place % 10,
+        "endingOffsets": place % 13,
+    }
     assert [row.queueOffset for row in read(None, **options).collect()] == [10, 11, 12]
 
 
 def test_offsets_that_are_not_there(read: Read, fill: Fill, topic: str) -> None:
     fill(topic, [b"one"])
     beyond = f'{{"{topic}":{{"broker-a":{{"0":500}}}}}}'
-    with pytest.raises(AnalysisException, match=f"{topic}/broker-a/0 should be read up to offset 500, but ends at [01]: endingOffsets names"):
+    with pytest.raises(
+        AnalysisException,
+        match=f"{topic}/broker-a/0 should be read up to offset 500, but ends at [01]: "
+        "endingOffsets "
+        "names",
+    ):
         read(topic, endingOffsets=beyond).count()
     assert read(topic, endingOffsets=beyond, failOnDataLoss="false").count() == 1
     with pytest.raises(AnalysisException, match="which does not exist or is not read"):
@@ -108,7 +156,10 @@ def test_ranges_by_time(read: Read, fill: Fill, topic: str) -> None:
     row = read(topic).first()
     assert row is not None
     stored = int(row.storeTimestamp.timestamp() * 1000)
-    assert read(topic, startingTimestamp=stored, startingOffsetsByTimestampStrategy="latest").count() == 1
+    assert (
+        read(topic, startingTimestamp=stored, startingOffsetsByTimestampStrategy="latest").count()
+        == 1
+    )
     assert read(topic, endingTimestamp=stored).count() == 0
     assert read(topic, endingTimestamp=stored + 1).count() == 1
     with pytest.raises(AnalysisException, match="has no message stored at or after"):
@@ -116,7 +167,7 @@ def test_ranges_by_time(read: Read, fill: Fill, topic: str) -> None:
 
 
 def test_tags_are_checked_exactly(read: Read, fill: Fill, topic: str) -> None:
-    """"Aa" and "BB" have the same hash in Java, and brokers compare hashes only."""
+    """ "Aa" and "BB" have the same hash in Java, and brokers compare hashes only."""
     fill([Message(topic, tag.encode(), tags=tag) for tag in ("Aa", "BB", "C")])
     assert found(read(topic, subExpression="Aa")) == [b"Aa"]
     assert found(read(topic, subExpression="Aa || C")) == [b"Aa", b"C"]
@@ -128,7 +179,7 @@ def test_a_range_that_is_filtered_to_nothing(read: Read, fill: Fill, topic: str)
     assert read(topic, subExpression="B").count() == 0
 
 
-def test_sql92_at_the_broker(read: Read, spark: "SparkSession", topic: str) -> None:
+def test_sql92_at_the_broker(read: Read, spark: SparkSession, topic: str) -> None:
     from support.processes import broker_process
 
     async def send(namesrv: str) -> None:
@@ -139,8 +190,14 @@ def test_sql92_at_the_broker(read: Read, spark: "SparkSession", topic: str) -> N
     with broker_process(enablePropertyFilter="true") as filtering:
         trio.run(send, filtering.namesrv)
         options: dict[str, Any] = {"namesrvAddr": filtering.namesrv, "filterType": "SQL92"}
-        assert found(read(topic, subExpression="n BETWEEN 5 AND 7", **options)) == [b"05", b"06", b"07"]
-        with pytest.raises(AnalysisException, match="the broker 'broker-a' refuses the SQL92 expression 'n >'"):
+        assert found(read(topic, subExpression="n BETWEEN 5 AND 7", **options)) == [
+            b"05",
+            b"06",
+            b"07",
+        ]
+        with pytest.raises(
+            AnalysisException, match="the broker 'broker-a' refuses the SQL92 expression 'n >'"
+        ):
             read(topic, subExpression="n >", **options).count()
 
 
@@ -153,9 +210,16 @@ def test_sql92_that_is_switched_off(read: Read, topic: str) -> None:
 
     with broker_process(enablePropertyFilter="false") as without:
         trio.run(send, without.namesrv)
-        with pytest.raises(AnalysisException, match=r"the broker 'broker-a' refuses the SQL92 expression 'n > 1': .*does not support") as caught:
-            read(topic, subExpression="n > 1", filterType="SQL92", namesrvAddr=without.namesrv).count()
-        assert f"while asking the broker 'broker-a' whether it can filter topic '{topic}'" in str(caught.value)
+        with pytest.raises(
+            AnalysisException,
+            match=r"the broker 'broker-a' refuses the SQL92 expression 'n > 1': .*does not support",
+        ) as caught:
+            read(
+                topic, subExpression="n > 1", filterType="SQL92", namesrvAddr=without.namesrv
+            ).count()
+        assert f"while asking the broker 'broker-a' whether it can filter topic '{topic}'" in str(
+            caught.value
+        )
 
 
 def test_topics_by_pattern(read: Read, fill: Fill) -> None:
@@ -164,7 +228,11 @@ def test_topics_by_pattern(read: Read, fill: Fill) -> None:
         fill(start + end, [end.encode()])
     df = read(None, subscribePattern=f"{start}-[0-9]")
     assert found(df) == [b"-1", b"-2"]
-    assert not [row for row in read(None, subscribePattern=".*").select("topic").distinct().collect() if row.topic.startswith(("%", "rmq_", "RMQ_"))]
+    assert not [
+        row
+        for row in read(None, subscribePattern=".*").select("topic").distinct().collect()
+        if row.topic.startswith(("%", "rmq_", "RMQ_"))
+    ]
 
 
 def test_a_topic_that_does_not_exist(read: Read) -> None:
@@ -172,21 +240,32 @@ def test_a_topic_that_does_not_exist(read: Read) -> None:
         read("no-such-topic").count()
 
 
-def test_options_are_checked_with_the_nearest_right_one(read: Read, spark: "SparkSession", topic: str) -> None:
+def test_options_are_checked_with_the_nearest_right_one(
+    read: Read, spark: SparkSession, topic: str
+) -> None:
     with pytest.raises(AnalysisException, match=r"did you mean subscribe\?"):
         read(topic, subscrib="x").count()
     with pytest.raises(AnalysisException, match=r"did you mean namesrvAddr\?"):
-        spark.read.format("rocketmq").option("kafka.bootstrap.servers", "x:1").option("subscribe", topic).load().count()
+        spark.read.format("rocketmq").option("kafka.bootstrap.servers", "x:1").option(
+            "subscribe", topic
+        ).load().count()
 
 
-def test_sql_and_a_temporary_view(spark: "SparkSession", broker: BrokerProcess, fill: Fill, topic: str) -> None:
+def test_sql_and_a_temporary_view(
+    spark: SparkSession, broker: BrokerProcess, fill: Fill, topic: str
+) -> None:
     fill(topic, [b"one", b"two"])
-    spark.sql(f"CREATE TEMPORARY VIEW v_{topic.replace('-', '_')} USING rocketmq OPTIONS (namesrvAddr '{broker.namesrv}', subscribe '{topic}')")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW v_{topic.replace('-', '_')} USING rocketmq OPTIONS (namesrvAddr "
+        f"'{broker.namesrv}', subscribe '{topic}')"
+    )
     assert spark.sql(f"SELECT count(*) FROM v_{topic.replace('-', '_')}").first()[0] == 2  # type: ignore[index]
 
 
 def _state_of_workers(namesrv: str, tasks: int) -> Any:
-    """A source whose rows are what its workers hold: trio threads, clients of a name server, jobs under way."""
+    """A source whose rows are what its workers hold: trio threads, clients of a name
+    server, jobs under way.
+    """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     class StateReader(DataSourceReader):
@@ -200,7 +279,11 @@ def _state_of_workers(namesrv: str, tasks: int) -> Any:
 
             keys = [] if bridge._loop is None else list(bridge._loop.cache._entries)
             clients = sum(key[0] == "client" and key[1].namesrv == namesrv for key in keys)
-            yield sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()), clients, bridge.under_way()
+            yield (
+                sum(thread.name == "rocketmq-trio" for thread in threading.enumerate()),
+                clients,
+                bridge.under_way(),
+            )
 
     class StateOfWorkers(DataSource):
         @classmethod
@@ -217,7 +300,7 @@ def _state_of_workers(namesrv: str, tasks: int) -> Any:
 
 
 def test_a_limit_and_a_failing_task_leave_nothing_behind(
-    spark: "SparkSession", read: Read, fill: Fill, broker: BrokerProcess, topic: str
+    spark: SparkSession, read: Read, fill: Fill, broker: BrokerProcess, topic: str
 ) -> None:
     fill(topic, [b"%d" % number for number in range(2000)])
     df = read(topic, numPartitions=2)
@@ -231,9 +314,13 @@ def test_a_limit_and_a_failing_task_leave_nothing_behind(
 
     assert df.count() == 2000
 
-    # readers of a source of Python get the idle workers in turn: so many tasks see all of them
+    # readers of a source of Python get the idle workers in turn: so many tasks see all
+    # of them
     spark.dataSource.register(_state_of_workers(broker.namesrv, 24))
-    found = [(row.threads, row.clients, row.jobs) for row in spark.read.format("state-of-workers").load().collect()]
+    found = [
+        (row.threads, row.clients, row.jobs)
+        for row in spark.read.format("state-of-workers").load().collect()
+    ]
     assert any(clients for _, clients, _ in found), "no worker that has read was looked at"
     for threads, clients, jobs in found:
         assert threads <= 1
@@ -262,12 +349,19 @@ def test_a_broker_that_starts_again_is_waited_for(read: Read, topic: str, tmp_pa
             timer.join()
 
 
-def test_secrets_are_shown_nowhere(read: Read, fill: Fill, topic: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_shown_nowhere(
+    read: Read, fill: Fill, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     fill(topic, [b"one"])
-    df = read(topic, accessKey="user", secretKey="very-hidden-key", securityToken="very-hidden-token")
+    df = read(
+        topic, accessKey="user", secretKey="very-hidden-key", securityToken="very-hidden-token"
+    )
     df.explain(extended=True)
     assert df.count() == 1
-    failures = _failure(read, topic, secretKey="very-hidden-key"), _failure(read, topic, securityToken="very-hidden-token")
+    failures = (
+        _failure(read, topic, secretKey="very-hidden-key"),
+        _failure(read, topic, securityToken="very-hidden-token"),
+    )
     told = [str(failure.value) for failure in failures]
     out, err = capfd.readouterr()
     assert "very-hidden" not in "".join([out, err, *told, df._jdf.toString()])  # type: ignore[operator]

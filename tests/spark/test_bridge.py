@@ -1,17 +1,25 @@
-"""The trio thread of a process: results, errors, interruptions, feeds, forks, and what it keeps."""
+"""The trio thread of a process: results, errors, interruptions, feeds, forks, and what
+it keeps.
+"""
+
+from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import RequestTimeoutError
 from rocketmq_sdk.spark import bridge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from trio.testing import MockClock
 
 pytestmark = pytest.mark.real_time
 
@@ -99,7 +107,9 @@ def test_an_error_comes_behind_the_items_before_it() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_has_a_thread_of_its_own() -> None:
-    """Spark's daemon forks; a child must not wait for a thread that only the parent has."""
+    """Spark's daemon forks; a child must not wait for a thread that only the parent
+    has.
+    """
     bridge.run(name_of_the_thread)
     read, write = os.pipe()
     child = os.fork()

@@ -1,19 +1,20 @@
-"""Offsets that a stream shows at the brokers: written on change, never backwards, never for a group that somebody consumes with."""
+"""Offsets that a stream shows at the brokers: written on change, never backwards, never
+for a group that somebody consumes with.
+"""
+
+from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk import Client, EmbeddedBroker, Message, Producer, PushConsumer
 from rocketmq_sdk.client.api.offsets import query_consumer_offset
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.broker_offsets import BrokerOffsets
 from rocketmq_sdk.spark.cluster import batch_ranges
@@ -22,6 +23,13 @@ from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.options import Settings, Use, parse
 from rocketmq_sdk.spark.pulls import PullPlan, pull_ranges
 from rocketmq_sdk.spark.retry import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
 
 FIRST, SECOND = QueueKey("T", "broker-a", 0), QueueKey("T", "broker-a", 1)
 
@@ -44,14 +52,18 @@ class Codes:
 
 
 @asynccontextmanager
-async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[EmbeddedBroker, Client, Codes]]:
+async def cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[EmbeddedBroker, Client, Codes]]:
     """A topic of two queues with 20 messages, and the client that the bridge lends."""
     codes = Codes()
     async with EmbeddedBroker() as broker, Client(broker, interceptors=[codes]) as client:
         async with Producer("filler", namesrv=broker) as producer:
             await producer.create_topic("T", queues=2)
             for queue in await producer.publish_queues("T"):
-                await producer.send_batch([Message("T", b"%d" % number) for number in range(20)], queue=queue)
+                await producer.send_batch(
+                    [Message("T", b"%d" % number) for number in range(20)], queue=queue
+                )
 
         @asynccontextmanager
         async def lent(_connection: Connection) -> AsyncIterator[Client]:
@@ -62,7 +74,13 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Embedd
 
 
 def settings(**more: str) -> Settings:
-    options = {"namesrvAddr": "unused:1", "subscribe": "T", "consumerGroup": "shown", "commitOffsetsToBroker": "true", "retryTimeout": "20s"}
+    options = {
+        "namesrvAddr": "unused:1",
+        "subscribe": "T",
+        "consumerGroup": "shown",
+        "commitOffsetsToBroker": "true",
+        "retryTimeout": "20s",
+    }
     return parse(options | more, Use.STREAM)
 
 
@@ -70,7 +88,9 @@ async def shown(client: Client, queue: QueueKey) -> int | None:
     return await query_consumer_offset(client, queue.broker, "shown", queue.topic, queue.queue_id)
 
 
-async def test_offsets_are_written_on_change_only_and_never_backwards(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offsets_are_written_on_change_only_and_never_backwards(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with cluster(monkeypatch) as (_, client, codes):
         offsets = BrokerOffsets(settings())
         await offsets.write({FIRST: 5, SECOND: 7})
@@ -89,11 +109,16 @@ async def test_offsets_are_written_on_change_only_and_never_backwards(autojump_c
         assert (await shown(client, FIRST), await shown(client, SECOND)) == (6, 9)
 
 
-async def test_a_group_with_consumers_is_refused_and_left_alone(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_with_consumers_is_refused_and_left_alone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def listener(_message: Any) -> None:
         await trio.sleep_forever()  # nothing is consumed
 
-    told = "the group 'shown' has 1 live consumers at the broker 'broker-a'; commitOffsetsToBroker needs a group of its own"
+    told = (
+        "the group 'shown' has 1 live consumers at the broker 'broker-a'; commitOffsetsToBroker "
+        "needs a group of its own"
+    )
     async with (
         cluster(monkeypatch) as (broker, _, codes),
         PushConsumer("shown", namesrv=broker, subscriptions={"T": "*"}, listener=listener),
@@ -114,21 +139,35 @@ async def test_a_topic_that_is_gone_is_a_warning(
         with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
             await offsets.write({FIRST: 6, gone: 1})
             await offsets.write({FIRST: 6, gone: 1})
-        assert caplog.text.count("the offset of queue missing/broker-b/0 is not written for group 'shown'") == 1
+        assert (
+            caplog.text.count(
+                "the offset of queue missing/broker-b/0 is not written for group 'shown'"
+            )
+            == 1
+        )
         assert await shown(client, FIRST) == 6
 
 
 @pytest.mark.parametrize("fails", [True, False])
 async def test_a_broker_that_is_away(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: bool,
 ) -> None:
-    """With failOnDataLoss=false its queues stand still and the others go on; so do their offsets."""
+    """With failOnDataLoss=false its queues stand still and the others go on; so do
+    their offsets.
+    """
     async with cluster(monkeypatch) as (_, client, _):
         offsets = BrokerOffsets(settings(failOnDataLoss=str(fails)))
         away = QueueKey("T", "broker-away", 0)
         begin = trio.current_time()
         if fails:
-            with pytest.raises(UnreachableError, match="writing the offset of queue T/broker-away/0 for group 'shown' did not succeed within"):
+            with pytest.raises(
+                UnreachableError,
+                match="writing the offset of queue T/broker-away/0 for group 'shown' did not "
+                "succeed within",
+            ):
                 await offsets.write({away: 5, FIRST: 6})
             return
         with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
@@ -139,8 +178,12 @@ async def test_a_broker_that_is_away(
         assert caplog.text.count("it is written later, as failOnDataLoss is false") == 1
 
 
-async def test_a_reader_is_no_member_of_any_group(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It sends no heartbeat, however long it runs, and moves no offset unless it is told to."""
+async def test_a_reader_is_no_member_of_any_group(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends no heartbeat, however long it runs, and moves no offset unless it is
+    told to.
+    """
 
     async def put(_bundle: object) -> None:
         await trio.sleep(100)  # longer than three heartbeats of a consumer are apart

@@ -1,11 +1,13 @@
-"""Columns become frames: against messages and the codec of batches as the other implementation."""
+"""Columns become frames: against messages and the codec of batches as the other
+implementation.
+"""
+
+from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,11 @@ from rocketmq_sdk.spark.columns_out import Frames
 from rocketmq_sdk.spark.dedup_ids import DedupIds, content_hash
 from rocketmq_sdk.spark.rows_out import LoneRow, RowMaker, content_of
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
 
 TYPES = {
     "body": pa.binary(),
@@ -30,7 +37,9 @@ TYPES = {
     "flag": pa.int32(),
     "dedupKey": pa.string(),
 }
-WORDS = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(["", " ", "a b", "\x85", "a\x01", "b\x02", "a", "b", "ü"])
+WORDS = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(
+    ["", " ", "a b", "\x85", "a\x01", "b\x02", "a", "b", "ü"]
+)
 NAMES = WORDS | st.sampled_from(["KEYS", "TAGS", DEDUP_PROPERTY, "__SHARDINGKEY", "a", "b", "c"])
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "body": st.none() | st.binary(max_size=12),
@@ -46,21 +55,48 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def batch_of(rows: Sequence[dict[str, Any]], columns: Sequence[str], types: dict[str, pa.DataType] = TYPES) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([row[name] for row in rows], types[name]) for name in columns], names=list(columns))
+def batch_of(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], types: dict[str, pa.DataType] = TYPES
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[name] for row in rows], types[name]) for name in columns],
+        names=list(columns),
+    )
 
 
-def maker(columns: Sequence[str], *, topic: str | None = "T", skip_bad: bool = True, alone: bool = False, max_body: int = 1000) -> RowMaker:
+def maker(
+    columns: Sequence[str],
+    *,
+    topic: str | None = "T",
+    skip_bad: bool = True,
+    alone: bool = False,
+    max_body: int = 1000,
+) -> RowMaker:
     numbers = itertools.count(1)
     ids = lambda count: [f"{next(numbers):032X}" for _ in range(count)]  # noqa: E731
-    return RowMaker(columns, topic=topic, scope="s", partition=3, max_body=max_body, skip_bad=skip_bad, next_ids=ids, alone=alone)
+    return RowMaker(
+        columns,
+        topic=topic,
+        scope="s",
+        partition=3,
+        max_body=max_body,
+        skip_bad=skip_bad,
+        next_ids=ids,
+        alone=alone,
+    )
 
 
 def expected(row: dict[str, Any], columns: Sequence[str], topic: str | None) -> Message | None:
-    """The message of a row before it gets its dedup id, made as a user would make it; None for a bad row."""
+    """The message of a row before it gets its dedup id, made as a user would make it;
+    None for a bad row.
+    """
     cells = {name: row[name] for name in columns}
     target = topic or cells.get("topic")
-    if not cells["body"] or target is None or (cells.get("delayLevel") and cells.get("deliverAt") is not None):
+    if (
+        not cells["body"]
+        or target is None
+        or (cells.get("delayLevel") and cells.get("deliverAt") is not None)
+    ):
         return None
     arguments = {
         "tags": cells.get("tags") or None,
@@ -81,12 +117,20 @@ def expected(row: dict[str, Any], columns: Sequence[str], topic: str | None) -> 
 
 
 def sent(parts: Sequence[Frames | LoneRow]) -> list[tuple[str, str | None, BatchItem]]:
-    """Topic, sharding key, flag, body and properties of everything, in order, without unique ids."""
+    """Topic, sharding key, flag, body and properties of everything, in order, without
+    unique ids.
+    """
     found: list[tuple[str, str | None, BatchItem]] = []
     for part in parts:
         if isinstance(part, LoneRow):
             message = part.message
-            found.append((message.topic, message.sharding_key, (message.flag, message.body, message.property_text().encode())))
+            found.append(
+                (
+                    message.topic,
+                    message.sharding_key,
+                    (message.flag, message.body, message.property_text().encode()),
+                )
+            )
             continue
         items = decode_batch(bytes(part.data[part.offsets[0] : part.offsets[-1]]))
         assert len(items) == len(part)
@@ -96,26 +140,46 @@ def sent(parts: Sequence[Frames | LoneRow]) -> list[tuple[str, str | None, Batch
             head, _, rest = properties.partition(b"\x02")
             assert head.startswith(b"UNIQ_KEY\x01")
             assert len(head) == len(b"UNIQ_KEY\x01") + 32
-            found.append((part.topic, part.sharding[number] if part.sharding else None, (flag, body, rest)))
+            found.append(
+                (part.topic, part.sharding[number] if part.sharding else None, (flag, body, rest))
+            )
     return found
 
 
-def with_dedup_id(message: Message, row: dict[str, Any], columns: Sequence[str], ids: DedupIds) -> Message:
+def with_dedup_id(
+    message: Message, row: dict[str, Any], columns: Sequence[str], ids: DedupIds
+) -> Message:
     if "dedupKey" in columns and row["dedupKey"]:
         return message
     own = {**message.properties, DEDUP_PROPERTY: ids.id_of(content_hash(content_of(message)))}
     return Message(
-        message.topic, message.body, tags=message.tags, keys=message.keys, properties=own, sharding_key=message.sharding_key, flag=message.flag,
-        delay_level=message.delay_level, deliver_at=message.deliver_at_ms,
-    )  # fmt: skip
+        message.topic,
+        message.body,
+        tags=message.tags,
+        keys=message.keys,
+        properties=own,
+        sharding_key=message.sharding_key,
+        flag=message.flag,
+        delay_level=message.delay_level,
+        deliver_at=message.deliver_at_ms,
+    )
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_frames_are_what_messages_are_encoded_to(data: st.DataObject) -> None:
-    columns = ["body", *data.draw(st.lists(st.sampled_from([name for name in TYPES if name != "body"]), unique=True))]
+    columns = [
+        "body",
+        *data.draw(
+            st.lists(st.sampled_from([name for name in TYPES if name != "body"]), unique=True)
+        ),
+    ]
     topic = data.draw(st.sampled_from(["T", None])) if "topic" in columns else "T"
-    rows = data.draw(st.lists(st.fixed_dictionaries({name: VALUES[name] for name in columns}), min_size=1, max_size=6))
+    rows = data.draw(
+        st.lists(
+            st.fixed_dictionaries({name: VALUES[name] for name in columns}), min_size=1, max_size=6
+        )
+    )
     batch = batch_of(rows, columns)
     begin = data.draw(st.integers(0, len(rows) - 1))
     ids = DedupIds("s", 3)
@@ -127,14 +191,22 @@ def test_frames_are_what_messages_are_encoded_to(data: st.DataObject) -> None:
             bad += 1
             continue
         full = with_dedup_id(message, row, columns, ids)
-        wanted.append((full.topic, full.sharding_key, (full.flag, full.body, full.property_text().encode())))
+        wanted.append(
+            (full.topic, full.sharding_key, (full.flag, full.body, full.property_text().encode()))
+        )
     making = maker(columns, topic=topic)
     got = sent(list(making.parts(batch.slice(begin))))
     assert sorted(got, key=repr) == sorted(wanted, key=repr)
     assert (making.rows, making.skipped) == (len(rows) - begin, bad)
     for lane in {(name, key) for name, key, _ in wanted if key}:
-        mine = [[item for name, key, item in all_of if (name, key) == lane and b"DELAY" not in item[2] and b"DELIVER" not in item[2]]
-                for all_of in (got, wanted)]  # fmt: skip
+        mine = [
+            [
+                item
+                for name, key, item in all_of
+                if (name, key) == lane and b"DELAY" not in item[2] and b"DELIVER" not in item[2]
+            ]
+            for all_of in (got, wanted)
+        ]
         assert mine[0] == mine[1]
     alone = sent(list(maker(columns, topic=topic, alone=True).parts(batch.slice(begin))))
     assert alone == wanted
@@ -142,7 +214,12 @@ def test_frames_are_what_messages_are_encoded_to(data: st.DataObject) -> None:
 
 def test_text_bodies_and_one_text_as_keys() -> None:
     types = {**TYPES, "body": pa.string(), "keys": pa.string()}
-    rows = [{"body": "ü", "keys": "k"}, {"body": "b", "keys": None}, {"body": "c", "keys": ""}, {"body": "d", "keys": "k l"}]
+    rows = [
+        {"body": "ü", "keys": "k"},
+        {"body": "b", "keys": None},
+        {"body": "c", "keys": ""},
+        {"body": "d", "keys": "k l"},
+    ]
     making = maker(["body", "keys"])
     got = sent(list(making.parts(batch_of(rows, ["body", "keys"], types))))
     assert [item[1] for _, _, item in got] == ["ü".encode(), b"b", b"c"]
@@ -153,45 +230,68 @@ def test_text_bodies_and_one_text_as_keys() -> None:
 
 
 def test_text_that_is_no_utf8_is_a_bad_row() -> None:
-    broken = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xff\xfe")])
+    broken = pa.Array.from_buffers(
+        pa.string(),
+        2,
+        [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xff\xfe")],
+    )
     texts = {
         "tags": broken,
         "dedupKey": broken,
         "topic": broken,
         "keys": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), broken),
-        "properties": pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["n", "n"]), broken),
+        "properties": pa.MapArray.from_arrays(
+            pa.array([0, 1, 2], pa.int32()), pa.array(["n", "n"]), broken
+        ),
     }
     for name, column in texts.items():
         batch = pa.RecordBatch.from_arrays([pa.array([b"x", b"y"]), column], names=["body", name])
         making = maker(["body", name], topic=None if name == "topic" else "T")
         assert [item[1] for _, _, item in sent(list(making.parts(batch)))] == [b"x"]
         assert making.first_skipped is not None
-        assert f"row 1 of partition 3 can not be written, column {name}: it is no UTF-8" in str(making.first_skipped)
+        assert f"row 1 of partition 3 cannot be written, column {name}: it is no UTF-8" in str(
+            making.first_skipped
+        )
 
 
-def test_large_bodies_go_alone_in_their_turn_and_large_batches_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_bodies_go_alone_in_their_turn_and_large_batches_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from rocketmq_sdk.spark import rows_out
 
     monkeypatch.setattr(rows_out, "_PLAIN", 100)
     monkeypatch.setattr(rows_out, "_MOST_AT_ONCE", 500)
-    rows = [{"body": b"%d" % number * (120 if number % 3 == 0 else 1), "shardingKey": "k"} for number in range(1, 20)]
+    rows = [
+        {"body": b"%d" % number * (120 if number % 3 == 0 else 1), "shardingKey": "k"}
+        for number in range(1, 20)
+    ]
     parts = list(maker(["body", "shardingKey"]).parts(batch_of(rows, ["body", "shardingKey"])))
     assert [item[1] for _, _, item in sent(parts)] == [row["body"] for row in rows]
     lone = [part for part in parts if isinstance(part, LoneRow)]
-    assert [(part.partition, part.row, len(part.message.body) >= 120) for part in lone] == [(3, row, True) for row in range(2, 19, 3)]
+    assert [(part.partition, part.row, len(part.message.body) >= 120) for part in lone] == [
+        (3, row, True) for row in range(2, 19, 3)
+    ]
     assert sum(isinstance(part, Frames) for part in parts) >= 7
 
 
-def test_the_same_rows_have_the_same_ids_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_rows_have_the_same_ids_however_they_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     columns = ["body", "tags", "properties", "delayLevel"]
-    cells = itertools.product([b"a", b"b"], ["A", None], [None, [("a", "1")], [("a", "1"), ("a", "2")]], [None, 2])
+    cells = itertools.product(
+        [b"a", b"b"], ["A", None], [None, [("a", "1")], [("a", "1"), ("a", "2")]], [None, 2]
+    )
     rows = [dict(zip(columns, cell, strict=True)) for cell in cells] * 3
 
     def all_ids(cut: int, order: int) -> list[str]:
         making, found = maker(columns), list[str]()
         for begin in range(0, len(rows), cut):
-            for _, _, (_, _, text) in sent(list(making.parts(batch_of(rows[::order][begin : begin + cut], columns)))):
-                found.append(text.decode().partition(f"{DEDUP_PROPERTY}\x01")[2].partition("\x02")[0])
+            for _, _, (_, _, text) in sent(
+                list(making.parts(batch_of(rows[::order][begin : begin + cut], columns)))
+            ):
+                found.append(
+                    text.decode().partition(f"{DEDUP_PROPERTY}\x01")[2].partition("\x02")[0]
+                )
         return sorted(found)
 
     first = all_ids(len(rows), 1)
@@ -201,7 +301,16 @@ def test_the_same_rows_have_the_same_ids_however_they_are_cut(monkeypatch: pytes
 
 def test_frames_of_many_rows_are_those_of_the_codec() -> None:
     columns = ["body", "tags", "keys", "properties", "flag"]
-    rows = [{"body": b"body %d" % n, "tags": "A", "keys": [f"k{n}"], "properties": [("a", "one"), ("c", str(n))], "flag": n} for n in range(5000)]
+    rows = [
+        {
+            "body": b"body %d" % n,
+            "tags": "A",
+            "keys": [f"k{n}"],
+            "properties": [("a", "one"), ("c", str(n))],
+            "flag": n,
+        }
+        for n in range(5000)
+    ]
     (frames,) = maker(columns).parts(batch_of(rows, columns))
     assert isinstance(frames, Frames)
     items = decode_batch(bytes(frames.data))

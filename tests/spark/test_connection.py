@@ -1,8 +1,12 @@
-"""How the options about keys, certificates and namespaces reach the client; files and variables are read where a connection is made."""
+"""How the options about keys, certificates and namespaces reach the client; files and
+variables are read where a connection is made.
+"""
+
+from __future__ import annotations
 
 import pickle
 import ssl
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +17,14 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.options import Use, parse
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def connection(**options: str) -> Connection:
-    return Connection.of(parse({"namesrvAddr": "127.0.0.1:9876", "subscribe": "T", **options}, Use.BATCH))
+    return Connection.of(
+        parse({"namesrvAddr": "127.0.0.1:9876", "subscribe": "T", **options}, Use.BATCH)
+    )
 
 
 def signed(made: Connection) -> dict[str, str]:
@@ -32,39 +41,62 @@ def test_nothing_is_set_unless_it_is_asked_for() -> None:
     assert connection(namespace="ns").client_options() == {"namespace": "ns"}
 
 
-def test_keys_come_from_options_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_come_from_options_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "keys.properties"
     file.write_text("# ours\naccessKey = user\nsecretKey = hidden\n")
     by_option = connection(accessKey="user", secretKey="hidden")
-    by_file, by_environment = connection(credentialsFile=str(file)), connection(credentialsEnv="OURS")
+    by_file, by_environment = (
+        connection(credentialsFile=str(file)),
+        connection(credentialsEnv="OURS"),
+    )
     for made in (by_option, by_file, by_environment):
         assert "hidden" not in repr(made)
     for made in (by_file, by_environment):  # what travels to workers
         assert b"hidden" not in pickle.dumps(made)
     monkeypatch.setenv("OURS_ACCESS_KEY", "user")
     monkeypatch.setenv("OURS_SECRET_KEY", "hidden")
-    texts = [signed(pickle.loads(pickle.dumps(made))) for made in (by_option, by_file, by_environment)]
+    texts = [
+        signed(pickle.loads(pickle.dumps(made))) for made in (by_option, by_file, by_environment)
+    ]
     assert texts[0]["AccessKey"] == "user"
     assert texts[0]["Signature"]
     assert texts[0] == texts[1] == texts[2]
-    assert signed(connection(accessKey="user", secretKey="hidden", securityToken="token"))["SecurityToken"] == "token"
+    assert (
+        signed(connection(accessKey="user", secretKey="hidden", securityToken="token"))[
+            "SecurityToken"
+        ]
+        == "token"
+    )
 
 
 def test_keys_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOBODY_ACCESS_KEY", raising=False)
-    with pytest.raises(ConfigurationError, match="the environment has no NOBODY_ACCESS_KEY and no NOBODY_SECRET_KEY"):
+    with pytest.raises(
+        ConfigurationError,
+        match="the environment has no NOBODY_ACCESS_KEY and no NOBODY_SECRET_KEY",
+    ):
         connection(credentialsEnv="NOBODY").client_options()
-    with pytest.raises(ConfigurationError, match=r"the credentials file .*nowhere can not be read"):
+    with pytest.raises(ConfigurationError, match=r"the credentials file .*nowhere cannot be read"):
         connection(credentialsFile=str(tmp_path / "nowhere")).client_options()
 
 
 def test_tls_checks_what_it_is_told_to(tmp_path: Path) -> None:
-    strict, lax = connection(tls="true").client_options()["tls"], connection(tls="true", tlsCheckHostname="false").client_options()["tls"]
+    strict, lax = (
+        connection(tls="true").client_options()["tls"],
+        connection(tls="true", tlsCheckHostname="false").client_options()["tls"],
+    )
     assert isinstance(strict, ssl.SSLContext)
     assert isinstance(lax, ssl.SSLContext)
     assert (strict.check_hostname, strict.verify_mode) == (True, ssl.CERT_REQUIRED)
     assert (lax.check_hostname, lax.verify_mode) == (False, ssl.CERT_REQUIRED)
-    with pytest.raises(ConfigurationError, match="the certificates of /nowhere/ca can not be used"):
+    with pytest.raises(ConfigurationError, match="the certificates of /nowhere/ca cannot be used"):
         connection(tls="true", tlsCaFile="/nowhere/ca").client_options()
-    with pytest.raises(ConfigurationError, match="the certificate and key /nowhere/cert, /nowhere/key can not be used"):
-        connection(tls="true", tlsCertFile="/nowhere/cert", tlsKeyFile="/nowhere/key").client_options()
+    with pytest.raises(
+        ConfigurationError,
+        match="the certificate and key /nowhere/cert, /nowhere/key cannot be used",
+    ):
+        connection(
+            tls="true", tlsCertFile="/nowhere/cert", tlsKeyFile="/nowhere/key"
+        ).client_options()

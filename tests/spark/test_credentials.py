@@ -1,27 +1,52 @@
-"""Keys and tokens are searched for in everything that Spark writes down or says while it talks as much as it can."""
+"""Keys and tokens are searched for in everything that Spark writes down or says while
+it talks as much as it can.
+"""
+
+from __future__ import annotations
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from support.processes import BrokerProcess
+if TYPE_CHECKING:
+    from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(580)]
-CREDENTIALS = {"accessKey": "the-hidden-user", "secretKey": "the-hidden-key", "securityToken": "the-hidden-token"}
+CREDENTIALS = {
+    "accessKey": "the-hidden-user",
+    "secretKey": "the-hidden-key",
+    "securityToken": "the-hidden-token",
+}
 
 
-def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
-    order = {"namesrv": broker.namesrv, "topic": topic, "credentials": CREDENTIALS, "level": "DEBUG", "directory": str(tmp_path / "spark")}
+def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    order = {
+        "namesrv": broker.namesrv,
+        "topic": topic,
+        "credentials": CREDENTIALS,
+        "level": "DEBUG",
+        "directory": str(tmp_path / "spark"),
+    }
     tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
     said = {name: tmp_path / name for name in ("stdout", "stderr")}
     with said["stdout"].open("wb") as out, said["stderr"].open("wb") as errors:
         command = [sys.executable, "-m", "support.spark_credentials", json.dumps(order)]
-        code = subprocess.run(command, stdout=out, stderr=errors, env=environment, timeout=500, check=False).returncode
+        code = subprocess.run(
+            command, stdout=out, stderr=errors, env=environment, timeout=500, check=False
+        ).returncode
     assert code == 0, said["stderr"].read_text(errors="replace")[-3000:]
     texts = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -36,7 +61,11 @@ def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(broker: Br
     assert b'"numInputRows": 60,' in texts[said["stdout"]], "what a query tells"
     assert b"DEBUG" in texts[said["stderr"]]
     assert b"failed and is tried again" in texts[said["stderr"]], "what workers log"
-    for event in (b"SparkListenerSQLExecutionStart", b"SparkListenerTaskEnd", b"StreamingQueryListener$QueryProgressEvent"):
+    for event in (
+        b"SparkListenerSQLExecutionStart",
+        b"SparkListenerTaskEnd",
+        b"StreamingQueryListener$QueryProgressEvent",
+    ):
         assert event in whole("events/**/*"), event
     for pattern in (
         "checkpoints/state/offsets/[0-9]",
@@ -45,5 +74,10 @@ def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(broker: Br
         "checkpoints/state/state/**/*",
     ):
         assert whole(pattern), pattern
-    found = [f"{path}: {line[:500]!r}" for path, content in texts.items() for line in content.splitlines() if b"the-hidden" in line]
+    found = [
+        f"{path}: {line[:500]!r}"
+        for path, content in texts.items()
+        for line in content.splitlines()
+        if b"the-hidden" in line
+    ]
     assert found == []

@@ -1,5 +1,7 @@
 """Ordinals of equal rows, whatever table remembers them."""
 
+from __future__ import annotations
+
 from collections import Counter
 
 import pytest
@@ -8,7 +10,10 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.spark.dedup_ids import DedupIds, content_hash
 
-HASHES = st.sampled_from([content_hash(b"%d" % number) for number in range(12)] + [b"\0" * 16, b"\0" * 15 + b"\1", b"\0" * 2 + b"\1" + b"\0" * 13])
+HASHES = st.sampled_from(
+    [content_hash(b"%d" % number) for number in range(12)]
+    + [b"\0" * 16, b"\0" * 15 + b"\1", b"\0" * 2 + b"\1" + b"\0" * 13]
+)
 
 
 @given(st.lists(st.lists(HASHES, max_size=6), max_size=12), st.sampled_from([0, 1, 3, 8, 100]))
@@ -23,7 +28,9 @@ def test_ordinals_count_equal_rows(batches: list[list[bytes]], set_limit: int) -
 
 
 def test_a_hash_is_not_found_across_two_others() -> None:
-    """Hashes lie one behind the other in memory, so that the bytes of one may stand across the border of two others."""
+    """Hashes lie one behind the other in memory, so that the bytes of one may stand
+    across the border of two others.
+    """
     start = b"ab"
     first, second = start + bytes(range(14)), start + bytes(range(14, 28))
     ids = DedupIds("s", 1, set_limit=0)

@@ -1,18 +1,19 @@
-"""What is asked of brokers is asked again for `retryTimeout`; what is said then, and what is said of a refusal, names broker and queue."""
+"""What is asked of brokers is asked again for `retryTimeout`; what is said then, and
+what is said of a refusal, names broker and queue.
+"""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk import Client, EmbeddedBroker, Producer
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.spark import bridge
 from rocketmq_sdk.spark.broker_offsets import BrokerOffsets
 from rocketmq_sdk.spark.cluster import Cluster
@@ -24,6 +25,13 @@ from rocketmq_sdk.spark.pulls import Piece, PullPlan, pull_ranges
 from rocketmq_sdk.spark.retry import UnreachableError, whole_text
 from rocketmq_sdk.spark.rows_out import RowMaker
 from rocketmq_sdk.spark.sending import SendPlan, Tally, send_all
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
 
 NS = {"namesrvAddr": "unused:1", "retryTimeout": "20s"}
 UNUSED = Connection("unused:1")
@@ -42,15 +50,26 @@ class Answering:
 
     def after(self, command: Command, response: Command, address: str | None) -> None:
         if command.code == self.asked:
-            response.code, response.remark, response.body, response.ext_fields = self.code, "as the test says", b"", {}
+            response.code, response.remark, response.body, response.ext_fields = (
+                self.code,
+                "as the test says",
+                b"",
+                {},
+            )
             self.count += 1
 
 
 @asynccontextmanager
-async def a_topic(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Client, QueueKey, Answering]]:
+async def a_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[tuple[Client, QueueKey, Answering]]:
     """A topic of one queue, a client whose answers can be changed."""
     answering = Answering()
-    async with EmbeddedBroker() as broker, Client(broker, interceptors=[answering]) as client, Producer("P", client=client) as producer:
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker, interceptors=[answering]) as client,
+        Producer("P", client=client) as producer,
+    ):
         await producer.create_topic("T", queues=1)
         (queue,) = await producer.publish_queues("T")
 
@@ -91,17 +110,23 @@ async def pull(client: Client, queue: QueueKey) -> None:
 
 
 async def commit(client: Client, queue: QueueKey) -> None:
-    settings = parse(NS | {"subscribe": "T", "consumerGroup": "G", "commitOffsetsToBroker": "true"}, Use.STREAM)
+    settings = parse(
+        NS | {"subscribe": "T", "consumerGroup": "G", "commitOffsetsToBroker": "true"}, Use.STREAM
+    )
     await BrokerOffsets(settings).write({queue: 5})
 
 
 async def send(*columns: tuple[str, pa.Array]) -> None:
     names = [name for name, _ in columns]
     ids = lambda count: ["0" * 32] * count  # noqa: E731
-    maker = RowMaker(names, topic="T", scope="s", partition=0, max_body=1 << 20, skip_bad=False, next_ids=ids)
+    maker = RowMaker(
+        names, topic="T", scope="s", partition=0, max_body=1 << 20, skip_bad=False, next_ids=ids
+    )
     sending, receiving = trio.open_memory_channel[Any](10)
     async with sending:
-        for part in maker.parts(pa.RecordBatch.from_arrays([array for _, array in columns], names=names)):
+        for part in maker.parts(
+            pa.RecordBatch.from_arrays([array for _, array in columns], names=names)
+        ):
             await sending.send(part)
     await send_all(receiving, SendPlan.of(parse(NS | {"topic": "T"}, Use.SINK), UNUSED), Tally())
 
@@ -120,23 +145,46 @@ async def send_alone(client: Client, queue: QueueKey) -> None:
 
 CALLS: list[tuple[Callable[[Client, QueueKey], Awaitable[None]], RequestCode, tuple[str, ...]]] = [
     (ends, RequestCode.GET_TOPIC_STATS_INFO, ("the broker 'broker-a'", "topic 'T'")),
-    (times, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ("the broker 'broker-a'", "queue T/broker-a/0")),
+    (
+        times,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        ("the broker 'broker-a'", "queue T/broker-a/0"),
+    ),
     (expression, RequestCode.CHECK_CLIENT_CONFIG, ("the broker 'broker-a'", "topic 'T'")),
     (pull, RequestCode.PULL_MESSAGE, ("pulling from queue T/broker-a/0 at offset 0",)),
     (commit, RequestCode.GET_CONSUMER_CONNECTION_LIST, ("queue T/broker-a/0", "group 'G'")),
     (commit, RequestCode.QUERY_CONSUMER_OFFSET, ("queue T/broker-a/0", "group 'G'")),
     (commit, RequestCode.UPDATE_CONSUMER_OFFSET, ("queue T/broker-a/0", "group 'G'")),
-    (send_batch, RequestCode.SEND_BATCH_MESSAGE, ("sending to topic 'T'", "the last try was at broker 'broker-a', queue 0")),
-    (send_in_order, RequestCode.SEND_BATCH_MESSAGE, ("sending to queue T/broker-a/0", "the last try was at broker 'broker-a', queue 0")),
-    (send_alone, RequestCode.SEND_MESSAGE_V2, ("sending to topic 'T'", "the last try was at broker 'broker-a', queue 0")),
+    (
+        send_batch,
+        RequestCode.SEND_BATCH_MESSAGE,
+        ("sending to topic 'T'", "the last try was at broker 'broker-a', queue 0"),
+    ),
+    (
+        send_in_order,
+        RequestCode.SEND_BATCH_MESSAGE,
+        ("sending to queue T/broker-a/0", "the last try was at broker 'broker-a', queue 0"),
+    ),
+    (
+        send_alone,
+        RequestCode.SEND_MESSAGE_V2,
+        ("sending to topic 'T'", "the last try was at broker 'broker-a', queue 0"),
+    ),
 ]
 IDS = [f"{call.__name__}-{code.name}" for call, code, _ in CALLS]
 
 
 @pytest.mark.parametrize(("call", "asked", "named"), CALLS, ids=IDS)
-@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.REQUEST_CODE_NOT_SUPPORTED])
+@pytest.mark.parametrize(
+    "code", [ResponseCode.SYSTEM_BUSY, ResponseCode.REQUEST_CODE_NOT_SUPPORTED]
+)
 async def test_broker_and_queue_are_named(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, call: Any, asked: RequestCode, named: tuple[str, ...], code: ResponseCode
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Any,
+    asked: RequestCode,
+    named: tuple[str, ...],
+    code: ResponseCode,
 ) -> None:
     async with a_topic(monkeypatch) as (client, queue, answering):
         answering.asked, answering.code = asked, code

@@ -1,4 +1,8 @@
-"""What the parts of the package need: options, schemas, offsets and plans neither Spark nor trio, its front door nothing at all."""
+"""What the parts of the package need: options, schemas, offsets and plans neither Spark
+nor trio, its front door nothing at all.
+"""
+
+from __future__ import annotations
 
 import subprocess
 import sys
@@ -19,7 +23,9 @@ sys.meta_path.insert(0, Blocked())
 
 def run(code: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
     program = BLOCK.format(blocked=blocked, code=code)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 @pytest.mark.real_time
@@ -32,7 +38,10 @@ def test_planning_needs_neither_spark_nor_trio() -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("missing", ["pyarrow", "trio"])
 def test_what_a_worker_lacks_is_told_with_the_remedy(missing: str) -> None:
-    code = "from rocketmq_sdk.spark.source import RocketMQDataSource as S; S({'namesrvaddr': 'h:1', 'subscribe': 'T'}).reader(None)"
+    code = (
+        "from rocketmq_sdk.spark.source import RocketMQDataSource as S; S({'namesrvaddr': 'h:1', "
+        "'subscribe': 'T'}).reader(None)"
+    )
     done = run(code, {missing})
     assert done.returncode == 1
     assert f"the format rocketmq needs {missing}, which this Python lacks" in done.stderr
@@ -45,5 +54,5 @@ def test_the_module_that_spark_finds_by_itself_imports_without_us() -> None:
     code += "try: m.DefaultSource({}).schema()\nexcept ImportError as error: print(error)"
     done = run(code, {"rocketmq_sdk"})
     assert done.returncode == 0, done.stderr
-    assert "can not be loaded" in done.stdout
+    assert "cannot be loaded" in done.stdout
     assert "install rocketmq-trio[spark]" in done.stdout

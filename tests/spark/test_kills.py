@@ -1,4 +1,8 @@
-"""Driver and JVM killed in the middle of streams: files have every row once, topics every row, deduplicated once."""
+"""Driver and JVM killed in the middle of streams: files have every row once, topics
+every row, deduplicated once.
+"""
+
+from __future__ import annotations
 
 import pytest
 

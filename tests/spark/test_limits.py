@@ -1,12 +1,16 @@
 """How much a batch takes: shares, turns, and batches that wait for enough."""
 
+from __future__ import annotations
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketmq_sdk.spark.limits import Gate, limited, waiting
 from rocketmq_sdk.spark.offsets import QueueKey
 
-PLACES = st.dictionaries(st.integers(0, 9), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1)
+PLACES = st.dictionaries(
+    st.integers(0, 9), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1
+)
 
 
 def key(number: int) -> QueueKey:
@@ -14,7 +18,9 @@ def key(number: int) -> QueueKey:
 
 
 @given(PLACES, st.integers(1, 3000), st.integers(0, 50))
-def test_a_share_is_never_more_than_waits_and_all_shares_fill_the_limit(places: dict[int, tuple[int, int]], most: int, turn: int) -> None:
+def test_a_share_is_never_more_than_waits_and_all_shares_fill_the_limit(
+    places: dict[int, tuple[int, int]], most: int, turn: int
+) -> None:
     start = {key(number): begin for number, (begin, _) in places.items()}
     end = {key(number): begin + wait for number, (begin, wait) in places.items()}
     cut = limited(start, end, most, turn=turn)
@@ -25,7 +31,9 @@ def test_a_share_is_never_more_than_waits_and_all_shares_fill_the_limit(places: 
 
 @example({0: (0, 2), 1: (0, 1), 2: (0, 1)}, 1)
 @given(PLACES, st.integers(1, 20))
-def test_every_queue_moves_within_as_many_turns_as_there_are_queues(places: dict[int, tuple[int, int]], most: int) -> None:
+def test_every_queue_moves_within_as_many_turns_as_there_are_queues(
+    places: dict[int, tuple[int, int]], most: int
+) -> None:
     start = {key(number): 0 for number in places}
     end = {key(number): wait for number, (_, wait) in places.items()}
     moved = dict(start)

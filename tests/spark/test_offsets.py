@@ -1,5 +1,7 @@
 """Places in queues as text."""
 
+from __future__ import annotations
+
 import json
 import string
 
@@ -7,10 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.spark.offsets import EARLIEST, LATEST, OffsetFormatError, QueueKey, from_json, from_text, from_user, to_json, to_text
+from rocketmq_sdk.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    OffsetFormatError,
+    QueueKey,
+    from_json,
+    from_text,
+    from_user,
+    to_json,
+    to_text,
+)
 
 NAMES = st.text(string.ascii_letters + string.digits + "_%-äß", min_size=1, max_size=8)
-PLACES = st.dictionaries(st.builds(QueueKey, NAMES, NAMES, st.integers(0, 70_000)), st.integers(0, (1 << 63) - 1), max_size=30)
+PLACES = st.dictionaries(
+    st.builds(QueueKey, NAMES, NAMES, st.integers(0, 70_000)),
+    st.integers(0, (1 << 63) - 1),
+    max_size=30,
+)
 ONE = QueueKey("T", "broker-a", 0)
 
 
@@ -40,8 +56,13 @@ def test_users_may_write_the_inner_map_and_the_ends_of_queues() -> None:
     inner = '{"T":{"broker-a":{"0":-2}}}'
     assert from_user(inner, source="startingOffsets") == {ONE: EARLIEST}
     assert from_user(f'{{"t":{inner},"v":1}}', source="startingOffsets") == {ONE: EARLIEST}
-    assert from_user('{"T":{"broker-a":{"0":-1}}}', source="endingOffsets", least=LATEST) == {ONE: LATEST}
-    assert from_user('{"t":{"b":{"0":3}},"v":{"b":{"1":4}}}', source="startingOffsets") == {QueueKey("t", "b", 0): 3, QueueKey("v", "b", 1): 4}
+    assert from_user('{"T":{"broker-a":{"0":-1}}}', source="endingOffsets", least=LATEST) == {
+        ONE: LATEST
+    }
+    assert from_user('{"t":{"b":{"0":3}},"v":{"b":{"1":4}}}', source="startingOffsets") == {
+        QueueKey("t", "b", 0): 3,
+        QueueKey("v", "b", 1): 4,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The script that starts the packaged Java."""
 
+from __future__ import annotations
+
 import os
 import stat
 import subprocess

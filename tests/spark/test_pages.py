@@ -1,5 +1,7 @@
 """The pages about Spark hold the tables that the code is made of."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from rocketmq_sdk.spark import options, schema, sink_columns

@@ -1,22 +1,24 @@
 """The example pipeline: from the file through two topics and a stream to the plot."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.processes import BrokerProcess
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(400)]
 PIPELINE = Path(__file__).parents[2] / "examples" / "spark_pipeline.py"
 
 
 def test_the_result_equals_the_direct_computation(
-    spark: "SparkSession", broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib", reason="the plot needs the extra examples")
     spec = importlib.util.spec_from_file_location("spark_pipeline", PIPELINE)

@@ -1,5 +1,7 @@
 """Ranges cut into tasks."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -8,9 +10,15 @@ from hypothesis import strategies as st
 from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.plan import SMALL, Range, Task, plan, ranges_between
 
-KEYS = st.builds(QueueKey, st.sampled_from(["A", "B"]), st.sampled_from(["x", "y"]), st.integers(0, 9))
-RANGES = st.dictionaries(KEYS, st.tuples(st.integers(0, 1 << 40), st.integers(0, 5000)), max_size=20).map(
-    lambda found: [Range(queue, begin, begin + size) for queue, (begin, size) in sorted(found.items())]
+KEYS = st.builds(
+    QueueKey, st.sampled_from(["A", "B"]), st.sampled_from(["x", "y"]), st.integers(0, 9)
+)
+RANGES = st.dictionaries(
+    KEYS, st.tuples(st.integers(0, 1 << 40), st.integers(0, 5000)), max_size=20
+).map(
+    lambda found: [
+        Range(queue, begin, begin + size) for queue, (begin, size) in sorted(found.items())
+    ]
 )
 
 
@@ -51,6 +59,9 @@ def test_small_reads_need_few_tasks_unless_more_are_asked_for() -> None:
 
 def test_what_lies_between_two_places() -> None:
     old, new, gone = (QueueKey("T", "b", number) for number in range(3))
-    assert ranges_between({old: 3, gone: 4}, {old: 5, new: 2}) == [Range(old, 3, 5), Range(new, 0, 2)]
+    assert ranges_between({old: 3, gone: 4}, {old: 5, new: 2}) == [
+        Range(old, 3, 5),
+        Range(new, 0, 2),
+    ]
     assert ranges_between({old: 5}, {old: 5}) == []
     assert ranges_between({old: 6}, {old: 5}) == []

@@ -1,4 +1,8 @@
-"""Fields cut out of all records at once: against the reading of one record after the other."""
+"""Fields cut out of all records at once: against the reading of one record after the
+other.
+"""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
@@ -11,19 +15,41 @@ from rocketmq_sdk.spark import record_fields
 from rocketmq_sdk.spark.record_fields import Fields, read_fields
 from rocketmq_sdk.spark.records import Record, read_records
 
-NUMBERS = ("queue_id", "flag", "queue_offset", "sys_flag", "born_timestamp", "store_timestamp", "reconsume_times")
+NUMBERS = (
+    "queue_id",
+    "flag",
+    "queue_offset",
+    "sys_flag",
+    "born_timestamp",
+    "store_timestamp",
+    "reconsume_times",
+)
 OCTETS = ("born_host", "store_host", "body", "topic", "properties")
 INT, LONG = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 HOST = st.binary(min_size=8, max_size=8)
 RECORD = st.builds(
-    encode_record, st.sampled_from([b"one", b"two"]), st.binary(max_size=40), st.binary(max_size=200), queue_id=INT, flag=INT,
-    queue_offset=st.integers(0, 1 << 40), physical_offset=LONG, sys_flag=st.sampled_from([0, SysFlag.TRANSACTION_PREPARED]), born_timestamp=LONG,
-    born_host=HOST, store_timestamp=LONG, store_host=HOST, reconsume_times=INT, prepared_offset=LONG,
-)  # fmt: skip
+    encode_record,
+    st.sampled_from([b"one", b"two"]),
+    st.binary(max_size=40),
+    st.binary(max_size=200),
+    queue_id=INT,
+    flag=INT,
+    queue_offset=st.integers(0, 1 << 40),
+    physical_offset=LONG,
+    sys_flag=st.sampled_from([0, SysFlag.TRANSACTION_PREPARED]),
+    born_timestamp=LONG,
+    born_host=HOST,
+    store_timestamp=LONG,
+    store_host=HOST,
+    reconsume_times=INT,
+    prepared_offset=LONG,
+)
 
 
 def of_rows(data: bytes, offset_delta: int = 0) -> Fields:
-    return record_fields._Rows(list(zip(*read_records(data, offset_delta=offset_delta), strict=True)))
+    return record_fields._Rows(
+        list(zip(*read_records(data, offset_delta=offset_delta), strict=True))
+    )
 
 
 @given(st.lists(RECORD, min_size=1, max_size=20), st.sampled_from([0, 5000]))
@@ -39,9 +65,29 @@ def test_all_at_once_and_one_by_one_give_the_same(records: list[bytes], delta: i
         assert packed.octets(name).equals(rows.octets(name)), name
 
 
-def usual(topic: bytes = b"topic", body: bytes = b"body", host: bytes = bytes(8), **fields: int) -> bytes:
-    values = {"queue_id": 0, "flag": 0, "queue_offset": 1, "physical_offset": 2, "sys_flag": 0, "reconsume_times": 0, "prepared_offset": 0, **fields}
-    return encode_record(topic, body, b"a\x01b\x02", born_timestamp=1, store_timestamp=1, born_host=host, store_host=host, **values)  # type: ignore[arg-type]
+def usual(
+    topic: bytes = b"topic", body: bytes = b"body", host: bytes = bytes(8), **fields: int
+) -> bytes:
+    values = {
+        "queue_id": 0,
+        "flag": 0,
+        "queue_offset": 1,
+        "physical_offset": 2,
+        "sys_flag": 0,
+        "reconsume_times": 0,
+        "prepared_offset": 0,
+        **fields,
+    }
+    return encode_record(
+        topic,
+        body,
+        b"a\x01b\x02",
+        born_timestamp=1,
+        store_timestamp=1,
+        born_host=host,
+        store_host=host,
+        **values,
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

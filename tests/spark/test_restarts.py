@@ -1,10 +1,13 @@
-"""A broker that is killed and comes back while a job reads from it, or writes to it. Where the job is then is decided, not left to chance."""
+"""A broker that is killed and comes back while a job reads from it, or writes to it.
+Where the job is then is decided, not left to chance.
+"""
+
+from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +18,8 @@ from rocketmq_sdk.spark import deduplicated
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -24,7 +29,9 @@ PATIENCE = 120.0
 
 
 def gate(directory: Path, rows: int) -> Gate:
-    """Lets some rows through, says that it did, and waits for the word to let the others through."""
+    """Lets some rows through, says that it did, and waits for the word to let the
+    others through.
+    """
     reached, go_on = directory / "reached", directory / "go-on"
 
     def passing(found: Iterable[Any]) -> Iterator[Any]:
@@ -40,8 +47,10 @@ def gate(directory: Path, rows: int) -> Gate:
 
 
 @contextmanager
-def restarted_at_the_gate(broker: BrokerProcess, directory: Path) -> "Iterator[None]":
-    """Beside the block: when the gate is reached the broker is killed with -9 and started again, then the gate opens."""
+def restarted_at_the_gate(broker: BrokerProcess, directory: Path) -> Iterator[None]:
+    """Beside the block: when the gate is reached the broker is killed with -9 and
+    started again, then the gate opens.
+    """
     over = threading.Event()
     restarts: list[float] = []
 
@@ -69,7 +78,9 @@ async def fill(namesrv: str, topic: str) -> None:
     async with Producer("filler", namesrv=namesrv) as producer:
         await producer.create_topic(topic, queues=2)
         for begin in range(0, ROWS, 500):
-            await producer.send_batch([Message(topic, b"%0200d" % number) for number in range(begin, begin + 500)])
+            await producer.send_batch(
+                [Message(topic, b"%0200d" % number) for number in range(begin, begin + 500)]
+            )
 
 
 async def gotten(broker: BrokerProcess) -> int:
@@ -79,29 +90,45 @@ async def gotten(broker: BrokerProcess) -> int:
         return int(info["msgGetTotalTodayNow"])
 
 
-def read(spark: "SparkSession", broker: BrokerProcess, topic: str) -> "DataFrame":
-    return spark.read.format("rocketmq").options(namesrvAddr=broker.namesrv, subscribe=topic, retryTimeout=f"{PATIENCE:.0f}s").load()
+def read(spark: SparkSession, broker: BrokerProcess, topic: str) -> DataFrame:
+    return (
+        spark.read.format("rocketmq")
+        .options(namesrvAddr=broker.namesrv, subscribe=topic, retryTimeout=f"{PATIENCE:.0f}s")
+        .load()
+    )
 
 
-def test_in_the_middle_of_a_read(spark: "SparkSession", topic: str, tmp_path: Path) -> None:
+def test_in_the_middle_of_a_read(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with broker_process(tmp_path / "store") as broker:
         trio.run(fill, broker.namesrv, topic)
         frame = read(spark, broker, topic)
         with restarted_at_the_gate(broker, tmp_path):
             passing = gate(tmp_path, 5_000)
-            found = frame.select("body").rdd.mapPartitions(lambda rows: (int(row.body) for row in passing(rows))).collect()
+            found = (
+                frame.select("body")
+                .rdd.mapPartitions(lambda rows: (int(row.body) for row in passing(rows)))
+                .collect()
+            )
         assert sorted(found) == list(range(ROWS))
-        assert trio.run(gotten, broker) > 0, "a part was read before the restart, and a part after it"
+        assert trio.run(gotten, broker) > 0, (
+            "a part was read before the restart, and a part after it"
+        )
 
 
-def test_in_the_middle_of_a_write(spark: "SparkSession", topic: str, tmp_path: Path) -> None:
+def test_in_the_middle_of_a_write(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with broker_process(tmp_path / "store") as broker:
         passing = gate(tmp_path, 10_000)
-        numbers = spark.sparkContext.range(0, ROWS, 1, 2).mapPartitions(lambda rows: ((f"{number:0200}",) for number in passing(rows)))
+        numbers = spark.sparkContext.range(0, ROWS, 1, 2).mapPartitions(
+            lambda rows: ((f"{number:0200}",) for number in passing(rows))
+        )
         rows = spark.createDataFrame(numbers, "body STRING")
         with restarted_at_the_gate(broker, tmp_path):
-            writer = rows.write.format("rocketmq").options(namesrvAddr=broker.namesrv, topic=topic, retryTimeout=f"{PATIENCE:.0f}s")
+            writer = rows.write.format("rocketmq").options(
+                namesrvAddr=broker.namesrv, topic=topic, retryTimeout=f"{PATIENCE:.0f}s"
+            )
             writer.mode("append").save()
         frame = read(spark, broker, topic)
-        assert sorted(int(row.body) for row in deduplicated(frame).select("body").collect()) == list(range(ROWS))
+        assert sorted(
+            int(row.body) for row in deduplicated(frame).select("body").collect()
+        ) == list(range(ROWS))
         assert ROWS <= frame.count() < 2 * ROWS

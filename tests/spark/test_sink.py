@@ -1,10 +1,13 @@
-"""Writes through Spark: columns, ids, order, rows that can not be written, failing tasks."""
+"""Writes through Spark: columns, ids, order, rows that cannot be written, failing
+tasks.
+"""
+
+from __future__ import annotations
 
 import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +21,8 @@ from support.processes import BrokerProcess, broker_process
 from support.waiting import unique
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -29,34 +34,50 @@ Write = Callable[..., None]
 def write(broker: BrokerProcess) -> Write:
     """Append a frame to a topic: `write(df, topic, option=value)`."""
 
-    def save(df: "DataFrame", topic: str | None = None, **options: Any) -> None:
-        writer = df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).options(**options)
+    def save(df: DataFrame, topic: str | None = None, **options: Any) -> None:
+        writer = (
+            df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).options(**options)
+        )
         (writer if topic is None else writer.option("topic", topic)).mode("append").save()
 
     return save
 
 
-def test_all_columns_arrive(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_all_columns_arrive(spark: SparkSession, write: Write, read: Read, topic: str) -> None:
     df = spark.createDataFrame(
         [(b"\x00\xff", "A", ["k1", "k2"], {"a": "one", "b": "ü"}, 7)],
         "body binary, tags string, keys array<string>, properties map<string,string>, flag int",
     )
     write(df, topic)
     row = read(topic).collect()[0]
-    assert (bytes(row.body), row.tags, row["keys"], row.properties, row.flag) == (b"\x00\xff", "A", ["k1", "k2"], {"a": "one", "b": "ü"}, 7)
+    assert (bytes(row.body), row.tags, row["keys"], row.properties, row.flag) == (
+        b"\x00\xff",
+        "A",
+        ["k1", "k2"],
+        {"a": "one", "b": "ü"},
+        7,
+    )
     assert row.dedupId is not None
 
 
-def test_a_text_body_and_topics_from_the_column(spark: "SparkSession", write: Write, read: Read) -> None:
+def test_a_text_body_and_topics_from_the_column(
+    spark: SparkSession, write: Write, read: Read
+) -> None:
     first, second = unique("first"), unique("second")
     df = spark.createDataFrame([("zwei ü", first), ("b", second)], "body string, topic string")
     write(df)
     assert [bytes(row.body) for row in read(first).collect()] == ["zwei ü".encode()]
     write(df, second)  # the option wins
-    assert sorted(bytes(row.body) for row in read(second).collect()) == [b"b", b"b", "zwei ü".encode()]
+    assert sorted(bytes(row.body) for row in read(second).collect()) == [
+        b"b",
+        b"b",
+        "zwei ü".encode(),
+    ]
 
 
-def test_many_rows_of_many_tasks_arrive_once_each(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_many_rows_of_many_tasks_arrive_once_each(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     df = spark.range(0, 20_000, 1, 4).select(f.col("id").cast("string").alias("body"))
     write(df, topic)
     got = read(topic).select("body", "dedupId").collect()
@@ -64,16 +85,24 @@ def test_many_rows_of_many_tasks_arrive_once_each(spark: "SparkSession", write: 
     assert len({row.dedupId for row in got}) == 20_000
 
 
-def test_equal_rows_have_ids_of_their_own_and_survive_deduplication(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_equal_rows_have_ids_of_their_own_and_survive_deduplication(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     write(spark.createDataFrame([("same",)] * 5, "body string").coalesce(1), topic)
     df = read(topic)
     assert deduplicated(df).count() == 5
     assert deduplicated(df.union(df)).count() == 5
 
 
-def test_rows_of_a_sharding_key_stay_in_order(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_rows_of_a_sharding_key_stay_in_order(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     rows = [(f"{number:04d}", f"key-{number % 3}") for number in range(900)]
-    write(spark.createDataFrame(rows, "body string, shardingKey string").coalesce(1), topic, batchSize=10)
+    write(
+        spark.createDataFrame(rows, "body string, shardingKey string").coalesce(1),
+        topic,
+        batchSize=10,
+    )
     got = read(topic).orderBy("queueId", "queueOffset").collect()
     order: dict[int, list[tuple[int, int]]] = {}
     queues: dict[int, set[int]] = {}
@@ -83,17 +112,27 @@ def test_rows_of_a_sharding_key_stay_in_order(spark: "SparkSession", write: Writ
         order.setdefault(number % 3, []).append((row.queueOffset, number))
     assert len(got) == 900
     assert all(len(found) == 1 for found in queues.values())
-    assert all([number for _, number in each] == sorted(number for _, number in each) for each in order.values())
+    assert all(
+        [number for _, number in each] == sorted(number for _, number in each)
+        for each in order.values()
+    )
 
 
-def test_delays_and_moments(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_delays_and_moments(spark: SparkSession, write: Write, read: Read, topic: str) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
-    df = spark.createDataFrame([("level", 1, None), ("moment", None, soon), ("now", 0, None)], "body string, delayLevel int, deliverAt timestamp")
+    df = spark.createDataFrame(
+        [("level", 1, None), ("moment", None, soon), ("now", 0, None)],
+        "body string, delayLevel int, deliverAt timestamp",
+    )
     write(df, topic)
 
     async def wait() -> None:
         with trio.fail_after(120):
-            while (got := sorted(bytes(row.body) for row in read(topic).collect())) != [b"level", b"moment", b"now"]:
+            while (got := sorted(bytes(row.body) for row in read(topic).collect())) != [
+                b"level",
+                b"moment",
+                b"now",
+            ]:
                 assert b"now" in got
                 await trio.sleep(0.5)
 
@@ -102,13 +141,17 @@ def test_delays_and_moments(spark: "SparkSession", write: Write, read: Read, top
     assert stored[b"moment"] >= soon - timedelta(milliseconds=1)
 
 
-def test_a_topic_is_copied_without_naming_columns(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_a_topic_is_copied_without_naming_columns(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     write(spark.createDataFrame([("a", "A"), ("b", "B")], "body string, tags string"), topic)
     other = unique("copy")
     write(read(topic), other)
     rows = {bytes(row.body): row for row in read(other).collect()}
     assert {body: row.tags for body, row in rows.items()} == {b"a": "A", b"b": "B"}
-    assert not {row.dedupId for row in rows.values()} & {row.dedupId for row in read(topic).collect()}
+    assert not {row.dedupId for row in rows.values()} & {
+        row.dedupId for row in read(topic).collect()
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,17 +162,23 @@ def test_a_topic_is_copied_without_naming_columns(spark: "SparkSession", write: 
         ("tags string", r"needs a column body \(BINARY or STRING\)"),
     ],
 )
-def test_wrong_columns_are_told_when_planning(spark: "SparkSession", write: Write, topic: str, schema: str, told: str) -> None:
+def test_wrong_columns_are_told_when_planning(
+    spark: SparkSession, write: Write, topic: str, schema: str, told: str
+) -> None:
     with pytest.raises(AnalysisException, match=told):
         write(spark.createDataFrame([], schema), topic)
 
 
-def test_no_topic_and_overwriting(spark: "SparkSession", write: Write, broker: BrokerProcess, topic: str) -> None:
+def test_no_topic_and_overwriting(
+    spark: SparkSession, write: Write, broker: BrokerProcess, topic: str
+) -> None:
     df = spark.createDataFrame([("a",)], "body string")
     with pytest.raises(AnalysisException, match="say where to write to"):
         write(df)
-    with pytest.raises(AnalysisException, match="a topic can not be overwritten"):
-        df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).option("topic", topic).mode("overwrite").save()
+    with pytest.raises(AnalysisException, match="a topic cannot be overwritten"):
+        df.write.format("rocketmq").option("namesrvAddr", broker.namesrv).option(
+            "topic", topic
+        ).mode("overwrite").save()
 
 
 BAD: list[tuple[str, tuple[Any, ...], str, str]] = [
@@ -137,16 +186,30 @@ BAD: list[tuple[str, tuple[Any, ...], str, str]] = [
     ("body binary", (b"",), "body", "it is empty"),
     ("body binary, topic string", (b"x", None), "topic", "it is null"),
     ("body binary, topic string", (b"x", "a b"), "topic", "a b"),
-    ("body binary, delayLevel int, deliverAt timestamp", (b"x", 3, datetime(2030, 1, 1, tzinfo=UTC)), "deliverAt", "delayLevel is set as well"),
+    (
+        "body binary, delayLevel int, deliverAt timestamp",
+        (b"x", 3, datetime(2030, 1, 1, tzinfo=UTC)),
+        "deliverAt",
+        "delayLevel is set as well",
+    ),
     ("body binary, delayLevel int", (b"x", -1), "delayLevel", "it is -1"),
     ("body binary, properties map<string,string>", (b"x", {"KEYS": "k"}), "properties", "reserved"),
     ("body binary, keys array<string>", (b"x", ["a b"]), "keys", "space"),
     ("body binary, tags string", (b"x", "a\x01"), "tags", "x01"),
-    ("body binary, properties map<string,string>", (b"x", {"a": "v" * 40_000}), "properties", "more than"),
+    (
+        "body binary, properties map<string,string>",
+        (b"x", {"a": "v" * 40_000}),
+        "properties",
+        "more than",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("schema", "row", "column", "told"), BAD, ids=[f"{column}: {told}" for _, _, column, told in BAD])
+@pytest.mark.parametrize(
+    ("schema", "row", "column", "told"),
+    BAD,
+    ids=[f"{column}: {told}" for _, _, column, told in BAD],
+)
 def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told: str) -> None:
     import pyarrow as pa
 
@@ -154,16 +217,32 @@ def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told
     from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
 
     names = [part.split()[0] for part in schema.split(", ")]
-    types = {"body": pa.binary(), "keys": pa.list_(pa.string()), "properties": pa.map_(pa.string(), pa.string()), "delayLevel": pa.int32()}
+    types = {
+        "body": pa.binary(),
+        "keys": pa.list_(pa.string()),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "delayLevel": pa.int32(),
+    }
     types |= {"deliverAt": pa.timestamp("us", tz="UTC")}
     values = [list(value.items()) if isinstance(value, dict) else value for value in row]
     good: list[Any] = [b"good", *[("T" if name == "topic" else None) for name in names[1:]]]
-    columns = [pa.array([good[at], values[at]], types.get(name, pa.string())) for at, name in enumerate(names)]
+    columns = [
+        pa.array([good[at], values[at]], types.get(name, pa.string()))
+        for at, name in enumerate(names)
+    ]
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     topic = None if "topic" in names else "T"
-    common: dict[str, Any] = {"topic": topic, "scope": "s", "partition": 3, "max_body": 1000, "next_ids": lambda count: ["0" * 32] * count}
+    common: dict[str, Any] = {
+        "topic": topic,
+        "scope": "s",
+        "partition": 3,
+        "max_body": 1000,
+        "next_ids": lambda count: ["0" * 32] * count,
+    }
     maker = RowMaker(names, skip_bad=False, **common)
-    with pytest.raises(BadRowError, match=f"row 1 of partition 3 can not be written, column {column}: .*{told}"):
+    with pytest.raises(
+        BadRowError, match=f"row 1 of partition 3 cannot be written, column {column}: .*{told}"
+    ):
         list(maker.parts(batch))
     skipping = RowMaker(names, skip_bad=True, **common)
     (frames,) = skipping.parts(batch)
@@ -174,44 +253,73 @@ def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told
     assert skipping.first_skipped.column == column
 
 
-def test_bad_rows_fail_or_are_skipped(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_bad_rows_fail_or_are_skipped(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     df = spark.createDataFrame([(b"a",), (None,), (b"c",)], "body binary").coalesce(1)
-    with pytest.raises(PythonException, match="row 1 of partition 0 can not be written, column body: it is null") as caught:
+    with pytest.raises(
+        PythonException, match="row 1 of partition 0 cannot be written, column body: it is null"
+    ) as caught:
         write(df, topic)
-    assert "0 rows were acknowledged, of 0 rows nobody knows whether they are stored" in str(caught.value)
+    assert "0 rows were acknowledged, of 0 rows nobody knows whether they are stored" in str(
+        caught.value
+    )
     skipped = unique("skipped")
     write(df, skipped, onBadRow="skip")
     assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"a", b"c"]
 
 
 @pytest.mark.parametrize("column", ["deliverAt", "body"])
-def test_rows_that_only_the_broker_refuses(spark: "SparkSession", write: Write, read: Read, topic: str, column: str) -> None:
-    """A broker takes a default `timerMaxDelaySec` of three days, and bodies up to 4 MiB."""
+def test_rows_that_only_the_broker_refuses(
+    spark: SparkSession, write: Write, read: Read, topic: str, column: str
+) -> None:
+    """A broker takes a default `timerMaxDelaySec` of three days, and bodies up to 4
+    MiB.
+    """
     late = datetime(2126, 1, 1, tzinfo=UTC) if column == "deliverAt" else None
     odd = secrets.token_bytes(5_000_000) if column == "body" else b"3"
     rows = [(odd, late) if number == 3 else (b"%d" % number, None) for number in range(10)]
     df = spark.createDataFrame(rows, "body binary, deliverAt timestamp").coalesce(1)
-    with pytest.raises(PythonException, match=f"row 3 of partition 0 can not be written, column {column}: the broker at .* refuses it: .*illegal"):
+    with pytest.raises(
+        PythonException,
+        match=f"row 3 of partition 0 cannot be written, column {column}: the broker at .* refuses "
+        "it: .*illegal",
+    ):
         write(df, topic, maxMessageSize="8m")
     skipped = unique("skipped")
     write(df, skipped, maxMessageSize="8m", onBadRow="skip")
-    assert sorted(bytes(row.body) for row in read(skipped).collect()) == [b"%d" % number for number in range(10) if number != 3]
+    assert sorted(bytes(row.body) for row in read(skipped).collect()) == [
+        b"%d" % number for number in range(10) if number != 3
+    ]
 
 
-def test_bodies_as_large_as_the_brokers_take(spark: "SparkSession", write: Write, read: Read, topic: str) -> None:
+def test_bodies_as_large_as_the_brokers_take(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
     bodies = [secrets.token_bytes(9_000_000), secrets.token_bytes(4_200_000)]
     df = spark.createDataFrame([(body,) for body in bodies], "body binary").coalesce(1)
     with broker_process(maxMessageSize=10_000_000) as large:
-        with pytest.raises(PythonException, match="row 0 of partition 0 can not be written, column body: it has 9000000 bytes; the limit is 4128768"):
+        with pytest.raises(
+            PythonException,
+            match="row 0 of partition 0 cannot be written, column body: it has 9000000 bytes; the "
+            "limit is 4128768",
+        ):
             write(df, topic, namesrvAddr=large.namesrv)
         write(df, topic, namesrvAddr=large.namesrv, maxMessageSize="9500000")
-        got = [bytes(row.body) for row in read(topic, namesrvAddr=large.namesrv).select("body").collect()]
+        got = [
+            bytes(row.body)
+            for row in read(topic, namesrvAddr=large.namesrv).select("body").collect()
+        ]
         assert sorted(map(len, got)) == [4_200_000, 9_000_000]
         assert set(got) == set(bodies)
 
 
-def test_a_task_that_runs_again_gives_the_same_ids(spark: "SparkSession", write: Write, read: Read, topic: str, tmp_path: Path) -> None:
-    """The second try of a task sends its rows again: nothing is missing, and `deduplicated` leaves one of each."""
+def test_a_task_that_runs_again_gives_the_same_ids(
+    spark: SparkSession, write: Write, read: Read, topic: str, tmp_path: Path
+) -> None:
+    """The second try of a task sends its rows again: nothing is missing, and
+    `deduplicated` leaves one of each.
+    """
     marker = str(tmp_path / "failed")
 
     def fail_once(rows: Any) -> Any:
@@ -223,7 +331,10 @@ def test_a_task_that_runs_again_gives_the_same_ids(spark: "SparkSession", write:
                 raise ValueError("on purpose")
             yield row
 
-    df = spark.createDataFrame(spark.range(0, 4000, 1, 1).rdd.mapPartitions(fail_once).map(lambda row: (str(row.id),)), "body string")
+    df = spark.createDataFrame(
+        spark.range(0, 4000, 1, 1).rdd.mapPartitions(fail_once).map(lambda row: (str(row.id),)),
+        "body string",
+    )
     write(df, topic, batchSize=100)
     got = read(topic)
     counts = Counter(int(bytes(row.body)) for row in got.collect())
@@ -231,40 +342,79 @@ def test_a_task_that_runs_again_gives_the_same_ids(spark: "SparkSession", write:
     assert deduplicated(got).count() == 4000
 
 
-def test_a_stream_from_topic_to_topic(spark: "SparkSession", broker: BrokerProcess, write: Write, read: Read, topic: str, tmp_path: Path) -> None:
+def test_a_stream_from_topic_to_topic(
+    spark: SparkSession, broker: BrokerProcess, write: Write, read: Read, topic: str, tmp_path: Path
+) -> None:
     write(spark.range(0, 1000).select(f.col("id").cast("string").alias("body")), topic)
     target = unique("target")
 
-    def run(output: "DataFrame", name: str) -> None:
-        writer = output.writeStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("topic", target)
-        query = writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start()
+    def run(output: DataFrame, name: str) -> None:
+        writer = (
+            output.writeStream.format("rocketmq")
+            .option("namesrvAddr", broker.namesrv)
+            .option("topic", target)
+        )
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
         assert query.awaitTermination(200)
 
-    source = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("subscribe", topic)
-    run(source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 400).load(), "first")
+    source = (
+        spark.readStream.format("rocketmq")
+        .option("namesrvAddr", broker.namesrv)
+        .option("subscribe", topic)
+    )
+    run(
+        source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 400).load(),
+        "first",
+    )
     rows = read(target).collect()
     assert sorted(int(bytes(row.body)) for row in rows) == list(range(1000))
-    assert len({row.dedupId.rsplit(":", 3)[0] for row in rows}) == 3  # query and batch id of three batches
+    assert (
+        len({row.dedupId.rsplit(":", 3)[0] for row in rows}) == 3
+    )  # query and batch id of three batches
 
 
-def test_a_stream_without_doubles(spark: "SparkSession", broker: BrokerProcess, write: Write, topic: str, tmp_path: Path) -> None:
-    df = spark.range(0, 200).select(f.col("id").cast("string").alias("body"), f.lit("mine:").alias("start"))
+def test_a_stream_without_doubles(
+    spark: SparkSession, broker: BrokerProcess, write: Write, topic: str, tmp_path: Path
+) -> None:
+    df = spark.range(0, 200).select(
+        f.col("id").cast("string").alias("body"), f.lit("mine:").alias("start")
+    )
     df = df.select("body", f.concat("start", "body").alias("dedupKey")).localCheckpoint()
     for _ in range(2):
         write(df, topic)
     write(df.drop("dedupKey"), topic)
-    source = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv).option("subscribe", topic)
-    once = deduplicated(source.option("startingOffsets", "earliest").load(), within=timedelta(minutes=10))
+    source = (
+        spark.readStream.format("rocketmq")
+        .option("namesrvAddr", broker.namesrv)
+        .option("subscribe", topic)
+    )
+    once = deduplicated(
+        source.option("startingOffsets", "earliest").load(), within=timedelta(minutes=10)
+    )
     writer = once.select("body").writeStream.format("parquet")
-    query = writer.option("path", str(tmp_path / "out")).option("checkpointLocation", str(tmp_path / "check")).trigger(availableNow=True).start()
+    query = (
+        writer.option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(200)
     counts = Counter(bytes(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect())
     assert set(counts.values()) == {2}
     assert len(counts) == 200
 
 
-def test_inserting_by_sql(spark: "SparkSession", broker: BrokerProcess, read: Read, topic: str) -> None:
+def test_inserting_by_sql(
+    spark: SparkSession, broker: BrokerProcess, read: Read, topic: str
+) -> None:
     options = f"namesrvAddr '{broker.namesrv}', topic '{topic}'"
-    spark.sql(f"CREATE TEMPORARY VIEW sink_{topic} (body BINARY, tags STRING) USING rocketmq OPTIONS ({options})")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW sink_{topic} (body BINARY, tags STRING) USING rocketmq OPTIONS "
+        f"({options})"
+    )
     spark.sql(f"INSERT INTO sink_{topic} VALUES (CAST('by sql' AS BINARY), 'A')")
     assert [(bytes(row.body), row.tags) for row in read(topic).collect()] == [(b"by sql", "A")]

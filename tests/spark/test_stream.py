@@ -1,8 +1,9 @@
 """Streams through Spark: batches, limits, restarts, topics that come and go."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +15,15 @@ from rocketmq_sdk.client.api.progress import topic_stats
 from rocketmq_sdk.spark import LagListener, bridge, lag
 from rocketmq_sdk.spark.options import Use, parse
 from rocketmq_sdk.spark.stream_planner import StreamPlanner
-from support.processes import BrokerProcess
 from support.waiting import unique
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+    from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
 Fill = Callable[..., None]
@@ -27,15 +31,25 @@ PATIENCE = 200
 
 
 class Streamed:
-    """A query from a topic to Parquet files, on one checkpoint; may be started again and again."""
+    """A query from a topic to Parquet files, on one checkpoint; may be started again
+    and again.
+    """
 
-    def __init__(self, spark: "SparkSession", namesrv: str, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, namesrv: str, directory: Path) -> None:
         self.spark, self.namesrv, self.directory = spark, namesrv, directory
         self.query: StreamingQuery | None = None
 
-    def start(self, *, available_now: bool = False, **options: Any) -> "StreamingQuery":
-        reader = self.spark.readStream.format("rocketmq").option("namesrvAddr", self.namesrv).options(**options)
-        writer = reader.load().writeStream.format("parquet").option("checkpointLocation", str(self.directory / "checkpoint"))
+    def start(self, *, available_now: bool = False, **options: Any) -> StreamingQuery:
+        reader = (
+            self.spark.readStream.format("rocketmq")
+            .option("namesrvAddr", self.namesrv)
+            .options(**options)
+        )
+        writer = (
+            reader.load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.directory / "checkpoint"))
+        )
         trigger: Any = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
         self.query = writer.option("path", str(self.directory / "out")).trigger(**trigger).start()
         return self.query
@@ -48,23 +62,31 @@ class Streamed:
 
     def bodies(self) -> list[bytes]:
         """What was written, doubles included."""
-        return sorted(bytes(row.body) for row in self.spark.read.schema("body BINARY").parquet(str(self.directory / "out")).collect())
+        return sorted(
+            bytes(row.body)
+            for row in self.spark.read.schema("body BINARY")
+            .parquet(str(self.directory / "out"))
+            .collect()
+        )
 
     def ends(self) -> list[dict[str, Any]]:
         """The offsets that Spark has written down, batch by batch."""
-        files = sorted((self.directory / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        files = sorted(
+            (self.directory / "checkpoint" / "offsets").glob("[0-9]*"),
+            key=lambda path: int(path.name),
+        )
         return [json.loads(path.read_text().splitlines()[-1]) for path in files]
 
 
 @pytest.fixture
-def streamed(spark: "SparkSession", broker: BrokerProcess, tmp_path: Path) -> Iterator[Streamed]:
+def streamed(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Iterator[Streamed]:
     made = Streamed(spark, broker.namesrv, tmp_path)
     yield made
     if made.query is not None and made.query.isActive:
         made.query.stop()
 
 
-def until(condition: Callable[[], bool], query: "StreamingQuery") -> None:
+def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
     """Poll; a query that failed says why."""
 
     async def poll() -> None:
@@ -81,14 +103,18 @@ def numbers(begin: int, end: int) -> list[bytes]:
     return [b"%05d" % number for number in range(begin, end)]
 
 
-def test_available_now_reads_everything_under_a_limit(streamed: Streamed, fill: Fill, topic: str) -> None:
+def test_available_now_reads_everything_under_a_limit(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
     fill(topic, numbers(0, 1000))
     rows = streamed.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=300)
     assert [count for count in rows if count] == [300, 300, 300, 100]
     assert streamed.bodies() == numbers(0, 1000)
 
 
-def test_a_checkpoint_wins_over_starting_offsets(streamed: Streamed, fill: Fill, topic: str) -> None:
+def test_a_checkpoint_wins_over_starting_offsets(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
     fill(topic, numbers(0, 100))
     streamed.run(subscribe=topic, startingOffsets="earliest")
     fill(topic, numbers(100, 250))
@@ -97,7 +123,9 @@ def test_a_checkpoint_wins_over_starting_offsets(streamed: Streamed, fill: Fill,
     assert streamed.run(subscribe=topic) in ([], [0])
 
 
-def test_latest_is_written_down_before_anything_is_read(streamed: Streamed, fill: Fill, topic: str) -> None:
+def test_latest_is_written_down_before_anything_is_read(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
     """Were the first batch to be planned again, latest would be later by then."""
     fill(topic, numbers(0, 40))
     query = streamed.start(subscribe=topic)
@@ -126,12 +154,17 @@ def test_equal_offsets_make_no_batch(streamed: Streamed, fill: Fill, topic: str)
     assert texts[-1] == json.dumps(json.loads(texts[-1]))
 
 
-def test_a_restart_plans_an_unfinished_batch_alike(streamed: Streamed, fill: Fill, topic: str) -> None:
+def test_a_restart_plans_an_unfinished_batch_alike(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
     fill(topic, numbers(0, 200))
     streamed.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=120)
     planned = streamed.ends()
     last = len(planned) - 1
-    for directory in (streamed.directory / "checkpoint" / "commits", streamed.directory / "out" / "_spark_metadata"):
+    for directory in (
+        streamed.directory / "checkpoint" / "commits",
+        streamed.directory / "out" / "_spark_metadata",
+    ):
         for name in (str(last), f".{last}.crc"):
             (directory / name).unlink()
     fill(topic, numbers(200, 300))
@@ -140,7 +173,9 @@ def test_a_restart_plans_an_unfinished_batch_alike(streamed: Streamed, fill: Fil
     assert streamed.bodies() == numbers(0, 300)
 
 
-def test_a_new_topic_of_a_pattern_begins_at_its_first_message(streamed: Streamed, fill: Fill) -> None:
+def test_a_new_topic_of_a_pattern_begins_at_its_first_message(
+    streamed: Streamed, fill: Fill
+) -> None:
     start = unique("coming")
     fill(f"{start}-1", numbers(0, 10))
     streamed.run(subscribePattern=f"{start}-.*", startingOffsets="earliest")
@@ -149,7 +184,9 @@ def test_a_new_topic_of_a_pattern_begins_at_its_first_message(streamed: Streamed
     assert streamed.bodies() == numbers(0, 25)
 
 
-def test_a_topic_that_is_no_longer_subscribed_to_is_forgotten(streamed: Streamed, fill: Fill) -> None:
+def test_a_topic_that_is_no_longer_subscribed_to_is_forgotten(
+    streamed: Streamed, fill: Fill
+) -> None:
     first, second = unique("kept"), unique("left")
     fill(first, numbers(0, 10))
     fill(second, numbers(10, 20))
@@ -162,7 +199,9 @@ def test_a_topic_that_is_no_longer_subscribed_to_is_forgotten(streamed: Streamed
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_was_deleted(streamed: Streamed, fill: Fill, broker: BrokerProcess, topic: str, fails: bool) -> None:
+def test_a_topic_that_was_deleted(
+    streamed: Streamed, fill: Fill, broker: BrokerProcess, topic: str, fails: bool
+) -> None:
     other = unique("other")
     fill(other, numbers(0, 5))
     fill(topic, numbers(5, 10))
@@ -175,28 +214,46 @@ def test_a_topic_that_was_deleted(streamed: Streamed, fill: Fill, broker: Broker
     trio.run(delete)
     fill(other, numbers(10, 15))
     if fails:
-        with pytest.raises(StreamingQueryException, match=f"the queue {topic}/broker-a/. should be read up to offset .*failOnDataLoss=false"):
+        with pytest.raises(
+            StreamingQueryException,
+            match=f"the queue {topic}/broker-a/. should be read up to offset "
+            ".*failOnDataLoss=false",
+        ):
             streamed.run(subscribe=f"{topic},{other}")
     else:
         streamed.run(subscribe=f"{topic},{other}", failOnDataLoss="false")
         assert streamed.bodies() == numbers(0, 15)
 
 
-def test_an_unknown_version_of_offsets_is_refused(streamed: Streamed, fill: Fill, topic: str) -> None:
+def test_an_unknown_version_of_offsets_is_refused(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
     fill(topic, numbers(0, 5))
     streamed.run(subscribe=topic, startingOffsets="earliest")
-    last = max((streamed.directory / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    last = max(
+        (streamed.directory / "checkpoint" / "offsets").glob("[0-9]*"),
+        key=lambda path: int(path.name),
+    )
     lines = last.read_text().splitlines()
     last.write_text("\n".join([*lines[:-1], lines[-1].replace('"v": 1', '"v": 2')]))
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(StreamingQueryException, match="have version 2; this release reads version 1"):
+    with pytest.raises(
+        StreamingQueryException, match="have version 2; this release reads version 1"
+    ):
         streamed.run(subscribe=topic)
 
 
-def test_offsets_at_the_broker_follow_and_are_never_read(streamed: Streamed, fill: Fill, broker: BrokerProcess, topic: str) -> None:
+def test_offsets_at_the_broker_follow_and_are_never_read(
+    streamed: Streamed, fill: Fill, broker: BrokerProcess, topic: str
+) -> None:
     group = unique("shown")
     fill(topic, numbers(0, 60))
-    options: dict[str, Any] = {"subscribe": topic, "consumerGroup": group, "commitOffsetsToBroker": "true", "maxOffsetsPerTrigger": 30}
+    options: dict[str, Any] = {
+        "subscribe": topic,
+        "consumerGroup": group,
+        "commitOffsetsToBroker": "true",
+        "maxOffsetsPerTrigger": 30,
+    }
     streamed.run(startingOffsets="earliest", **options)
     fill(topic, numbers(60, 61))
     streamed.run(**options)
@@ -210,7 +267,7 @@ def test_offsets_at_the_broker_follow_and_are_never_read(streamed: Streamed, fil
     assert streamed.bodies() == numbers(0, 61)
 
 
-def test_lag_of_a_query(streamed: Streamed, fill: Fill, spark: "SparkSession", topic: str) -> None:
+def test_lag_of_a_query(streamed: Streamed, fill: Fill, spark: SparkSession, topic: str) -> None:
     listener = LagListener()
     spark.streams.addListener(listener)
     try:
@@ -220,13 +277,18 @@ def test_lag_of_a_query(streamed: Streamed, fill: Fill, spark: "SparkSession", t
         first = next(item for item in query.recentProgress if item["numInputRows"] == 60)
         assert lag(first).total == 40
         assert sum(lag(first).queues.values()) == 40
-        until(lambda: str(query.id) in listener.lags and listener.lags[str(query.id)].total == 0, query)
+        until(
+            lambda: str(query.id) in listener.lags and listener.lags[str(query.id)].total == 0,
+            query,
+        )
     finally:
         spark.streams.removeListener(listener)
 
 
 def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark asks about 90 times a second; a broker is asked once in 50 ms for a topic, however many queues it has."""
+    """Spark asks about 90 times a second; a broker is asked once in 50 ms for a topic,
+    however many queues it has.
+    """
     topic = unique("wide")
     asked: list[float] = []
 

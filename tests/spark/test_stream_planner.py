@@ -1,8 +1,11 @@
-"""Where batches begin and end when brokers go away, topics come late, and runs are frozen: the planner over a cluster that is told what to answer."""
+"""Where batches begin and end when brokers go away, topics come late, and runs are
+frozen: the planner over a cluster that is told what to answer.
+"""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -18,6 +21,9 @@ from rocketmq_sdk.spark.pulls import GoneError
 from rocketmq_sdk.spark.retry import UnreachableError, persistently
 from rocketmq_sdk.spark.stream_planner import StreamPlanner
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
 
 @attrs.define
 class Told:
@@ -31,7 +37,9 @@ class Told:
 
 
 class ToldCluster:
-    """`Cluster` with answers out of `Told`; a broker that is away takes its queues along, as out of a route."""
+    """`Cluster` with answers out of `Told`; a broker that is away takes its queues
+    along, as out of a route.
+    """
 
     told: Told
 
@@ -46,7 +54,11 @@ class ToldCluster:
         self.told.checked += queues
 
     async def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
-        return {queue: self.told.places[queue] for queue in queues if queue in self.told.places and queue.broker not in self.told.away}
+        return {
+            queue: self.told.places[queue]
+            for queue in queues
+            if queue in self.told.places and queue.broker not in self.told.away
+        }
 
     async def without_master(self, brokers: Iterable[str]) -> set[str]:
         self.told.looks += 1
@@ -60,7 +72,11 @@ class ToldCluster:
             if away:
                 raise RouteError(f"no master of {', '.join(sorted(away))} is registered")
 
-        await persistently(f"waiting for the brokers {', '.join(sorted(brokers))}", self._settings.retry_timeout, look)
+        await persistently(
+            f"waiting for the brokers {', '.join(sorted(brokers))}",
+            self._settings.retry_timeout,
+            look,
+        )
 
 
 def key(number: int, broker: str = "a", topic: str = "T") -> QueueKey:
@@ -81,11 +97,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def planner(**options: str) -> StreamPlanner:
-    return StreamPlanner(parse({"namesrvAddr": "127.0.0.1:9876", "subscribe": "T", **options}, Use.STREAM))
+    return StreamPlanner(
+        parse({"namesrvAddr": "127.0.0.1:9876", "subscribe": "T", **options}, Use.STREAM)
+    )
 
 
-def read(plans: StreamPlanner, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> dict[QueueKey, tuple[int, int]]:
-    return {item.queue: (item.begin, item.end) for item in ranges_between(plans.begins(start, end), end)}
+def read(
+    plans: StreamPlanner, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]
+) -> dict[QueueKey, tuple[int, int]]:
+    return {
+        item.queue: (item.begin, item.end) for item in ranges_between(plans.begins(start, end), end)
+    }
 
 
 async def later() -> None:
@@ -98,7 +120,9 @@ async def test_told_cluster_has_what_the_planner_asks() -> None:
     assert all(callable(getattr(Cluster, name)) for name in names)
 
 
-async def test_a_topic_that_is_not_there_is_told_once(told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_topic_that_is_not_there_is_told_once(
+    told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
     plans = planner(subscribe="T, mistyped")
     for _ in range(2):
         await plans.latest()
@@ -108,8 +132,12 @@ async def test_a_topic_that_is_not_there_is_told_once(told: Told, autojump_clock
     assert (await plans.latest())[key(0, topic="mistyped")] == 1
 
 
-async def test_latest_of_an_empty_topic_is_written_down_first(told: Told, autojump_clock: object) -> None:
-    """Were the first batch planned again, what arrived meanwhile would be passed over."""
+async def test_latest_of_an_empty_topic_is_written_down_first(
+    told: Told, autojump_clock: object
+) -> None:
+    """Were the first batch planned again, what arrived meanwhile would be passed
+    over.
+    """
     told.places = {key(0): Bounds(0, 0)}
     plans = planner()
     start = await plans.initial()
@@ -119,7 +147,9 @@ async def test_latest_of_an_empty_topic_is_written_down_first(told: Told, autoju
     assert end == {key(0): 5}
     again = planner()
     assert await again.initial() == {key(0): 5}
-    assert read(again, await again.initial(), start) == {}, "the first batch planned again has nothing"
+    assert read(again, await again.initial(), start) == {}, (
+        "the first batch planned again has nothing"
+    )
     assert read(again, start, end) == {key(0): (0, 5)}
 
 
@@ -129,8 +159,12 @@ async def test_earliest_needs_no_empty_batch(told: Told, autojump_clock: object)
     assert await plans.next_end(start) == {key(0): 100, key(0, "b"): 50}
 
 
-async def test_an_old_topic_enters_where_its_messages_begin(told: Told, autojump_clock: object) -> None:
-    """Nothing before that place is read: those messages expired long before the query knew the topic."""
+async def test_an_old_topic_enters_where_its_messages_begin(
+    told: Told, autojump_clock: object
+) -> None:
+    """Nothing before that place is read: those messages expired long before the query
+    knew the topic.
+    """
     plans = planner()
     start = {key(0): 100, key(0, "b"): 50}
     told.places[key(3, "c")] = Bounds(1000, 1010)
@@ -143,7 +177,9 @@ async def test_an_old_topic_enters_where_its_messages_begin(told: Told, autojump
     assert read(again, start, entered) == {}, "a restart plans the same"
 
 
-async def test_a_first_batch_from_earliest_planned_again_leaves_nothing_out(told: Told, autojump_clock: object) -> None:
+async def test_a_first_batch_from_earliest_planned_again_leaves_nothing_out(
+    told: Told, autojump_clock: object
+) -> None:
     end = {key(0): 100, key(0, "b"): 50}
     told.away = {"b"}
     again = planner(startingOffsets="earliest")
@@ -152,7 +188,9 @@ async def test_a_first_batch_from_earliest_planned_again_leaves_nothing_out(told
     assert read(again, start, end) == {key(0): (0, 100), key(0, "b"): (0, 50)}
 
 
-async def test_messages_between_freezing_and_the_beginning_are_left_to_the_next_run(told: Told, autojump_clock: object) -> None:
+async def test_messages_between_freezing_and_the_beginning_are_left_to_the_next_run(
+    told: Told, autojump_clock: object
+) -> None:
     plans = planner()
     await plans.freeze()
     told.places = {key(0): Bounds(0, 120), key(0, "b"): Bounds(0, 50), key(1): Bounds(0, 3)}
@@ -163,7 +201,9 @@ async def test_messages_between_freezing_and_the_beginning_are_left_to_the_next_
     assert await plans.next_end(start) == start
 
 
-async def test_a_broker_that_restarts_is_waited_for(told: Told, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_broker_that_restarts_is_waited_for(
+    told: Told, autojump_clock: trio.testing.MockClock
+) -> None:
     plans = planner()
     start = {key(0): 100, key(0, "b"): 40}
     told.away = {"b"}
@@ -190,17 +230,29 @@ async def test_a_broker_that_restarts_in_a_frozen_run(told: Told, autojump_clock
     assert start == {key(0): 100, key(0, "b"): 50}
     told.places[key(0, "b")] = Bounds(0, 90)
     await later()
-    assert await plans.next_end(start) == start, "the end stays the one that was found when the broker was back"
+    assert await plans.next_end(start) == start, (
+        "the end stays the one that was found when the broker was back"
+    )
 
 
-async def test_a_broker_that_stays_away_ends_the_query_by_its_name(told: Told, autojump_clock: object) -> None:
+async def test_a_broker_that_stays_away_ends_the_query_by_its_name(
+    told: Told, autojump_clock: object
+) -> None:
     told.away = {"b"}
-    with pytest.raises(UnreachableError, match=r"waiting for the brokers b did not succeed within retryTimeout=20s .*no master of b is registered"):
+    with pytest.raises(
+        UnreachableError,
+        match=r"waiting for the brokers b did not succeed within retryTimeout=20s .*no master of b "
+        r"is registered",
+    ):
         await planner(retryTimeout="20s").next_end({key(0): 100, key(0, "b"): 40})
 
 
-async def test_without_failing_the_queues_of_a_broker_stand_still_until_it_is_back(told: Told, autojump_clock: object) -> None:
-    """Were they forgotten, the broker would enter anew with its first message, and all of its messages be read twice."""
+async def test_without_failing_the_queues_of_a_broker_stand_still_until_it_is_back(
+    told: Told, autojump_clock: object
+) -> None:
+    """Were they forgotten, the broker would enter anew with its first message, and all
+    of its messages be read twice.
+    """
     plans = planner(failOnDataLoss="false")
     start = {key(0): 90, key(0, "b"): 40}
     told.away = {"b"}
@@ -215,8 +267,12 @@ async def test_without_failing_the_queues_of_a_broker_stand_still_until_it_is_ba
     assert await plans.next_end(start) == {key(0): 100, key(0, "b"): 50}
 
 
-async def test_a_slave_that_lags_behind_its_master_is_no_loss(told: Told, autojump_clock: object) -> None:
-    """While the master is away the slave answers, which may not have the newest messages yet."""
+async def test_a_slave_that_lags_behind_its_master_is_no_loss(
+    told: Told, autojump_clock: object
+) -> None:
+    """While the master is away the slave answers, which may not have the newest
+    messages yet.
+    """
     plans = planner(failOnDataLoss="false")
     start = {key(0): 100, key(0, "b"): 50}
     slave = {key(0): Bounds(0, 100), key(0, "b"): Bounds(0, 45)}
@@ -236,12 +292,18 @@ async def test_a_slave_that_lags_behind_its_master_is_no_loss(told: Told, autoju
 
 
 @pytest.mark.parametrize("found", [None, Bounds(0, 7)])
-async def test_a_topic_that_is_gone_or_made_again_is_a_loss(told: Told, autojump_clock: object, found: Bounds | None) -> None:
+async def test_a_topic_that_is_gone_or_made_again_is_a_loss(
+    told: Told, autojump_clock: object, found: Bounds | None
+) -> None:
     del told.places[key(0, "b")]
     if found is not None:
         told.places[key(0, "b")] = found
     start = {key(0): 100, key(0, "b"): 50}
-    with pytest.raises(GoneError, match=r"queue T/b/0 should be read up to offset 50, but ends at [07]: .*failOnDataLoss=false"):
+    with pytest.raises(
+        GoneError,
+        match=r"queue T/b/0 should be read up to offset 50, but ends at [07]: "
+        r".*failOnDataLoss=false",
+    ):
         await planner().next_end(start)
     end = await planner(failOnDataLoss="false").next_end(start)
     assert end == ({key(0): 100} if found is None else {key(0): 100, key(0, "b"): 7})
@@ -249,7 +311,11 @@ async def test_a_topic_that_is_gone_or_made_again_is_a_loss(told: Told, autojump
 
 
 async def test_enough_is_not_waited_for_in_a_frozen_run(told: Told, autojump_clock: object) -> None:
-    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "1000", "maxTriggerDelay": "1h"}
+    options = {
+        "startingOffsets": "earliest",
+        "minOffsetsPerTrigger": "1000",
+        "maxTriggerDelay": "1h",
+    }
     start = {key(0): 0, key(0, "b"): 0}
     waits, frozen = planner(**options), planner(**options)
     assert await waits.next_end(start) == start
@@ -259,7 +325,9 @@ async def test_enough_is_not_waited_for_in_a_frozen_run(told: Told, autojump_clo
     assert await waits.next_end(start) == {key(0): 100, key(0, "b"): 50}
 
 
-async def test_an_expression_is_checked_at_brokers_that_come_later_and_after_a_restart(told: Told, autojump_clock: object) -> None:
+async def test_an_expression_is_checked_at_brokers_that_come_later_and_after_a_restart(
+    told: Told, autojump_clock: object
+) -> None:
     plans = planner(subExpression="a > 1", filterType="SQL92")
     start = {key(0): 100, key(0, "b"): 50}
     await plans.next_end(start)

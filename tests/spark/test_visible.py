@@ -1,13 +1,16 @@
-"""A write returns when a batch that is read next sees its rows; what a broker does not tell is logged and is no error.
+"""A write returns when a batch that is read next sees its rows; what a broker does not
+tell is logged and is no error.
 
-That Apache's broker lags behind what it acknowledges is shown by tests/interop/test_spark.py, which failed without this.
+That Apache's broker lags behind what it acknowledges is shown by
+tests/interop/test_spark.py, which failed without this.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -19,13 +22,18 @@ from rocketmq_sdk.spark.connection import Connection
 from rocketmq_sdk.spark.offsets import QueueKey
 from rocketmq_sdk.spark.visible import merged, until_visible
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
 CONNECTION = Connection("127.0.0.1:9876")
 FIRST, SECOND, ELSEWHERE = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("U", "b", 0)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str]]]:
-    """Let brokers answer by a function of broker, topic and time; gives the list of what was asked."""
+    """Let brokers answer by a function of broker, topic and time; gives the list of
+    what was asked.
+    """
 
     def use(answer: Callable[[str, str, float], dict[int, Bounds]]) -> list[tuple[str, str]]:
         calls: list[tuple[str, str]] = []
@@ -47,10 +55,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str]
 
 
 def test_the_greatest_end_of_each_queue_counts() -> None:
-    assert merged([{FIRST: 3, SECOND: 9}, {}, {FIRST: 7, ELSEWHERE: 1}]) == {FIRST: 7, SECOND: 9, ELSEWHERE: 1}
+    assert merged([{FIRST: 3, SECOND: 9}, {}, {FIRST: 7, ELSEWHERE: 1}]) == {
+        FIRST: 7,
+        SECOND: 9,
+        ELSEWHERE: 1,
+    }
 
 
-async def test_one_call_for_each_broker_and_topic_where_queues_are_up_to_date(autojump_clock: trio.abc.Clock, asked: Any) -> None:
+async def test_one_call_for_each_broker_and_topic_where_queues_are_up_to_date(
+    autojump_clock: trio.abc.Clock, asked: Any
+) -> None:
     calls = asked(lambda _broker, _topic, _now: {0: Bounds(0, 7), 1: Bounds(2, 12)})
     await until_visible(CONNECTION, {FIRST: 7, SECOND: 9, ELSEWHERE: 1})
     assert sorted(calls) == [("a", "N%T"), ("b", "N%U")]
@@ -76,18 +90,26 @@ async def test_it_waits_for_queues_that_follow_late(
     assert not caplog.records
 
 
-async def test_what_never_comes_is_a_warning(autojump_clock: trio.abc.Clock, asked: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_never_comes_is_a_warning(
+    autojump_clock: trio.abc.Clock, asked: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     asked(lambda _broker, _topic, _now: {0: Bounds(0, 6)})
     began = trio.current_time()
     with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
         await until_visible(CONNECTION, {FIRST: 7})
     assert 29 <= trio.current_time() - began <= 30.1
     assert [record.getMessage() for record in caplog.records] == [
-        "all rows are acknowledged, but a batch that is read now may miss the newest at broker a: queue T/a/0 does not yet reach offset 7"
+        (
+            "all rows are acknowledged, but a batch that is read now may miss the newest at "
+            "broker a: "
+            "queue T/a/0 does not yet reach offset 7"
+        )
     ]
 
 
-async def test_a_refusal_is_not_waited_for(autojump_clock: trio.abc.Clock, asked: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_not_waited_for(
+    autojump_clock: trio.abc.Clock, asked: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     def answer(_broker: str, _topic: str, _now: float) -> dict[int, Bounds]:
         raise NotPermittedError(16, "no statistics for you")
 

@@ -1,11 +1,12 @@
 """Recorded conversations, and a broker without sockets or store to hold them with."""
 
+from __future__ import annotations
+
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rocketmq_sdk.broker_embedded import admin
 from rocketmq_sdk.broker_embedded.core import BrokerContext
@@ -26,6 +27,9 @@ from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
 from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.remoting.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 ADDRESS = "127.0.0.1:21911"
@@ -73,8 +77,14 @@ class FailingTable(TableInMemory):
 class FakeChannel(Channel):
     """A peer that only asks; closing it runs the callbacks."""
 
-    def __init__(self, *, local_address: str = "127.0.0.1:9876", remote_address: str = "127.0.0.1:50000") -> None:
-        super().__init__(local_address=local_address, remote_address=remote_address, remote_host_packed=b"\x7f\x00\x00\x01\x00\x00\xc3\x50")
+    def __init__(
+        self, *, local_address: str = "127.0.0.1:9876", remote_address: str = "127.0.0.1:50000"
+    ) -> None:
+        super().__init__(
+            local_address=local_address,
+            remote_address=remote_address,
+            remote_host_packed=b"\x7f\x00\x00\x01\x00\x00\xc3\x50",
+        )
 
     def abort(self, reason: str) -> None:
         if not self.closed:
@@ -101,7 +111,9 @@ class FakeChannel(Channel):
 
 
 class StoreOfOffsets:
-    """A store that only knows how long its queues are and that each message came at second `offset`."""
+    """A store that only knows how long its queues are and that each message came at
+    second `offset`.
+    """
 
     description = "/store"
 
@@ -135,9 +147,13 @@ class StoreOfOffsets:
 class Scene:
     """A name server and the administration of a broker that is registered at it."""
 
-    def __init__(self, config: BrokerConfig | None = None, *, files: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig | None = None, *, files: dict[str, object] | None = None
+    ) -> None:
         self.clock = FixedClock()
-        self.files = {name: TableInMemory((files or {}).get(name)) for name in ("topics", "groups", "offsets")}
+        self.files = {
+            name: TableInMemory((files or {}).get(name)) for name in ("topics", "groups", "offsets")
+        }
         self.config = LiveConfig(config or BrokerConfig(broker_ip1="127.0.0.1"))
         self.namesrv = NameServer(self.clock)
         self.store = StoreOfOffsets()
@@ -146,22 +162,33 @@ class Scene:
         context.config = self.config
         context.topics = self.topics = TopicManager(self.files["topics"], self.config, self.clock)
         context.groups = self.groups = GroupManager(self.files["groups"], self.config, self.clock)
-        context.offsets = self.offsets = ConsumerOffsetManager(cast("Any", self.files["offsets"]), self.clock)
+        context.offsets = self.offsets = ConsumerOffsetManager(
+            cast("Any", self.files["offsets"]), self.clock
+        )
         context.offsets.load()
         context.consumers = ConsumerManager(self.clock)
         context.producers = ProducerManager(self.clock)
         context.stats = BrokerStats()
         context.store = cast("Any", self.store)
-        context.schedule = cast("Any", SimpleNamespace(wrapper=lambda: DelayOffsetSerializeWrapper({1: 2, 18: 0}, self.topics.data_version)))
+        context.schedule = cast(
+            "Any",
+            SimpleNamespace(
+                wrapper=lambda: DelayOffsetSerializeWrapper({1: 2, 18: 0}, self.topics.data_version)
+            ),
+        )
         waiting = SimpleNamespace(behind_ms=0, pending_count=0)
-        context.timers = cast("Any", SimpleNamespace(enqueued=0, dequeued=0, behind_messages=0, timers=waiting))
+        context.timers = cast(
+            "Any", SimpleNamespace(enqueued=0, dequeued=0, behind_messages=0, timers=waiting)
+        )
         context.boot_ms = self.clock.time_ms
         context.address = lambda: ADDRESS
         context.topic_deleted, context.group_deleted = [], []
         self.registration = RegistrationService(
             self.config,
             self.topics,
-            identity=lambda: BrokerIdentity("DefaultCluster", "broker-a", 0, ADDRESS, "192.0.2.2:21912"),
+            identity=lambda: BrokerIdentity(
+                "DefaultCluster", "broker-a", 0, ADDRESS, "192.0.2.2:21912"
+            ),
             namesrv=self.namesrv,
         )
         self.topics.on_change = self.registration.topic_changed
@@ -200,7 +227,9 @@ def conversation(name: str) -> Iterator[Frame]:
 
 
 def body_of(command: Command) -> Any:
-    """The body as JSON where it is that, lists of names sorted, since their order is that of Java's hash tables."""
+    """The body as JSON where it is that, lists of names sorted, since their order is
+    that of Java's hash tables.
+    """
     if not command.body:
         return None
     return _sorted(decode_json(command.body))

@@ -1,29 +1,47 @@
-"""An embedded broker as tests use it: requests over a local channel, one function for each."""
+"""An embedded broker as tests use it: requests over a local channel, one function for
+each.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
-from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from rocketmq_sdk.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
-from rocketmq_sdk.remoting.channel import Channel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.remoting.channel import Channel
 
 OWN = "127.0.0.1:10911"
 
 
-def send_request(topic: str, body: bytes, *, queue_id: int = 0, tag: str | None = None, properties: str = "", **fields: Any) -> Command:
+def send_request(
+    topic: str,
+    body: bytes,
+    *,
+    queue_id: int = 0,
+    tag: str | None = None,
+    properties: str = "",
+    **fields: Any,
+) -> Command:
     """SEND_MESSAGE_V2 as a producer makes it."""
     text = properties + (f"TAGS\x01{tag}\x02" if tag else "")
     values: dict[str, Any] = {
@@ -38,14 +56,27 @@ def send_request(topic: str, body: bytes, *, queue_id: int = 0, tag: str | None 
         "properties": text,
         **fields,
     }
-    return Command.request(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(**values), body=body)
+    return Command.request(
+        RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2(**values), body=body
+    )
 
 
 def pull_request(
-    topic: str, offset: int, *, queue_id: int = 0, group: str = "CG", hold: float = 0.0, expression: str | None = "*", **fields: Any
+    topic: str,
+    offset: int,
+    *,
+    queue_id: int = 0,
+    group: str = "CG",
+    hold: float = 0.0,
+    expression: str | None = "*",
+    **fields: Any,
 ) -> Command:
-    """PULL_MESSAGE with the subscription in it (unless `expression` is None), held for `hold` seconds."""
-    flag = (PullSysFlag.SUSPEND if hold else 0) | (PullSysFlag.SUBSCRIPTION if expression is not None else 0)
+    """PULL_MESSAGE with the subscription in it (unless `expression` is None), held for
+    `hold` seconds.
+    """
+    flag = (PullSysFlag.SUSPEND if hold else 0) | (
+        PullSysFlag.SUBSCRIPTION if expression is not None else 0
+    )
     values: dict[str, Any] = {
         "consumer_group": group,
         "topic": topic,
@@ -62,10 +93,20 @@ def pull_request(
     return Command.request(RequestCode.PULL_MESSAGE, PullMessageRequestHeader(**values))
 
 
-def heartbeat(client_id: str, group: str, *subscriptions: SubscriptionData, model: MessageModel = MessageModel.CLUSTERING, **fields: Any) -> Command:
+def heartbeat(
+    client_id: str,
+    group: str,
+    *subscriptions: SubscriptionData,
+    model: MessageModel = MessageModel.CLUSTERING,
+    **fields: Any,
+) -> Command:
     """HEART_BEAT of a consumer."""
-    data = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, model, ConsumeFrom.LAST_OFFSET, subscriptions)
-    return Command.request(RequestCode.HEART_BEAT, body=HeartbeatData(client_id, (), (data,), **fields).encode())
+    data = ConsumerData(
+        group, ConsumeType.CONSUME_PASSIVELY, model, ConsumeFrom.LAST_OFFSET, subscriptions
+    )
+    return Command.request(
+        RequestCode.HEART_BEAT, body=HeartbeatData(client_id, (), (data,), **fields).encode()
+    )
 
 
 def subscription(topic: str, expression: str = "*", version: int = 1) -> SubscriptionData:
@@ -101,21 +142,31 @@ class Peer:
         assert answer.code == 0, answer
         return decode_messages(answer.body)
 
-    async def send_back(self, message: ReceivedMessage, group: str = "CG", level: int = 0, **fields: Any) -> Command:
+    async def send_back(
+        self, message: ReceivedMessage, group: str = "CG", level: int = 0, **fields: Any
+    ) -> Command:
         """Send a message back."""
-        header = ConsumerSendMsgBackRequestHeader(offset=message.commit_log_offset, group=group, delay_level=level, **fields)
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.commit_log_offset, group=group, delay_level=level, **fields
+        )
         return await self.ask(Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header))
 
 
-async def connect(broker: EmbeddedBroker, nursery: trio.Nursery, *, namesrv: bool = False, **options: Any) -> Peer:
+async def connect(
+    broker: EmbeddedBroker, nursery: trio.Nursery, *, namesrv: bool = False, **options: Any
+) -> Peer:
     """Another connection to an open broker, or to its name server."""
     peer = Peer()
-    peer.channel = await broker.open_channel(None if namesrv else broker.context.address(), peer.handle, nursery, **options)
+    peer.channel = await broker.open_channel(
+        None if namesrv else broker.context.address(), peer.handle, nursery, **options
+    )
     return peer
 
 
 @asynccontextmanager
-async def open_broker(path: Any = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer]]:
+async def open_broker(
+    path: Any = None, **settings: Any
+) -> AsyncIterator[tuple[EmbeddedBroker, Peer]]:
     """A broker and one connection to it."""
     async with EmbeddedBroker(path, **settings) as broker, trio.open_nursery() as nursery:
         yield broker, await connect(broker, nursery)
@@ -123,7 +174,9 @@ async def open_broker(path: Any = None, **settings: Any) -> AsyncIterator[tuple[
 
 
 class BrokerOnFiles(EmbeddedBroker):
-    """A broker whose store lies in a given file system, such as one that fails and dies on command."""
+    """A broker whose store lies in a given file system, such as one that fails and dies
+    on command.
+    """
 
     def __init__(self, files: FileSystem, **settings: Any) -> None:
         super().__init__(**settings)

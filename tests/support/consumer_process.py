@@ -1,6 +1,13 @@
-"""A push consumer in a process of its own that writes what it consumes to a file: a member of a group that can be killed."""
+"""A push consumer in a process of its own that writes what it consumes to a file: a
+member of a group that can be killed.
+"""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONSUMER = """
 import os, sys, trio
@@ -13,8 +20,14 @@ async def main():
     async def listener(messages):
         os.write(out, b"".join(message.body + b"\\n" for message in messages))
 
-    async with PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, batch=32,
-                            consume_from=ConsumeFrom.FIRST_OFFSET):
+    async with PushConsumer(
+        group,
+        namesrv=namesrv,
+        subscriptions={topic: "*"},
+        listener=listener,
+        batch=32,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
         print("ready", flush=True)
         await trio.sleep_forever()
 

@@ -1,11 +1,14 @@
-"""A sender that needs no producer, and a way to wait for a condition in virtual time."""
+"""A sender that needs no producer, and a way to wait for a condition in virtual
+time.
+"""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -15,8 +18,13 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
-from rocketmq_sdk.remoting.channel import Channel, Handler
-from rocketmq_sdk.remoting.source import ChannelSource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.source import ChannelSource
 
 
 class Sender:
@@ -28,14 +36,23 @@ class Sender:
 
     async def create_topic(self, topic: str, queues: int = 4) -> None:
         for address in self.client.brokers.all() or [await self._broker()]:
-            await create_topic(self.client, address, TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues))
+            await create_topic(
+                self.client,
+                address,
+                TopicConfig(topic, read_queue_nums=queues, write_queue_nums=queues),
+            )
 
     async def _broker(self) -> str:
         route = await self.client.route("TBW102")
         return route.broker_datas[0].broker_addrs[0]
 
     async def send(
-        self, topic: str, *bodies: str | bytes, queue: int | None = None, tags: str | None = None, queues: int = 4,
+        self,
+        topic: str,
+        *bodies: str | bytes,
+        queue: int | None = None,
+        tags: str | None = None,
+        queues: int = 4,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         address = await self._broker()
@@ -44,11 +61,19 @@ class Sender:
             message = Message(topic, raw, tags=tags, properties=properties)
             self._number += 1
             header = SendMessageRequestHeaderV2(
-                producer_group="sender", topic=topic, default_topic="TBW102", default_topic_queue_nums=4,
-                queue_id=self._number % queues if queue is None else queue, sys_flag=0, born_timestamp=self.client.clock.now_ms(), flag=0,
+                producer_group="sender",
+                topic=topic,
+                default_topic="TBW102",
+                default_topic_queue_nums=4,
+                queue_id=self._number % queues if queue is None else queue,
+                sys_flag=0,
+                born_timestamp=self.client.clock.now_ms(),
+                flag=0,
                 properties=f"UNIQ_KEY\x01{self._number:032X}\x02{message.property_text()}",
-            )  # fmt: skip
-            response = await self.client.call_address(address, Command.request(RequestCode.SEND_MESSAGE_V2, header, body=raw))
+            )
+            response = await self.client.call_address(
+                address, Command.request(RequestCode.SEND_MESSAGE_V2, header, body=raw)
+            )
             if response.code != 0:
                 raise broker_error(response.code, response.remark)
 
@@ -85,12 +110,31 @@ class Collector:
 def stored(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0) -> bytes:
     """A record as a broker stores it."""
     return encode_record(
-        topic.encode(), body, f"UNIQ_KEY\x01{offset:032X}\x02".encode(), queue_id=queue_id, flag=0, queue_offset=offset, physical_offset=offset * 200,
-        sys_flag=0, born_timestamp=1, born_host=bytes(8), store_timestamp=2, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
-    )  # fmt: skip
+        topic.encode(),
+        body,
+        f"UNIQ_KEY\x01{offset:032X}\x02".encode(),
+        queue_id=queue_id,
+        flag=0,
+        queue_offset=offset,
+        physical_offset=offset * 200,
+        sys_flag=0,
+        born_timestamp=1,
+        born_host=bytes(8),
+        store_timestamp=2,
+        store_host=bytes(8),
+        reconsume_times=0,
+        prepared_offset=0,
+    )
 
 
-def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: int = 0, broker_name: str = "broker-a") -> ReceivedMessage:
+def received(
+    offset: int,
+    body: bytes = b"body",
+    *,
+    topic: str = "T",
+    queue_id: int = 0,
+    broker_name: str = "broker-a",
+) -> ReceivedMessage:
     """A message as if a broker had stored it."""
     message = decode_message(stored(offset, body, topic=topic, queue_id=queue_id))
     message.broker_name = broker_name
@@ -98,7 +142,9 @@ def received(offset: int, body: bytes = b"body", *, topic: str = "T", queue_id: 
 
 
 class Switch:
-    """A source of channels between clients and a broker that can be cut, or led to another broker."""
+    """A source of channels between clients and a broker that can be cut, or led to
+    another broker.
+    """
 
     def __init__(self, broker: ChannelSource | None) -> None:
         self.broker = broker
@@ -108,7 +154,9 @@ class Switch:
     def knows(self, address: str) -> bool:
         return True
 
-    async def open_channel(self, address: str | None, handler: Handler, nursery: trio.Nursery) -> Channel:
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> Channel:
         if self.broker is None or (self.name_server_only and address is not None):
             raise ConnectError("the test has cut the connection", address=address)
         channel = await self.broker.open_channel(address, handler, nursery)

@@ -1,10 +1,15 @@
 """Lives and deaths of a store, chosen by a seed: the engine of the crash suite.
 
-One run opens a store on a `FaultyFileSystem`, works, and ends at a random operation: by a power cut, by a kill, or by the failure of a sync. The next
-life begins with what is left, is checked, and may be ended too: while it recovers, right after, or later. The last life is closed cleanly and checked
-once more. What has to be there: all that was acknowledged (under SYNC_FLUSH, by a completed `flush`, or because an earlier recovery showed it;
-before a kill all that a put accepted). What must not be there: anything else than what was written and not dropped since.
+One run opens a store on a `FaultyFileSystem`, works, and ends at a random operation: by
+a power cut, by a kill, or by the failure of a sync. The next life begins with what is
+left, is checked, and may be ended too: while it recovers, right after, or later. The
+last life is closed cleanly and checked once more. What has to be there: all that was
+acknowledged (under SYNC_FLUSH, by a completed `flush`, or because an earlier recovery
+showed it; before a kill all that a put accepted). What must not be there: anything else
+than what was written and not dropped since.
 """
+
+from __future__ import annotations
 
 from random import Random
 from typing import Any
@@ -34,7 +39,9 @@ EPOCH_MS = 1_700_000_000_000
 
 
 class VirtualClock:
-    """Time of the loop from a fixed epoch on, so that a seed gives the same bytes each time."""
+    """Time of the loop from a fixed epoch on, so that a seed gives the same bytes each
+    time.
+    """
 
     def __init__(self) -> None:
         self._start = trio.current_time()
@@ -57,13 +64,17 @@ class Wanted:
         self.deleting = False
         self.deleted_below = 0
         self.damaged: set[int] = set()
-        """Positions of records that Apache's checks accept although their properties lost bytes."""
+        """Positions of records that Apache's checks accept although their properties
+        lost bytes.
+        """
 
     def note(self, key: Key, position: int, record: bytes) -> None:
         self.accepted[key] = (position, record)
 
     def saw_write(self, path: str, data: bytes, offset: int) -> None:
-        """What may be found in the log: whatever the store tried to write there, whether it worked or not."""
+        """What may be found in the log: whatever the store tried to write there,
+        whether it worked or not.
+        """
         directory, _, name = path.rpartition("/")
         if directory != "commitlog":
             return
@@ -79,12 +90,17 @@ class Wanted:
                 del table[key]
 
     def survived(self, found: dict[Key, tuple[int, bytes]], log: dict[int, bytes]) -> None:
-        """A recovery is complete: what it showed stays, what it did not show never comes back."""
+        """A recovery is complete: what it showed stays, what it did not show never
+        comes back.
+        """
         self.durable = dict(found)
         self.accepted = dict(found)
         self.written = {position: {record} for position, record in log.items()}
         self.deleting = False
-        self.deleted_below = min(self.deleted_below, max((position + len(record) for position, record in log.items()), default=0))
+        self.deleted_below = min(
+            self.deleted_below,
+            max((position + len(record) for position, record in log.items()), default=0),
+        )
 
 
 def properties_start(record: bytes) -> int:
@@ -94,11 +110,15 @@ def properties_start(record: bytes) -> int:
 
 
 def lost_only_properties(found: bytes, written: set[bytes]) -> bool:
-    """Whether a record is one that was written but for zeros in its properties, which no CRC covers: Apache serves it too."""
+    """Whether a record is one that was written but for zeros in its properties, which
+    no CRC covers: Apache serves it too.
+    """
     for record in written:
         if len(record) == len(found):
             start = properties_start(record)
-            if record[:start] == found[:start] and all(now in (0, then) for now, then in zip(found[start:], record[start:], strict=True)):
+            if record[:start] == found[:start] and all(
+                now in (0, then) for now, then in zip(found[start:], record[start:], strict=True)
+            ):
                 return True
     return False
 
@@ -108,7 +128,9 @@ def read_all(store: MessageStore) -> tuple[dict[Key, tuple[int, bytes]], dict[in
     found: dict[Key, tuple[int, bytes]] = {}
     for topic in store.topics():
         for queue_id in store.queue_ids(topic):
-            for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
+            for offset in range(
+                store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            ):
                 unit = store.queue_unit(topic, queue_id, offset)
                 assert unit is not None, (topic, queue_id, offset)
                 record = store.record_at(unit[0])
@@ -133,7 +155,9 @@ def read_all(store: MessageStore) -> tuple[dict[Key, tuple[int, bytes]], dict[in
 
 
 def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
-    """Compare what a store shows with what it owes; then what it shows is what it owes."""
+    """Compare what a store shows with what it owes; then what it shows is what it
+    owes.
+    """
     found, log = read_all(store)
     required = wanted.accepted if killed else wanted.durable
     for key, expected in required.items():
@@ -144,23 +168,34 @@ def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
     for position, record in log.items():
         candidates = wanted.written.get(position, set())
         if record not in candidates:
-            assert lost_only_properties(record, candidates), f"the record at {position} was never written: {record[:100].hex()}"
+            assert lost_only_properties(record, candidates), (
+                f"the record at {position} was never written: {record[:100].hex()}"
+            )
             wanted.damaged.add(position)
     positions = {}
     for key, (position, record) in found.items():
         decoded = decode_message(record, inflate=False)
-        assert (decoded.topic, decoded.queue_id, decoded.offset) == key, f"{key} is {decoded.topic, decoded.queue_id, decoded.offset}"
+        assert (decoded.topic, decoded.queue_id, decoded.offset) == key, (
+            f"{key} is {decoded.topic, decoded.queue_id, decoded.offset}"
+        )
         assert log.get(position) == record, f"{key} at {position} is no record of the log"
-        assert key[0] != GONE or position >= wanted.deleted_below, f"{key} came back after its topic was deleted"
+        assert key[0] != GONE or position >= wanted.deleted_below, (
+            f"{key} came back after its topic was deleted"
+        )
         positions[position] = key
         if position not in wanted.damaged:
             unit = store.queue_unit(*key)
             assert unit is not None
-            assert unit[2] == message(tag=decoded.tags).tags_code, f"{key} has the tags code {unit[2]}"
+            assert unit[2] == message(tag=decoded.tags).tags_code, (
+                f"{key} has the tags code {unit[2]}"
+            )
     for position, record in log.items():
         decoded = decode_message(record, inflate=False)
         if decoded.topic != GONE:
-            assert position in positions, f"the record at {position} ({decoded.topic} {decoded.queue_id} {decoded.offset}) is in no queue"
+            assert position in positions, (
+                f"the record at {position} ({decoded.topic} {decoded.queue_id} {decoded.offset}) "
+                "is in no queue"
+            )
     wanted.survived(found, log)
 
 
@@ -169,7 +204,9 @@ def make_config(generator: Random) -> StoreConfig:
     return StoreConfig(
         mapped_file_size_commit_log=generator.choice([2048, 4096, 16384]),
         mapped_file_size_consume_queue=generator.choice([60, 200, 1000, 4000]),
-        flush_disk_type=generator.choice([FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]),
+        flush_disk_type=generator.choice(
+            [FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]
+        ),
         flush_interval_commit_log=generator.choice([50, 500]),
         flush_commit_log_least_pages=generator.choice([0, 1]),
         flush_interval_consume_queue=generator.choice([20, 200]),
@@ -185,7 +222,14 @@ def make_config(generator: Random) -> StoreConfig:
 class Life:
     """What one process does with a store until it ends."""
 
-    def __init__(self, store: MessageStore, files: FaultyFileSystem, wanted: Wanted, generator: Random, number: int) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        files: FaultyFileSystem,
+        wanted: Wanted,
+        generator: Random,
+        number: int,
+    ) -> None:
         self.store = store
         self.files = files
         self.wanted = wanted
@@ -196,7 +240,14 @@ class Life:
 
     async def work(self, steps: int) -> None:
         """Random operations until the end comes."""
-        kinds: list[Any] = [self.put] * 12 + [self.put_batch, self.flush, self.sleep, self.sleep, self.save, self.delete]
+        kinds: list[Any] = [self.put] * 12 + [
+            self.put_batch,
+            self.flush,
+            self.sleep,
+            self.sleep,
+            self.save,
+            self.delete,
+        ]
         for _ in range(steps):
             await self.generator.choice(kinds)()
             if self.files.dead:
@@ -212,22 +263,34 @@ class Life:
         batch: list[tuple[Key, int]] = []
         for _ in range(self.generator.choice([1, 1, 3, 10])):
             queue_id = self.generator.randrange(2)
-            result = self.store.put(message(topic, queue_id, self.body(), tag=self.generator.choice([None, "TagA", "TagB"])))
+            result = self.store.put(
+                message(
+                    topic, queue_id, self.body(), tag=self.generator.choice([None, "TagA", "TagB"])
+                )
+            )
             if result.ok and not self.files.dead:
-                batch.append(self.accepted(topic, queue_id, result.queue_offset, result.physical_offset))
+                batch.append(
+                    self.accepted(topic, queue_id, result.queue_offset, result.physical_offset)
+                )
         if batch and self.generator.random() < 0.7:
             await self.wait(result, batch)
 
     async def put_batch(self) -> None:
         """A client's batch."""
         queue_id = self.generator.randrange(2)
-        items = [(0, self.body()[:300], b"UNIQ_KEY\x01U\x02") for _ in range(self.generator.randrange(1, 5))]
+        items = [
+            (0, self.body()[:300], b"UNIQ_KEY\x01U\x02")
+            for _ in range(self.generator.randrange(1, 5))
+        ]
         batch_message = message(TOPICS[0], queue_id, encode_batch(items))
         before = self.store.max_offset(TOPICS[0], queue_id)
         result = self.store.put_batch(batch_message)
         if result.ok and not self.files.dead:
             assert result.queue_offset >= before
-            keys = [self.accepted(TOPICS[0], queue_id, result.queue_offset + index, at) for index, at in enumerate(result.physical_offsets or [])]
+            keys = [
+                self.accepted(TOPICS[0], queue_id, result.queue_offset + index, at)
+                for index, at in enumerate(result.physical_offsets or [])
+            ]
             await self.wait(result, keys)
 
     def accepted(self, topic: str, queue_id: int, offset: int, position: int) -> tuple[Key, int]:
@@ -261,7 +324,9 @@ class Life:
         self.wanted.config.add(value)
         try:
             if self.count % 2:
-                await self.config.save({"value": value, "filling": "x" * self.generator.choice([1, 3000])})
+                await self.config.save(
+                    {"value": value, "filling": "x" * self.generator.choice([1, 3000])}
+                )
             else:
                 self.config.store({"value": value})
         except StoreError:
@@ -293,7 +358,14 @@ def check_config(files: FaultyFileSystem, wanted: Wanted) -> None:
 
 
 async def _live(
-    life_number: int, files: FaultyFileSystem, config: StoreConfig, wanted: Wanted, generator: Random, *, killed: bool, steps: int
+    life_number: int,
+    files: FaultyFileSystem,
+    config: StoreConfig,
+    wanted: Wanted,
+    generator: Random,
+    *,
+    killed: bool,
+    steps: int,
 ) -> bool:
     """One life; gives whether it ended with a clean stop."""
     store = MessageStore(config, files, VirtualClock(), STORE_HOST)
@@ -315,7 +387,9 @@ async def _live(
 
 
 async def run_seed(seed: int) -> int:
-    """One run of several lives; gives the number of crashes. Raises `AssertionError` for what the store got wrong."""
+    """One run of several lives; gives the number of crashes. Raises `AssertionError`
+    for what the store got wrong.
+    """
     generator = Random(seed)
     config = make_config(generator)
     files = FaultyFileSystem(seed, page_size=generator.choice([512, 512, 4096]))
@@ -324,17 +398,29 @@ async def run_seed(seed: int) -> int:
     killed = False
     crashes = 0
     for life_number in range(generator.choice([1, 2, 2, 3])):
-        files.cut_at = files.operations + generator.choice([generator.randrange(1, 30), generator.randrange(1, 300), 10_000])
+        files.cut_at = files.operations + generator.choice(
+            [generator.randrange(1, 30), generator.randrange(1, 300), 10_000]
+        )
         if generator.random() < SYNC_FAILURES:
             files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
         if generator.random() < 0.1:
             files.fail_writes = {files.writes + generator.randrange(1, 60)}
         if generator.random() < 0.1:
             files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
-        clean = await _live(life_number, files, config, wanted, generator, killed=killed, steps=generator.choice([0, 1, 30, 60]))
+        clean = await _live(
+            life_number,
+            files,
+            config,
+            wanted,
+            generator,
+            killed=killed,
+            steps=generator.choice([0, 1, 30, 60]),
+        )
         files.fail_syncs, files.fail_writes, files.limit_bytes = set(), set(), SPACE
         crashes += not clean
-        unnoted = any(path.startswith("commitlog/") for path in files.failed_syncs) and not files.exists("unsynced")
+        unnoted = any(
+            path.startswith("commitlog/") for path in files.failed_syncs
+        ) and not files.exists("unsynced")
         files.failed_syncs.clear()
         if generator.random() < 0.7 or unnoted:
             if clean:
@@ -353,6 +439,10 @@ async def run_seed(seed: int) -> int:
             assert store.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok
             await store.flush()
             wanted.survived(*read_all(store))
-        findings = [finding for finding in verify(FileSystemReader(files)).findings if finding.kind != "properties"]
+        findings = [
+            finding
+            for finding in verify(FileSystemReader(files)).findings
+            if finding.kind != "properties"
+        ]
         assert not findings, findings[:5]
     return crashes

@@ -1,11 +1,18 @@
-"""Lives and deaths of a master and its slave, chosen by a seed: the crash suite for replication.
+"""Lives and deaths of a master and its slave, chosen by a seed: the crash suite for
+replication.
 
-Both stores live on faulty file systems and speak over a memory network. In each life one of them, both or none dies in the middle of an operation, by
-a power cut or a kill. What has to hold: at the master what holds for a store alone; at the slave every message whose put was answered by PUT_OK
-with two copies asked for, if the slave syncs what it acknowledges or was only killed; no record that the master never had at its place; and at the
-end both logs are equal as far as the slave's goes. A slave that is ahead of its master, which only a master that does not sync can bring about, has
-to notice it, and is emptied; so has one whose last records lost pages of their properties, which no check sum covers.
+Both stores live on faulty file systems and speak over a memory network. In each life
+one of them, both or none dies in the middle of an operation, by a power cut or a kill.
+What has to hold: at the master what holds for a store alone; at the slave every message
+whose put was answered by PUT_OK with two copies asked for, if the slave syncs what it
+acknowledges or was only killed; no record that the master never had at its place; and
+at the end both logs are equal as far as the slave's goes. A slave that is ahead of its
+master, which only a master that does not sync can bring about, has to notice it, and is
+emptied; so has one whose last records lost pages of their properties, which no check
+sum covers.
 """
+
+from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,25 +21,37 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
-from support.crash import TOPICS, Key, Life, VirtualClock, Wanted, check, lost_only_properties, make_config, read_all
+from support.crash import (
+    TOPICS,
+    Key,
+    Life,
+    VirtualClock,
+    Wanted,
+    check,
+    lost_only_properties,
+    make_config,
+    read_all,
+)
 from support.replication import ADDRESS, log_of, open_master, open_slave
 from support.store import message
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 CATCH_UP = 300
 
 
 class PairLife(Life):
-    """What happens at the master while its slave follows; a put that is answered well with both copies is owed by both."""
+    """What happens at the master while its slave follows; a put that is answered well
+    with both copies is owed by both.
+    """
 
     replicated: dict[Key, tuple[int, bytes]]
     network: MemoryNetwork
@@ -40,7 +59,13 @@ class PairLife(Life):
 
     async def work(self, steps: int) -> None:
         """Random operations until one side is dead for good."""
-        kinds = [self.put] * 12 + [self.put_batch, self.flush, self.sleep, self.sleep, self.interrupt]
+        kinds = [self.put] * 12 + [
+            self.put_batch,
+            self.flush,
+            self.sleep,
+            self.sleep,
+            self.interrupt,
+        ]
         for _ in range(steps):
             await self.generator.choice(kinds)()
             if self.files.dead:
@@ -66,7 +91,9 @@ class Pair:
     def __init__(self, seed: int) -> None:
         self.generator = generator = Random(seed)
         self.seed = seed
-        self.config: StoreConfig = attrs.evolve(make_config(generator), total_replicas=2, in_sync_replicas=2, slave_timeout=5000)
+        self.config: StoreConfig = attrs.evolve(
+            make_config(generator), total_replicas=2, in_sync_replicas=2, slave_timeout=5000
+        )
         self.sync = self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self.page_size = generator.choice([512, 512, 4096])
         self.master = self._fresh(seed)
@@ -89,7 +116,9 @@ class Pair:
         """Choose who dies, and when."""
         generator = self.generator
         for files, chance in ((self.master, 0.6), (self.slave, 0.6)):
-            files.cut_at = files.operations + generator.choice([generator.randrange(1, 30), generator.randrange(1, 300)])
+            files.cut_at = files.operations + generator.choice(
+                [generator.randrange(1, 30), generator.randrange(1, 300)]
+            )
             if generator.random() > chance:
                 files.cut_at = None
 
@@ -102,10 +131,17 @@ class Pair:
                 check(master, self.wanted, killed=self.master_killed)
                 self.remember()
                 try:
-                    async with open_slave(network, self.slave, self.config, clock) as (slave, following):
+                    async with open_slave(network, self.slave, self.config, clock) as (
+                        slave,
+                        following,
+                    ):
                         self.check_slave(slave)
                         life = PairLife(master, self.master, self.wanted, self.generator, number)
-                        life.replicated, life.network, life.slave_files = self.replicated, network, self.slave
+                        life.replicated, life.network, life.slave_files = (
+                            self.replicated,
+                            network,
+                            self.slave,
+                        )
                         await life.work(steps)
                         self.judge(following)
                         if self.generator.random() < 0.5:
@@ -119,7 +155,9 @@ class Pair:
         self.remember()
 
     def remember(self) -> None:
-        """Records that the master wrote at any time, by position: recovery may cut some that a slave has."""
+        """Records that the master wrote at any time, by position: recovery may cut some
+        that a slave has.
+        """
         for position, records in self.wanted.written.items():
             self.written.setdefault(position, set()).update(records)
 
@@ -134,13 +172,20 @@ class Pair:
         for position, record in log.items():
             candidates = self.written.get(position, set())
             if record not in candidates:
-                assert lost_only_properties(record, candidates), f"the slave's record at {position} was never the master's"
+                assert lost_only_properties(record, candidates), (
+                    f"the slave's record at {position} was never the master's"
+                )
                 self.torn = True
         if self.sync or self.slave_certain:
             for key, (position, record) in self.replicated.items():
-                assert key in found, f"the slave lost {key} at {position}, its log is [{store.min_physical_offset}, {store.max_physical_offset})"
+                assert key in found, (
+                    f"the slave lost {key} at {position}, its log is "
+                    f"[{store.min_physical_offset}, {store.max_physical_offset})"
+                )
                 assert found[key] == (position, record), f"the slave changed {key}"
-        self.replicated = {key: value for key, value in self.replicated.items() if found.get(key) == value}
+        self.replicated = {
+            key: value for key, value in self.replicated.items() if found.get(key) == value
+        }
         self.slave_certain = True
 
     def die(self) -> None:
@@ -162,23 +207,35 @@ class Pair:
         return files.kill(), True
 
     async def end(self) -> None:
-        """A last life without faults: the slave catches up, or is known to be ahead and emptied; then both are equal and clean."""
+        """A last life without faults: the slave catches up, or is known to be ahead and
+        emptied; then both are equal and clean.
+        """
         network, clock = MemoryNetwork(), VirtualClock()
         self.master.on_write = self.wanted.saw_write
         async with open_master(network, self.master, self.config, clock) as (master, _service):
             check(master, self.wanted, killed=self.master_killed)
             self.remember()
             if not await self._catch_up(network, master, clock):
-                assert not self.sync or self.torn, "only a slave that lost pages of what it never acknowledged may differ"
+                assert not self.sync or self.torn, (
+                    "only a slave that lost pages of what it never acknowledged may differ"
+                )
                 self.slave, self.replicated = self._fresh(self.seed + 2), {}
                 self.emptied += 1
                 assert await self._catch_up(network, master, clock)
         for files in (self.master, self.slave):
-            findings = [finding for finding in verify(FileSystemReader(files)).findings if finding.kind != "properties"]
+            findings = [
+                finding
+                for finding in verify(FileSystemReader(files)).findings
+                if finding.kind != "properties"
+            ]
             assert not findings, findings[:5]
 
-    async def _catch_up(self, network: MemoryNetwork, master: MessageStore, clock: VirtualClock) -> bool:
-        """Whether the slave came as far as its master; False when it found itself ahead or different."""
+    async def _catch_up(
+        self, network: MemoryNetwork, master: MessageStore, clock: VirtualClock
+    ) -> bool:
+        """Whether the slave came as far as its master; False when it found itself ahead
+        or different.
+        """
         async with open_slave(network, self.slave, self.config, clock) as (slave, following):
             self.check_slave(slave)
             if slave.min_physical_offset == slave.max_physical_offset > master.max_physical_offset:
@@ -186,8 +243,12 @@ class Pair:
             with trio.fail_after(CATCH_UP):
                 while following.state is not SlaveState.FOLLOWING:
                     if following.state in (SlaveState.DIVERGED, SlaveState.REFUSED):
-                        whole = log_of(master)[slave.min_physical_offset - master.min_physical_offset :]
-                        assert not whole.startswith(log_of(slave)), f"nothing is wrong, but: {following.problem}"
+                        whole = log_of(master)[
+                            slave.min_physical_offset - master.min_physical_offset :
+                        ]
+                        assert not whole.startswith(log_of(slave)), (
+                            f"nothing is wrong, but: {following.problem}"
+                        )
                         return False
                     await trio.sleep(0.1)
                 assert master.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok
@@ -199,14 +260,21 @@ class Pair:
 
     def same(self, master: MessageStore, slave: MessageStore) -> None:
         """Log and queues of the slave are those of the master as far as they go."""
-        assert log_of(slave) == log_of(master)[slave.min_physical_offset - master.min_physical_offset :]
+        assert (
+            log_of(slave)
+            == log_of(master)[slave.min_physical_offset - master.min_physical_offset :]
+        )
         found, _log = read_all(slave)
         theirs, _log = read_all(master)
-        assert found == {key: value for key, value in theirs.items() if value[0] >= slave.min_physical_offset}
+        assert found == {
+            key: value for key, value in theirs.items() if value[0] >= slave.min_physical_offset
+        }
 
 
 async def run_pair_seed(seed: int) -> int:
-    """One run of several lives; gives the number of deaths. Raises `AssertionError` for what went wrong."""
+    """One run of several lives; gives the number of deaths. Raises `AssertionError` for
+    what went wrong.
+    """
     pair = Pair(seed)
     for number in range(pair.generator.choice([1, 2, 2, 3])):
         pair._arm()

@@ -1,6 +1,7 @@
 """Files in memory that behave like a slow disk."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -8,6 +9,8 @@ import trio
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.errors import StoreError
 
 T = TypeVar("T")

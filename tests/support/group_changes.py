@@ -1,11 +1,13 @@
-"""Members of one group, each in a process of its own that writes down what comes to it and when; and what may come twice when queues change hands."""
+"""Members of one group, each in a process of its own that writes down what comes to it
+and when; and what may come twice when queues change hands.
+"""
+
+from __future__ import annotations
 
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -15,6 +17,8 @@ from support.processes import python_process
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Iterable
+    from pathlib import Path
 
 _PYTHON_MEMBER = """
 import os, sys, time, trio
@@ -25,10 +29,17 @@ async def main():
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def listener(message):
-        os.write(out, b"%d %d %s\\n" % (time.time_ns() // 1_000_000, message.queue_id, message.body))
+        now = time.time_ns() // 1_000_000
+        os.write(out, b"%d %d %s\\n" % (now, message.queue_id, message.body))
 
-    async with PushConsumer(group, namesrv=namesrv, subscriptions={topic: "*"}, listener=listener, orderly=orderly == "True",
-                            consume_from=ConsumeFrom.FIRST_OFFSET):
+    async with PushConsumer(
+        group,
+        namesrv=namesrv,
+        subscriptions={topic: "*"},
+        listener=listener,
+        orderly=orderly == "True",
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
         print("ready", flush=True)
         await trio.to_thread.run_sync(sys.stdin.readline)
 
@@ -53,8 +64,16 @@ def now_ms() -> int:
 class GroupMembers:
     """The living members of a group, and what came to all that ever were in it."""
 
-    def __init__(self, namesrv: str, group: str, topic: str, directory: Path, *, orderly: bool) -> None:
-        self._namesrv, self._group, self._topic, self._directory, self._orderly = namesrv, group, topic, directory, orderly
+    def __init__(
+        self, namesrv: str, group: str, topic: str, directory: Path, *, orderly: bool
+    ) -> None:
+        self._namesrv, self._group, self._topic, self._directory, self._orderly = (
+            namesrv,
+            group,
+            topic,
+            directory,
+            orderly,
+        )
         self._stack = ExitStack()
         self._drivers: dict[str, java.Driver] = {}
         self._pythons: dict[str, subprocess.Popen[str]] = {}
@@ -68,16 +87,36 @@ class GroupMembers:
         return self._directory / name
 
     async def start(self, name: str) -> None:
-        """A member joins: of Apache's client when its name begins with "java", else one of ours."""
+        """A member joins: of Apache's client when its name begins with "java", else one
+        of ours.
+        """
         self._names.append(name)
         if name.startswith("java"):
             driver = java.Driver()
             self._stack.callback(driver.close)
             self._drivers[name] = driver
-            known = {"id": name, "group": self._group, "topic": self._topic, "namesrv": self._namesrv}
-            await driver.do("consumer", **known, orderly=self._orderly, file=str(self._file(name)), count_only=True)
+            known = {
+                "id": name,
+                "group": self._group,
+                "topic": self._topic,
+                "namesrv": self._namesrv,
+            }
+            await driver.do(
+                "consumer",
+                **known,
+                orderly=self._orderly,
+                file=str(self._file(name)),
+                count_only=True,
+            )
             return
-        script = python_process(_PYTHON_MEMBER, self._namesrv, self._topic, str(self._file(name)), self._group, str(self._orderly))
+        script = python_process(
+            _PYTHON_MEMBER,
+            self._namesrv,
+            self._topic,
+            str(self._file(name)),
+            self._group,
+            str(self._orderly),
+        )
         process = self._stack.enter_context(script)
         self._pythons[name] = process
         assert process.stdout is not None
@@ -107,7 +146,9 @@ class GroupMembers:
             process.wait()
 
     def deliveries(self) -> list[Delivery]:
-        """Everything that came to anybody, in order of time; for each member in its own order."""
+        """Everything that came to anybody, in order of time; for each member in its own
+        order.
+        """
         seen = []
         for name in self._names:
             file = self._file(name)
@@ -130,7 +171,9 @@ class GroupMembers:
 
 
 class Again(NamedTuple):
-    """A message that came a second time, and how long its owner before went on with the queue after it: that long it was not committed."""
+    """A message that came a second time, and how long its owner before went on with the
+    queue after it: that long it was not committed.
+    """
 
     delivery: Delivery
     before: Delivery
@@ -139,7 +182,9 @@ class Again(NamedTuple):
 
 
 def came_again(deliveries: Iterable[Delivery]) -> list[Again]:
-    """Each repeated delivery beside the one before it. Exact as far as messages keep coming to each queue."""
+    """Each repeated delivery beside the one before it. Exact as far as messages keep
+    coming to each queue.
+    """
     queues: dict[int, list[Delivery]] = defaultdict(list)
     for delivery in deliveries:
         queues[delivery.queue].append(delivery)
@@ -150,10 +195,15 @@ def came_again(deliveries: Iterable[Delivery]) -> list[Again]:
             if delivery.body in last:
                 since = seen[last[delivery.body] : place + 1]
                 before = since[0]
-                went_on = max(each.at for each in since if each.member == before.member or each is before)
+                went_on = max(
+                    each.at for each in since if each.member == before.member or each is before
+                )
                 if delivery.member == before.member:
-                    # It came back after another had the queue: what counts is when it lost it.
-                    others = [number for number, each in enumerate(since) if each.member != before.member]
+                    # It came back after another had the queue: what counts is when it
+                    # lost it.
+                    others = [
+                        number for number, each in enumerate(since) if each.member != before.member
+                    ]
                     went_on = since[others[0] - 1].at if others else delivery.at
                 changed = any(each.member != before.member for each in since)
                 found.append(Again(delivery, before, went_on - before.at, changed))
@@ -162,7 +212,9 @@ def came_again(deliveries: Iterable[Delivery]) -> list[Again]:
 
 
 def out_of_order(deliveries: Iterable[Delivery]) -> list[str]:
-    """Where a queue did not come in order: within one owner's time each message follows the one before, and no new owner leaves one out."""
+    """Where a queue did not come in order: within one owner's time each message follows
+    the one before, and no new owner leaves one out.
+    """
     found = []
     queues: dict[int, list[Delivery]] = defaultdict(list)
     for delivery in deliveries:
@@ -174,14 +226,18 @@ def out_of_order(deliveries: Iterable[Delivery]) -> list[str]:
         for before, after in itertools.pairwise(seen):
             furthest = before.body if furthest is None else max(furthest, before.body)
             follows = next_of.get(before.body) == after.body
-            takes_over = before.member != after.member and (after.body <= furthest or next_of.get(furthest) == after.body)
+            takes_over = before.member != after.member and (
+                after.body <= furthest or next_of.get(furthest) == after.body
+            )
             if not follows and not takes_over:
                 found.append(f"{after} after {before}")
     return found
 
 
 def takeover_ms(deliveries: Iterable[Delivery], gone: str, at: int, queues: Iterable[int]) -> int:
-    """From a member's end to the first message of the last of its queues that came to another."""
+    """From a member's end to the first message of the last of its queues that came to
+    another.
+    """
     first: dict[int, int] = {}
     for delivery in deliveries:
         if delivery.at >= at and delivery.member != gone:

@@ -1,10 +1,15 @@
-"""A consumer group against a model of it: a script of sends, failures, joins, leaves, kills and restarts, run in virtual time under rules.
+"""A consumer group against a model of it: a script of sends, failures, joins, leaves,
+kills and restarts, run in virtual time under rules.
 
-Members reach the broker by channels inside the process, or over a memory network whose connections can be cut.
+Members reach the broker by channels inside the process, or over a memory network whose
+connections can be cut.
 
-The rules: no message is lost; ordered queues are never with two calls at once and never reordered; what is committed never passes a message that no
-call has finished; a delivery never claims more failures than there were.
+The rules: no message is lost; ordered queues are never with two calls at once and never
+reordered; what is committed never passes a message that no call has finished; a
+delivery never claims more failures than there were.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
@@ -21,7 +26,6 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.source import MemoryChannelSource
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
@@ -31,6 +35,7 @@ from support.consuming import Sender, Switch, refuse
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.source import ChannelSource
 
 TOPIC = "orders"
@@ -40,7 +45,9 @@ NAME_SERVER = "127.0.0.1:9876"
 MOST_RETRIES = 2
 LISTENER_SECONDS = 0.2
 SETTLED = 4 * 3600.0
-"""Seconds that the last member has for everything that is left: locks expire, retries come, dead letters are stored."""
+"""Seconds that the last member has for everything that is left: locks expire, retries
+come, dead letters are stored.
+"""
 
 Step = Callable[["World"], Awaitable[None]]
 
@@ -66,7 +73,10 @@ class Seen:
     async def listen(self, message: ReceivedMessage) -> None:
         body = message.body.decode()
         queue = int(body.partition("-")[0])
-        self.check(message.reconsume_times <= self.failed[body], f"{body} claims {message.reconsume_times} failures, it had {self.failed[body]}")
+        self.check(
+            message.reconsume_times <= self.failed[body],
+            f"{body} claims {message.reconsume_times} failures, it had {self.failed[body]}",
+        )
         if self.ordered:
             self.check(not self.running[queue], f"queue {queue} is with two calls at once")
         self.running[queue] += 1
@@ -107,7 +117,10 @@ class World:
 
         async def serve(scope: trio.CancelScope, ended: trio.Event) -> None:
             try:
-                async with BrokerOnFiles(self._files, clock=self._clock) as self.broker, self._served(self.broker):
+                async with (
+                    BrokerOnFiles(self._files, clock=self._clock) as self.broker,
+                    self._served(self.broker),
+                ):
                     opened.set()
                     with scope:
                         await trio.sleep_forever()
@@ -123,18 +136,20 @@ class World:
             switch.connect(self.way())
 
     @asynccontextmanager
-    async def _served(self, broker: "EmbeddedBroker") -> AsyncIterator[None]:
+    async def _served(self, broker: EmbeddedBroker) -> AsyncIterator[None]:
         """Serve broker and name server on the network, if there is one."""
         async with trio.open_nursery() as nursery:
             if self._network is not None:
                 await nursery.start(broker.server.serve, [self._network.listen(OWN)])
-                await nursery.start(broker.namesrv_server.serve, [self._network.listen(NAME_SERVER)])
+                await nursery.start(
+                    broker.namesrv_server.serve, [self._network.listen(NAME_SERVER)]
+                )
             try:
                 yield
             finally:
                 nursery.cancel_scope.cancel()
 
-    def way(self) -> "ChannelSource":
+    def way(self) -> ChannelSource:
         """How the broker is reached now."""
         if self._network is not None:
             return MemoryChannelSource(self._network, name_server=NAME_SERVER)
@@ -159,12 +174,23 @@ class World:
         await self.sender.create_topic(TOPIC, QUEUES)
 
     def check_commits(self) -> None:
-        """The committed offset of each queue lies at or in front of the first message that no call has finished."""
+        """The committed offset of each queue lies at or in front of the first message
+        that no call has finished.
+        """
         assert self.broker is not None
         for queue, bodies in self.seen.sent.items():
-            first = next((offset for offset, body in enumerate(bodies) if body not in self.seen.finished), len(bodies))
+            first = next(
+                (offset for offset, body in enumerate(bodies) if body not in self.seen.finished),
+                len(bodies),
+            )
             committed = self.broker.context.offsets.query(GROUP, TOPIC, queue)
-            self.seen.check(committed <= first, f"queue {queue} is committed up to {committed}, but message {first} was not finished")
+            self.seen.check(
+                committed <= first,
+                (
+                    f"queue {queue} is committed up to {committed}, but message {first} was not "
+                    "finished"
+                ),
+            )
 
     # -- steps
 
@@ -195,8 +221,15 @@ class World:
             suspend_current_queue_time=0.5,
         )
 
-    async def _join(self, consumer: Callable[[Switch], AbstractAsyncContextManager[object]]) -> None:
-        switch, scope, left, ended = Switch(self.way()), trio.CancelScope(), trio.Event(), trio.Event()
+    async def _join(
+        self, consumer: Callable[[Switch], AbstractAsyncContextManager[object]]
+    ) -> None:
+        switch, scope, left, ended = (
+            Switch(self.way()),
+            trio.CancelScope(),
+            trio.Event(),
+            trio.Event(),
+        )
         self._members.append((switch, scope, left, ended))
 
         async def consume() -> None:
@@ -218,7 +251,9 @@ class World:
                 await ended.wait()
 
     async def kill(self, which: int) -> None:
-        """The member's connections are cut and its tasks end: it can commit, unlock and unregister nothing."""
+        """The member's connections are cut and its tasks end: it can commit, unlock and
+        unregister nothing.
+        """
         if self._members:
             switch, scope, _left, ended = self._members.pop(which % len(self._members))
             switch.cut()
@@ -254,7 +289,9 @@ class World:
         handlers.update(served)
 
     async def restart(self, *, killed: bool) -> None:
-        """The broker goes away for a second; killed, it leaves behind what the system had taken from it."""
+        """The broker goes away for a second; killed, it leaves behind what the system
+        had taken from it.
+        """
         for switch in (self._switch, *[member[0] for member in self._members]):
             switch.cut()
         self._killed = killed
@@ -286,7 +323,10 @@ class World:
         if self.seen.ordered:
             for queue, bodies in self.seen.sent.items():
                 kept = [body for body in bodies if body in self.seen.done]
-                self.seen.check(self.seen.first_done[queue] == kept, f"queue {queue} was reordered: {self.seen.first_done[queue]}")
+                self.seen.check(
+                    self.seen.first_done[queue] == kept,
+                    f"queue {queue} was reordered: {self.seen.first_done[queue]}",
+                )
         while self._members:
             await self.leave(0)
 
@@ -308,7 +348,12 @@ class World:
             assert unit is not None
             record = store.record_at(unit[0])
             assert record is not None
-            dead.update(body for bodies in self.seen.sent.values() for body in bodies if _holds(bytes(record), body))
+            dead.update(
+                body
+                for bodies in self.seen.sent.values()
+                for body in bodies
+                if _holds(bytes(record), body)
+            )
         return dead
 
 
@@ -318,7 +363,9 @@ def _holds(record: bytes, body: str) -> bool:
 
 
 def run_script(steps: Sequence[Step], make: Callable[[trio.Nursery], World]) -> list[str]:
-    """Run a script in virtual time on a fresh broker; gives what was against the rules. Nothing is logged: a life holds thousands of failures."""
+    """Run a script in virtual time on a fresh broker; gives what was against the rules.
+    Nothing is logged: a life holds thousands of failures.
+    """
 
     async def main() -> list[str]:
         async with trio.open_nursery() as nursery:

@@ -1,24 +1,34 @@
-"""What tests of hostile clients share: a raw connection, and a well-behaved client that works meanwhile and must not notice."""
+"""What tests of hostile clients share: a raw connection, and a well-behaved client that
+works meanwhile and must not notice.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from struct import Struct
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import send_request
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.protocol.command import Command
+
 _WORD = Struct(">I")
 PROMPT = 10.0
 """Seconds within which a machine under load answers; what hangs takes for ever."""
 _EXCEPTION_NAME = re.compile(r"\b\w*(Error|Exception|error|exception): ")
-"""The beginning of a remark that is an exception of Python and not a sentence for the peer."""
+"""The beginning of a remark that is an exception of Python and not a sentence for the
+peer.
+"""
 
 
 class RawClient:
@@ -29,7 +39,7 @@ class RawClient:
         self._received = bytearray()
 
     @classmethod
-    async def connect(cls, address: str) -> "RawClient":
+    async def connect(cls, address: str) -> RawClient:
         host, port = address.rsplit(":", 1)
         return cls(await trio.open_tcp_stream(host, int(port)))
 
@@ -42,7 +52,9 @@ class RawClient:
         return True
 
     async def end(self) -> None:
-        """End the sending side; nothing happens when the server has cut the connection."""
+        """End the sending side; nothing happens when the server has cut the
+        connection.
+        """
         try:
             await self.stream.send_eof()
         except trio.BrokenResourceError:
@@ -51,7 +63,10 @@ class RawClient:
     async def answer(self) -> Command | None:
         """The next frame; None when the server closed the connection."""
         with trio.fail_after(PROMPT):
-            while len(self._received) < 4 or len(self._received) < 4 + _WORD.unpack_from(self._received)[0]:
+            while (
+                len(self._received) < 4
+                or len(self._received) < 4 + _WORD.unpack_from(self._received)[0]
+            ):
                 try:
                     data = await self.stream.receive_some(65536)
                 except trio.BrokenResourceError:
@@ -95,7 +110,9 @@ class GoodClient:
 
 @asynccontextmanager
 async def good_client(address: str, topic: str = "WellBehaved") -> AsyncIterator[GoodClient]:
-    """A client that sends all the time while the block runs; a send that fails or takes long fails the block, and so does silence."""
+    """A client that sends all the time while the block runs; a send that fails or takes
+    long fails the block, and so does silence.
+    """
     good = GoodClient()
     async with trio.open_nursery() as nursery:
         channel = await TcpChannelSource().open_channel(address, Dispatcher(), nursery)
@@ -120,7 +137,9 @@ async def good_client(address: str, topic: str = "WellBehaved") -> AsyncIterator
 
 
 def assert_sensible(answer: Command | None, what: object) -> Command:
-    """An answer with a code, in words for the peer: no exception of ours shows through."""
+    """An answer with a code, in words for the peer: no exception of ours shows
+    through.
+    """
     assert answer is not None, f"{what}: the connection was cut"
     assert answer.is_response, what
     remark = answer.remark or ""

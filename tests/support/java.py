@@ -1,8 +1,12 @@
 """Apache RocketMQ's own Java client and servers as test peers.
 
-The jars come from Maven once per machine (a directory under the system's temporary one, so that a second run starts at once). Everything that
-waits here waits for a line of output or for the end of a process, with a watchdog that kills the process; nothing sleeps.
+The jars come from Maven once per machine (a directory under the system's temporary one,
+so that a second run starts at once). Everything that waits here waits for a line of
+output or for the end of a process, with a watchdog that kills the process; nothing
+sleeps.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -15,10 +19,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -29,10 +32,15 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from support.processes import PATIENCE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 VERSION = "5.4.0"
 SOURCES = Path(__file__).parent.parent / "interop" / "java"
 QUICK_START = ["-XX:TieredStopAtLevel=1"]
-"""Tests want Java that starts quickly; benchmarks empty this list, as they want Java that is quick."""
+"""Tests want Java that starts quickly; benchmarks empty this list, as they want Java
+that is quick.
+"""
 _OPENS = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -41,24 +49,32 @@ _OPENS = [
 
 
 def why_not() -> str | None:
-    """Why Java tests can not run here, or None."""
+    """Why Java tests cannot run here, or None."""
     missing = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     return f"no {' and no '.join(missing)} on this machine" if missing else None
 
 
 def jars(version: str = VERSION) -> Path:
-    """The directory with the jars of one of Apache's releases; fetched by Maven on first use, complete or not there at all."""
+    """The directory with the jars of one of Apache's releases; fetched by Maven on
+    first use, complete or not there at all.
+    """
     home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{version}"
     if not home.exists():
         fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
-        copy = ("dependency:copy-dependencies", f"-Drocketmq.version={version}", f"-DoutputDirectory={fresh / 'lib'}")
+        copy = (
+            "dependency:copy-dependencies",
+            f"-Drocketmq.version={version}",
+            f"-DoutputDirectory={fresh / 'lib'}",
+        )
         _run("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *copy)
         _take_name(fresh, home)
     return home
 
 
 def drivers() -> Path:
-    """The directory with our own Java programs, compiled on first use; its name says of which sources."""
+    """The directory with our own Java programs, compiled on first use; its name says of
+    which sources.
+    """
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-classes-{digest}"
@@ -82,18 +98,25 @@ def _take_name(fresh: Path, home: Path) -> None:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}: "
+            f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
 
 
 def classpath(version: str = VERSION) -> str:
-    """Our programs and the jars of a release; our programs are compiled against the newest one."""
+    """Our programs and the jars of a release; our programs are compiled against the
+    newest one.
+    """
     return f"{drivers()}:{jars(version)}/lib/*"
 
 
 def free_port(*neighbours: int) -> int:
-    """A port that is free together with its neighbours (offsets), as Apache's broker also takes listenPort - 2 and + 1.
+    """A port that is free together with its neighbours (offsets), as Apache's broker
+    also takes listenPort - 2 and + 1.
 
-    It lies below those that systems give to outgoing connections, or one of them could take it before the broker does.
+    It lies below those that systems give to outgoing connections, or one of them could
+    take it before the broker does.
     """
     lots = random.SystemRandom()
     for _ in range(100):
@@ -115,7 +138,9 @@ class DriverError(Exception):
 class Driver:
     """One Java process that performs JSON commands, by default with Apache's client."""
 
-    def __init__(self, encoding: str = "JSON", memory: str = "256m", program: str = "Driver") -> None:
+    def __init__(
+        self, encoding: str = "JSON", memory: str = "256m", program: str = "Driver"
+    ) -> None:
         self._home = tempfile.mkdtemp(prefix="rocketmq-driver-")
         self.process = subprocess.Popen(
             [
@@ -161,9 +186,13 @@ class Driver:
         return answer.get("ok")
 
     async def do(self, action: str, **command: Any) -> Any:
-        """Perform one command and return its answer; raises `DriverError` with what Java threw."""
+        """Perform one command and return its answer; raises `DriverError` with what
+        Java threw.
+        """
         async with self._lock:
-            return await trio.to_thread.run_sync(self.perform, {"do": action, **command}, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(
+                self.perform, {"do": action, **command}, abandon_on_cancel=True
+            )
 
     def kill(self) -> None:
         """SIGKILL: the client says goodbye to nobody."""
@@ -205,7 +234,9 @@ class ApacheCluster:
 
 
 async def dispatched(cluster: ApacheCluster) -> None:
-    """Wait until a broker has put into its queues what it acknowledged, which no producer waits for."""
+    """Wait until a broker has put into its queues what it acknowledged, which no
+    producer waits for.
+    """
     with trio.fail_after(200):
         async with Admin(namesrv=cluster.namesrv) as admin:
             while int((await admin.cluster.runtime_info(cluster.broker))["dispatchBehindBytes"]):
@@ -213,7 +244,13 @@ async def dispatched(cluster: ApacheCluster) -> None:
 
 
 def _start(
-    main: str, configuration: Path, directory: Path, memory: str, settings: dict[str, Any], options: list[str], version: str = VERSION
+    main: str,
+    configuration: Path,
+    directory: Path,
+    memory: str,
+    settings: dict[str, Any],
+    options: list[str],
+    version: str = VERSION,
 ) -> subprocess.Popen[str]:
     configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     process = subprocess.Popen(
@@ -263,7 +300,13 @@ def start_namesrv(cluster: ApacheCluster) -> None:
     )
 
 
-def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "JSON", version: str = VERSION, **settings: Any) -> None:
+def start_broker(
+    cluster: ApacheCluster,
+    memory: str = "512m",
+    encoding: str = "JSON",
+    version: str = VERSION,
+    **settings: Any,
+) -> None:
     port = cluster.broker.rpartition(":")[2]
     defaults: dict[str, Any] = {
         "brokerClusterName": "DefaultCluster",
@@ -282,7 +325,10 @@ def start_broker(cluster: ApacheCluster, memory: str = "512m", encoding: str = "
         "diskMaxUsedSpaceRatio": 99,
         **PATIENCE,
     }
-    options = ["-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99", f"-Drocketmq.serialize.type={encoding}"]
+    options = [
+        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+        f"-Drocketmq.serialize.type={encoding}",
+    ]
     cluster.processes["broker"] = _start(
         "org.apache.rocketmq.broker.BrokerStartup",
         cluster.directory / "broker.conf",
@@ -303,7 +349,7 @@ class Asker:
         self._connection = socket.create_connection((host, int(port)), timeout=seconds)
         self._stream = self._connection.makefile("rb")
 
-    def __enter__(self) -> "Asker":
+    def __enter__(self) -> Asker:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -316,7 +362,9 @@ class Asker:
 
 
 def _wait_registered(namesrv: str, broker: str, seconds: float = 60.0) -> None:
-    """Until the name server knows the broker, which it may learn only after the broker says that it has started."""
+    """Until the name server knows the broker, which it may learn only after the broker
+    says that it has started.
+    """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with Asker(namesrv, seconds) as asker:
@@ -328,9 +376,13 @@ def _wait_registered(namesrv: str, broker: str, seconds: float = 60.0) -> None:
 
 
 @contextmanager
-def apache_cluster(directory: Path, memory: str = "512m", encoding: str = "JSON", **settings: Any) -> Iterator[ApacheCluster]:
+def apache_cluster(
+    directory: Path, memory: str = "512m", encoding: str = "JSON", **settings: Any
+) -> Iterator[ApacheCluster]:
     """Start a name server and a broker of Apache's; kill both at the end."""
-    cluster = ApacheCluster(directory, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port(-2, 1)}", {})
+    cluster = ApacheCluster(
+        directory, f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port(-2, 1)}", {}
+    )
     try:
         start_namesrv(cluster)
         start_broker(cluster, memory, encoding, **settings)

@@ -1,8 +1,12 @@
 """mqadmin's sub-commands on two clusters, and their outputs side by side.
 
-What can not be the same is masked: addresses, times, ids, directories of the machine. The order of lines is that of Java's hash tables and not
-compared. Everything else must agree, but for lines that a step drops with its reason; `docs/mqadmin.md` tells users the same.
+What cannot be the same is masked: addresses, times, ids, directories of the machine.
+The order of lines is that of Java's hash tables and not compared. Everything else must
+agree, but for lines that a step drops with its reason; `docs/mqadmin.md` tells users
+the same.
 """
+
+from __future__ import annotations
 
 import difflib
 import re
@@ -29,9 +33,11 @@ _NOISE: Final = re.compile(r"\|-|^\s*at |^\s*\.\.\. \d+ more|For more informatio
 class Step:
     """One command; `{broker}` and other places in it are filled from the cluster.
 
-    `drop` and `only` choose lines by a pattern, `mask` hides what a pattern finds in them; `reason` says why, where that is a difference. `again`
-    allows to look repeatedly, for what settles by and by. `common` compares the lines whose keys both sides have. With `ours` the outputs differ on
-    purpose: Apache's has no error, or `theirs` in it, ours has this text.
+    `drop` and `only` choose lines by a pattern, `mask` hides what a pattern finds in
+    them; `reason` says why, where that is a difference. `again` allows to look
+    repeatedly, for what settles by and by. `common` compares the lines whose keys both
+    sides have. With `ours` the outputs differ on purpose: Apache's has no error, or
+    `theirs` in it, ours has this text.
     """
 
     line: str
@@ -56,15 +62,23 @@ class Step:
     def differences(self, theirs: str, ours: str) -> list[str]:
         """What is not as it should be; empty when all is well."""
         if self.ours is not None:
-            problems = [] if self.ours in ours else [f"ours does not say {self.ours!r}: {ours[:500]}"]
+            problems = (
+                [] if self.ours in ours else [f"ours does not say {self.ours!r}: {ours[:500]}"]
+            )
             if self.theirs is not None and self.theirs not in theirs:
                 problems.append(f"Apache's does not say {self.theirs!r}: {theirs[:500]}")
             return problems
         left, right = self.lines(theirs), self.lines(ours)
         if self.common:
             both = {_key(line) for line in left} & {_key(line) for line in right}
-            left, right = ([line for line in lines if _key(line) in both] for lines in (left, right))
-        return [line for line in difflib.unified_diff(left, right, lineterm="", n=0) if not line.startswith(("---", "+++", "@@"))]
+            left, right = (
+                [line for line in lines if _key(line) in both] for lines in (left, right)
+            )
+        return [
+            line
+            for line in difflib.unified_diff(left, right, lineterm="", n=0)
+            if not line.startswith(("---", "+++", "@@"))
+        ]
 
     def lines(self, text: str) -> list[str]:
         """The lines of an output that count, masked and sorted."""
@@ -72,7 +86,9 @@ class Step:
         for line in text.splitlines():
             if _NOISE.search(line) or not line.strip():
                 continue
-            if (self.drop and re.search(self.drop, line)) or (self.only and not re.search(self.only, line)):
+            if (self.drop and re.search(self.drop, line)) or (
+                self.only and not re.search(self.only, line)
+            ):
                 continue
             for pattern, name in _MASKS:
                 line = pattern.sub(name, line)

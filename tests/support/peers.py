@@ -1,4 +1,8 @@
-"""A cluster of scripted peers on a memory network: name servers with routes, brokers that answer as the test tells them."""
+"""A cluster of scripted peers on a memory network: name servers with routes, brokers
+that answer as the test tells them.
+"""
+
+from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -53,9 +57,13 @@ class Peer:
 
 
 class ScriptedBroker(Peer):
-    """Answers sends by a script, one step for each, then with success. A step is a response code, SILENT, or a function."""
+    """Answers sends by a script, one step for each, then with success. A step is a
+    response code, SILENT, or a function.
+    """
 
-    def __init__(self, network: MemoryNetwork, nursery: trio.Nursery, name: str, address: str) -> None:
+    def __init__(
+        self, network: MemoryNetwork, nursery: trio.Nursery, name: str, address: str
+    ) -> None:
         super().__init__(network, nursery, address)
         self.name = name
         self.script: list[Step] = []
@@ -81,7 +89,9 @@ class ScriptedBroker(Peer):
     def answer(self, header: SendMessageRequestHeaderV2, code: int = 0, **extra: str) -> Command:
         if code not in (0, 10, 11, 12):
             return Command.response(code, remark=f"as the script of {self.name} wants it")
-        answer = SendMessageResponseHeader(msg_id=f"{self.offset:032X}", queue_id=header.queue_id, queue_offset=self.offset)
+        answer = SendMessageResponseHeader(
+            msg_id=f"{self.offset:032X}", queue_id=header.queue_id, queue_offset=self.offset
+        )
         self.offset += 1
         response = Command.response(code, answer)
         response.ext_fields.update(extra)
@@ -103,7 +113,13 @@ class ScriptedBroker(Peer):
 class ScriptedNameServer(Peer):
     """Knows the routes that the test puts into `routes`."""
 
-    def __init__(self, network: MemoryNetwork, nursery: trio.Nursery, address: str, routes: dict[str, TopicRoute]) -> None:
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        nursery: trio.Nursery,
+        address: str,
+        routes: dict[str, TopicRoute],
+    ) -> None:
         super().__init__(network, nursery, address)
         self.routes = routes
         self.asked: list[tuple[float, str]] = []
@@ -140,7 +156,9 @@ class Cluster:
         self.brokers: list[ScriptedBroker] = []
 
     async def add_name_server(self) -> ScriptedNameServer:
-        server = ScriptedNameServer(self.network, self.nursery, f"10.0.1.{len(self.name_servers)}:9876", self.routes)
+        server = ScriptedNameServer(
+            self.network, self.nursery, f"10.0.1.{len(self.name_servers)}:9876", self.routes
+        )
         await server.start()
         self.name_servers.append(server)
         return server
@@ -152,20 +170,33 @@ class Cluster:
         self.brokers.append(broker)
         return broker
 
-    def route(self, topic: str, *, queues: int = 2, brokers: list[ScriptedBroker] | None = None, perm: int = 6) -> None:
+    def route(
+        self,
+        topic: str,
+        *,
+        queues: int = 2,
+        brokers: list[ScriptedBroker] | None = None,
+        perm: int = 6,
+    ) -> None:
         chosen = self.brokers if brokers is None else brokers
         self.routes[topic] = TopicRoute(
             tuple(QueueData(broker.name, queues, queues, perm) for broker in chosen),
-            tuple(BrokerData("DefaultCluster", broker.name, {0: broker.address}) for broker in chosen),
+            tuple(
+                BrokerData("DefaultCluster", broker.name, {0: broker.address}) for broker in chosen
+            ),
         )
 
     def client(self, **options: Any) -> Client:
         addresses = [server.address for server in self.name_servers]
-        return Client(addresses, channels=_AlwaysMemory(self.network), client_ip="10.0.9.9", **options)
+        return Client(
+            addresses, channels=_AlwaysMemory(self.network), client_ip="10.0.9.9", **options
+        )
 
 
 @asynccontextmanager
-async def open_cluster(*, brokers: int = 2, name_servers: int = 1, topics: tuple[str, ...] = ("t",), queues: int = 2) -> AsyncIterator[Cluster]:
+async def open_cluster(
+    *, brokers: int = 2, name_servers: int = 1, topics: tuple[str, ...] = ("t",), queues: int = 2
+) -> AsyncIterator[Cluster]:
     """A cluster whose brokers hold each topic."""
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery)

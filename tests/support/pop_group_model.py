@@ -1,9 +1,14 @@
-"""A group whose broker says POP, against a model of it: push consumers that pop, and simple consumers that share their group.
+"""A group whose broker says POP, against a model of it: push consumers that pop, and
+simple consumers that share their group.
 
-The rules, besides that no message is lost: what is acknowledged never comes again; nothing comes again before its invisible time, or after a failure
-its delay, is over; each delivery has a higher attempt than the one before; nothing is in the dead letter topic before its attempts are used up. A
-broker that was killed may break them for what it had handed out before.
+The rules, besides that no message is lost: what is acknowledged never comes again;
+nothing comes again before its invisible time, or after a failure its delay, is over;
+each delivery has a higher attempt than the one before; nothing is in the dead letter
+topic before its attempts are used up. A broker that was killed may break them for what
+it had handed out before.
 """
+
+from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,13 +26,13 @@ from rocketmq_sdk.consumer.retry_machine import State
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from support.group_model import GROUP, LISTENER_SECONDS, MOST_RETRIES, TOPIC, Seen, World
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from rocketmq_sdk.model.message import ReceivedMessage
     from support.consuming import Switch
 
 INVISIBLE: Final = 20.0
@@ -35,7 +40,9 @@ INVISIBLE: Final = 20.0
 DELAY: Final = 10.0
 """The shortest delay behind a failure."""
 BEHIND: Final = 0.1
-"""Seconds by which a client may take the end of an invisible time for later than its broker does: the answer was on its way for as long."""
+"""Seconds by which a client may take the end of an invisible time for later than its
+broker does: the answer was on its way for as long.
+"""
 
 
 @attrs.define
@@ -47,7 +54,9 @@ class Delivery:
     delayed_until: float | None = None
     """When it may come again because it failed."""
     unsure: bool = False
-    """What the broker knows of it is not known: a change of its time was not answered."""
+    """What the broker knows of it is not known: a change of its time was not
+    answered.
+    """
 
     @property
     def hidden_until(self) -> float:
@@ -74,10 +83,16 @@ class PopSeen(Seen):
         for earlier in self.deliveries[body]:
             if earlier.unsure:
                 continue
-            self.check(earlier.message.receipt.state is not State.COMMIT, f"{body} was acknowledged and came again")
+            self.check(
+                earlier.message.receipt.state is not State.COMMIT,
+                f"{body} was acknowledged and came again",
+            )
             early = earlier.hidden_until - now
             self.check(early <= BEHIND, f"{body} came {early:.3f} s before its time was over")
-            self.check(attempt > earlier.attempt, f"{body} came as attempt {attempt} behind attempt {earlier.attempt}")
+            self.check(
+                attempt > earlier.attempt,
+                f"{body} came as attempt {attempt} behind attempt {earlier.attempt}",
+            )
         delivery = Delivery(message, attempt)
         self.deliveries[body].append(delivery)
         if attempt > MOST_RETRIES:
@@ -99,7 +114,9 @@ class PopSeen(Seen):
         self.done[body] += 1
 
     async def process(self, consumer: SimpleConsumer, message: PoppedMessage) -> None:
-        """What simple consumers do: longer than the invisible time, which is extended meanwhile."""
+        """What simple consumers do: longer than the invisible time, which is extended
+        meanwhile.
+        """
         delivery, body = self._begin(message), message.body.decode()
         try:
             async with consumer.processing(message):
@@ -126,12 +143,16 @@ class PoppingWorld(World):
     async def start(self) -> None:
         await super().start()
         assert self.sender is not None
-        await set_message_request_mode(self.sender.client, await self.sender._broker(), TOPIC, GROUP, MessageRequestMode.POP)
+        await set_message_request_mode(
+            self.sender.client, await self.sender._broker(), TOPIC, GROUP, MessageRequestMode.POP
+        )
 
     def check_commits(self) -> None:
-        """The broker moves the group on with each pop; what is not acknowledged comes by revival."""
+        """The broker moves the group on with each pop; what is not acknowledged comes
+        by revival.
+        """
 
-    def consumer(self, switch: "Switch") -> AbstractAsyncContextManager[object]:
+    def consumer(self, switch: Switch) -> AbstractAsyncContextManager[object]:
         return PushConsumer(
             GROUP,
             namesrv=switch,
@@ -152,10 +173,19 @@ class PoppingWorld(World):
             await self._join(self._simple)
 
     @asynccontextmanager
-    async def _simple(self, switch: "Switch") -> "AsyncIterator[None]":
-        options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "max_reconsume_times": MOST_RETRIES, "min_invisible_duration": 1.0}
+    async def _simple(self, switch: Switch) -> AsyncIterator[None]:
+        options = {
+            "consume_from": ConsumeFrom.FIRST_OFFSET,
+            "max_reconsume_times": MOST_RETRIES,
+            "min_invisible_duration": 1.0,
+        }
         async with (
-            SimpleConsumer(GROUP, namesrv=switch, subscriptions={TOPIC: "*"}, **options) as consumer,  # type: ignore[arg-type]  # of several types
+            SimpleConsumer(
+                GROUP,
+                namesrv=switch,
+                subscriptions={TOPIC: "*"},
+                **options,  # type: ignore[arg-type]  # of several types
+            ) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(self._receive, consumer)
@@ -202,7 +232,8 @@ class PoppingWorld(World):
         await super().restart(killed=killed)
 
     def _doubt_changes(self) -> None:
-        # A change of the time whose answer is lost is asked for again by the receipt that it has replaced, and then the message is out twice.
+        # A change of the time whose answer is lost is asked for again by the receipt
+        # that it has replaced, and then the message is out twice.
         for deliveries in self.seen.deliveries.values():
             for delivery in deliveries:
                 delivery.unsure |= delivery.message.receipt.busy is not None
@@ -213,6 +244,7 @@ class PoppingWorld(World):
         """Whatever is out comes back now, if it may."""
         await trio.sleep(4 * INVISIBLE)
         early = self._dead() - self.seen.used_up
-        self.seen.check(not early, f"in the dead letter topic before their attempts were used up: {sorted(early)}")
-
-
+        self.seen.check(
+            not early,
+            f"in the dead letter topic before their attempts were used up: {sorted(early)}",
+        )

@@ -1,12 +1,15 @@
 """Lives and deaths of a broker whose messages are popped, chosen by a seed.
 
-A client sends, pops, acknowledges and changes invisible times until the file system ends everything in the middle of an operation; then the broker
-starts again on what is left. What the client was told holds through all of it: a message that was sent comes until it is acknowledged, one that was
-acknowledged in time never comes again, and none comes before its invisible time is over.
+A client sends, pops, acknowledges and changes invisible times until the file system
+ends everything in the middle of an operation; then the broker starts again on what is
+left. What the client was told holds through all of it: a message that was sent comes
+until it is acknowledged, one that was acknowledged in time never comes again, and none
+comes before its invisible time is over.
 """
 
+from __future__ import annotations
+
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,6 +24,8 @@ from support.broker import Peer, open_on, send_request
 from support.popping import Popper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 
 LONGEST_MS = 60_000
@@ -45,26 +50,34 @@ class Story:
     async def send(self, peer: Peer, _popper: Popper) -> None:
         self.count += 1
         body = b"m%d " % self.count * self.generator.choice([1, 30])
-        if (await peer.ask(send_request("T", body, queue_id=self.generator.randrange(2)))).code == 0:
+        if (
+            await peer.ask(send_request("T", body, queue_id=self.generator.randrange(2)))
+        ).code == 0:
             self.sent.add(body)
 
     async def pop(self, _peer: Peer, popper: Popper) -> None:
         """Look at each message that comes: was it to come?"""
         invisible = self.generator.choice([2_000, 8_000, LONGEST_MS])
-        result = await popper.pop(invisible_time=invisible, max_msg_nums=self.generator.choice([1, 3, 32]))
+        result = await popper.pop(
+            invisible_time=invisible, max_msg_nums=self.generator.choice([1, 3, 32])
+        )
         for message, handle in zip(result.messages, result.handles, strict=True):
             body = message.body
             if self.strict and body not in self.unsure:
                 early = self.hidden_until.get(body, 0) - result.pop_time
                 assert early <= 0, f"{body[:8]!r} comes {early} ms early, by {handle}"
-                assert body not in self.done, f"{body[:8]!r} comes after it was acknowledged, by {handle}"
+                assert body not in self.done, (
+                    f"{body[:8]!r} comes after it was acknowledged, by {handle}"
+                )
             self.hidden_until[body] = handle.next_visible_ms
             self.handles[body] = handle
 
     async def ack(self, _peer: Peer, popper: Popper) -> None:
         """Acknowledge some of what is in hand, one by one or together."""
         now = self.now()
-        live = [body for body, handle in self.handles.items() if handle.next_visible_ms > now + 1500]
+        live = [
+            body for body, handle in self.handles.items() if handle.next_visible_ms > now + 1500
+        ]
         chosen = self.generator.sample(live, min(len(live), self.generator.choice([1, 1, 4])))
         if not chosen:
             return
@@ -78,13 +91,18 @@ class Story:
 
     async def change(self, _peer: Peer, popper: Popper) -> None:
         """Another invisible time for something in hand."""
-        live = [body for body, handle in self.handles.items() if handle.next_visible_ms > self.now() + 1500]
+        live = [
+            body
+            for body, handle in self.handles.items()
+            if handle.next_visible_ms > self.now() + 1500
+        ]
         if not live:
             return
         body = self.generator.choice(live)
         invisible = self.generator.choice([1_000, 5_000, LONGEST_MS])
         handle = self.handles.pop(body)
-        # When the broker dies between the new checkpoint and the ack of the old one, both bring the message.
+        # When the broker dies between the new checkpoint and the ack of the old one,
+        # both bring the message.
         self.unsure.add(body)
         self.handles[body] = await popper.change(handle, invisible)
         self.unsure.discard(body)
@@ -102,7 +120,12 @@ class Story:
     async def work(self, peer: Peer, steps: int) -> None:
         """Random steps until the end comes."""
         popper = Popper(peer, "T")
-        kinds = [self.send] * 4 + [self.pop] * 4 + [self.ack] * 3 + [self.change, self.sleep, self.sleep]
+        kinds = (
+            [self.send] * 4
+            + [self.pop] * 4
+            + [self.ack] * 3
+            + [self.change, self.sleep, self.sleep]
+        )
         for _ in range(steps):
             await self.generator.choice(kinds)(peer, popper)
 
@@ -122,15 +145,19 @@ class Story:
 
 
 async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
-    """One run; gives how often the broker died. Raises `AssertionError` for what it got wrong.
+    """One run; gives how often the broker died. Raises `AssertionError` for what it got
+    wrong.
 
-    The broker draws lots as well (which queue a pop begins with), so its draws are set: a run is the same each time.
+    The broker draws lots as well (which queue a pop begins with), so its draws are set:
+    a run is the same each time.
     """
     generator = Random(seed)
     random.seed(seed)
     story = Story(generator, strict=not merge)
     settings: dict[str, Any] = {
-        "flush_disk_type": "SYNC_FLUSH" if power_cut else generator.choice(["SYNC_FLUSH", "ASYNC_FLUSH"]),
+        "flush_disk_type": "SYNC_FLUSH"
+        if power_cut
+        else generator.choice(["SYNC_FLUSH", "ASYNC_FLUSH"]),
         "enable_pop_buffer_merge": merge,
         "mapped_file_size_commit_log": 65_536,
         "revive_queue_num": 2,

@@ -1,14 +1,20 @@
-"""Popping from an embedded broker in tests: the SDK's own typed calls over one connection."""
+"""Popping from an embedded broker in tests: the SDK's own typed calls over one
+connection.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.client.api import pop
-from rocketmq_sdk.client.api.pop import PopResult
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
-from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
-from support.broker import Peer
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.client.api.pop import PopResult
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+    from support.broker import Peer
 
 
 class Popper:
@@ -22,16 +28,31 @@ class Popper:
         self.group = group
         self.fields = fields
 
-    async def call_broker(self, _broker_name: str, command: Command, timeout: float | None = None, *, broker_id: int = 0) -> Command:
+    async def call_broker(
+        self,
+        _broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        broker_id: int = 0,
+    ) -> Command:
         """What the typed calls need of a client."""
         assert broker_id == 0
         return await self.peer.ask(command, timeout or 60.0)
 
     def header(self, **fields: Any) -> PopMessageRequestHeader:
-        """A pop of everything there is, invisible for 10 s, from the beginning, not held."""
+        """A pop of everything there is, invisible for 10 s, from the beginning, not
+        held.
+        """
         values: dict[str, Any] = {
-            "consumer_group": self.group, "topic": self.topic, "queue_id": -1, "max_msg_nums": 32, "invisible_time": 10_000, **self.fields, **fields,
-        }  # fmt: skip
+            "consumer_group": self.group,
+            "topic": self.topic,
+            "queue_id": -1,
+            "max_msg_nums": 32,
+            "invisible_time": 10_000,
+            **self.fields,
+            **fields,
+        }
         return PopMessageRequestHeader(**values)
 
     async def pop(self, **fields: Any) -> PopResult:
@@ -48,7 +69,11 @@ class Popper:
 
     async def ack_all(self, handles: list[ReceiptHandle]) -> None:
         """Many messages are done."""
-        await pop.batch_ack_messages(self, "broker-a", [(self.topic, self.group, handle) for handle in handles])  # type: ignore[arg-type]
+        await pop.batch_ack_messages(
+            self,  # type: ignore[arg-type]
+            "broker-a",
+            [(self.topic, self.group, handle) for handle in handles],
+        )
 
     async def change(self, handle: ReceiptHandle, invisible_ms: int) -> ReceiptHandle:
         """Another invisible time."""
@@ -56,7 +81,12 @@ class Popper:
 
     async def has_messages(self, *, hold: float = 0, **fields: Any) -> bool:
         """Whether there is something to pop."""
-        header = NotificationRequestHeader(consumer_group=self.group, topic=self.topic, poll_time=int(hold * 1000), **{"queue_id": -1, **fields})
+        header = NotificationRequestHeader(
+            consumer_group=self.group,
+            topic=self.topic,
+            poll_time=int(hold * 1000),
+            **{"queue_id": -1, **fields},
+        )
         return (await pop.notification(self, "broker-a", header, 60.0)).has_msg  # type: ignore[arg-type]
 
     async def waiting(self, queue_id: int = -1) -> int:
@@ -66,7 +96,16 @@ class Popper:
 
 async def make_topic(peer: Peer, topic: str, queues: int = 4, **fields: Any) -> None:
     """A topic with a number of queues."""
-    ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "topicFilterType": "SINGLE_TAG",
-           "topicSysFlag": 0, "order": "false", **fields}  # fmt: skip
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+        **fields,
+    }
     answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, **ext)
     assert answer.code == 0, answer

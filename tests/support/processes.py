@@ -1,4 +1,8 @@
-"""Processes of our own as test subjects: the broker of the command line, and scripts that are killed."""
+"""Processes of our own as test subjects: the broker of the command line, and scripts
+that are killed.
+"""
+
+from __future__ import annotations
 
 import os
 import re
@@ -6,19 +10,36 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-PATIENCE = {"waitTimeMillsInSendQueue": 60_000, "waitTimeMillsInPullQueue": 60_000, "waitTimeMillsInHeartbeatQueue": 60_000}
-"""Settings of brokers under test: a machine that is slow for a while is no reason to refuse anybody."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE = {
+    "waitTimeMillsInSendQueue": 60_000,
+    "waitTimeMillsInPullQueue": 60_000,
+    "waitTimeMillsInHeartbeatQueue": 60_000,
+}
+"""Settings of brokers under test: a machine that is slow for a while is no reason to
+refuse anybody.
+"""
 READY = re.compile(r"ready: name server (\S+), broker (\S+)")
 
 
 class BrokerProcess:
-    """`rocketmq broker` in a process of its own; may be killed and started again on its directory and ports."""
+    """`rocketmq broker` in a process of its own; may be killed and started again on its
+    directory and ports.
+    """
 
-    def __init__(self, store: Path | str | None = ":memory:", *, settings: dict[str, object] | None = None, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: Path | str | None = ":memory:",
+        *,
+        settings: dict[str, object] | None = None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
         self._store = store
         self._settings = settings or {}
         self._arguments = arguments
@@ -27,12 +48,28 @@ class BrokerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start and wait for the line that says it is ready; the ports stay those of the first start."""
-        command = [sys.executable, "-m", "rocketmq_sdk", "broker", "--namesrv-listen", self.namesrv, "--listen", self.address]
-        command += [*([] if self._store is None else ["--store", str(self._store)]), *self._arguments]
+        """Start and wait for the line that says it is ready; the ports stay those of
+        the first start.
+        """
+        command = [
+            sys.executable,
+            "-m",
+            "rocketmq_sdk",
+            "broker",
+            "--namesrv-listen",
+            self.namesrv,
+            "--listen",
+            self.address,
+        ]
+        command += [
+            *([] if self._store is None else ["--store", str(self._store)]),
+            *self._arguments,
+        ]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         watchdog = threading.Timer(60, self.process.kill)
         watchdog.start()
         try:
@@ -41,12 +78,17 @@ class BrokerProcess:
             ready = READY.match(line)
             if ready is None:
                 assert self.process.stderr is not None
-                raise RuntimeError(f"the broker did not become ready: {line!r} {self.process.stderr.read()[-3000:]}")
+                raise RuntimeError(
+                    f"the broker did not become ready: {line!r} "
+                    f"{self.process.stderr.read()[-3000:]}"
+                )
             self.namesrv, self.address = ready.groups()
         finally:
             watchdog.cancel()
         self.log: list[str] = []
-        self._reader = threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True)
+        self._reader = threading.Thread(
+            target=self._drain, args=(self.process.stderr,), daemon=True
+        )
         self._reader.start()
 
     def _drain(self, stream: Iterator[str]) -> None:
@@ -79,7 +121,9 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(store: Path | str = ":memory:", **settings: object) -> Iterator[BrokerProcess]:
-    """A broker process with settings by Apache's names, patient ones among them; killed at the end if it still runs."""
+    """A broker process with settings by Apache's names, patient ones among them; killed
+    at the end if it still runs.
+    """
     broker = BrokerProcess(store, settings={**PATIENCE, **settings})
     broker.start()
     try:

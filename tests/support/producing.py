@@ -1,10 +1,16 @@
-"""What the tests of the producer share: a producer on a cluster of scripted peers, and a message."""
+"""What the tests of the producer share: a producer on a cluster of scripted peers, and
+a message.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
-from support.peers import Cluster
+
+if TYPE_CHECKING:
+    from support.peers import Cluster
 
 
 class Running:

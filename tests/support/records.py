@@ -1,5 +1,7 @@
 """Entries of the recorded table of message records."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from rocketmq_sdk.model.route import pack_host

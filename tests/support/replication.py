@@ -1,22 +1,27 @@
 """A master's and a slave's store on a memory network, without brokers around them."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.master import Master
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.lifecycle import open_quiet_nursery
-from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.store import STORE_HOST, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.transport.memory import MemoryNetwork
 
 ADDRESS = "master:10912"
 
@@ -27,7 +32,9 @@ def pair_config(**settings: Any) -> StoreConfig:
 
 
 def log_of(store: MessageStore) -> bytes:
-    """The log of an open store from its first file to its end, zeros at the ends of files included."""
+    """The log of an open store from its first file to its end, zeros at the ends of
+    files included.
+    """
     log = store._log
     parts = b""
     position = log.min_position
@@ -42,11 +49,16 @@ def log_of(store: MessageStore) -> bytes:
 
 @asynccontextmanager
 async def open_master(
-    network: MemoryNetwork, files: FileSystem | None = None, config: StoreConfig | None = None, clock: Clock | None = None
+    network: MemoryNetwork,
+    files: FileSystem | None = None,
+    config: StoreConfig | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[tuple[MessageStore, Master]]:
     """An open store that serves slaves at `ADDRESS`."""
     config = config or pair_config()
-    store = MessageStore(config, files or MemoryFileSystem(write_through=True), clock or TrioClock(), STORE_HOST)
+    store = MessageStore(
+        config, files or MemoryFileSystem(write_through=True), clock or TrioClock(), STORE_HOST
+    )
     async with store:
         master = Master(store, Replicas.of(config), clock or TrioClock())
         store.replicate_to(master.replicas)
@@ -60,11 +72,16 @@ async def open_master(
 
 @asynccontextmanager
 async def open_slave(
-    network: MemoryNetwork, files: FileSystem | None = None, config: StoreConfig | None = None, clock: Clock | None = None
+    network: MemoryNetwork,
+    files: FileSystem | None = None,
+    config: StoreConfig | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[tuple[MessageStore, Slave]]:
     """An open store that follows the master at `ADDRESS`."""
     clock = clock or TrioClock()
-    store = MessageStore(config or pair_config(), files or MemoryFileSystem(write_through=True), clock, STORE_HOST)
+    store = MessageStore(
+        config or pair_config(), files or MemoryFileSystem(write_through=True), clock, STORE_HOST
+    )
     async with store:
         store.become_slave()
         slave = Slave(store, clock, network.connect, ADDRESS)

@@ -1,17 +1,24 @@
-"""Our slave behind Apache's master and Apache's slave behind ours, with as many messages as wanted; both logs compared byte by byte."""
+"""Our slave behind Apache's master and Apache's slave behind ours, with as many
+messages as wanted; both logs compared byte by byte.
+"""
+
+from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
-from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from support import java
 from support.waiting import unique, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 
 LOG_SIZE = 16 * 1024 * 1024
 LIMIT = 600
@@ -30,8 +37,12 @@ def log_bytes(directory: Path, start: int, end: int) -> bytes:
     return parts
 
 
-async def publish(namesrv: str, topic: str, count: int, seed: int) -> tuple[dict[tuple[int, int], bytes], int]:
-    """Messages of many sizes, single and in batches; gives the bodies by queue and offset, and a position in the last record of the log."""
+async def publish(
+    namesrv: str, topic: str, count: int, seed: int
+) -> tuple[dict[tuple[int, int], bytes], int]:
+    """Messages of many sizes, single and in batches; gives the bodies by queue and
+    offset, and a position in the last record of the log.
+    """
     generator = random.Random(seed)
     bodies: dict[tuple[int, int], bytes] = {}
     last = 0
@@ -55,10 +66,16 @@ async def publish(namesrv: str, topic: str, count: int, seed: int) -> tuple[dict
 
 
 async def ours_behind_apache(cluster: java.ApacheCluster, directory: Path, count: int) -> int:
-    """Our slave copies Apache's master in two goes, away in between; gives the number of bytes that were equal."""
+    """Our slave copies Apache's master in two goes, away in between; gives the number
+    of bytes that were equal.
+    """
     settings: dict[str, Any] = {
-        "broker_role": "SLAVE", "broker_id": 1, "namesrv_addr": cluster.namesrv, "slave_read_enable": True, "mapped_file_size_commit_log": LOG_SIZE,
-    }  # fmt: skip
+        "broker_role": "SLAVE",
+        "broker_id": 1,
+        "namesrv_addr": cluster.namesrv,
+        "slave_read_enable": True,
+        "mapped_file_size_commit_log": LOG_SIZE,
+    }
     topic = unique("copied")
     bodies: dict[tuple[int, int], bytes] = {}
     async with EmbeddedBroker(directory, listen=0, **settings) as slave:
@@ -78,7 +95,12 @@ def _state(slave: EmbeddedBroker) -> SlaveState | None:
 
 
 async def _wait_and_compare(
-    slave: EmbeddedBroker, cluster: java.ApacheCluster, directory: Path, topic: str, bodies: dict[tuple[int, int], bytes], last: int
+    slave: EmbeddedBroker,
+    cluster: java.ApacheCluster,
+    directory: Path,
+    topic: str,
+    bodies: dict[tuple[int, int], bytes],
+    last: int,
 ) -> int:
     store = slave.store
     await until(lambda: store.dispatched.value > last, LIMIT)
@@ -95,10 +117,16 @@ async def _wait_and_compare(
 
 
 async def apache_behind_ours(directory: Path, count: int, *, restart: bool = True) -> int:
-    """Apache's slave copies our master, which waits for it; with `restart` it is away in between. Gives the number of bytes that were equal."""
+    """Apache's slave copies our master, which waits for it; with `restart` it is away
+    in between. Gives the number of bytes that were equal.
+    """
     options: dict[str, Any] = {
-        "broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2, "slave_timeout": 60_000, "mapped_file_size_commit_log": LOG_SIZE,
-    }  # fmt: skip
+        "broker_role": "SYNC_MASTER",
+        "total_replicas": 2,
+        "in_sync_replicas": 2,
+        "slave_timeout": 60_000,
+        "mapped_file_size_commit_log": LOG_SIZE,
+    }
     ours, theirs = directory / "ours", directory / "theirs"
     theirs.mkdir()
     topic = unique("copied")
@@ -107,12 +135,22 @@ async def apache_behind_ours(directory: Path, count: int, *, restart: bool = Tru
         assert master.namesrv_address is not None
         assert master.context.replication.master is not None
         replicas = master.context.replication.master.replicas
-        cluster = java.ApacheCluster(theirs, master.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {})
+        cluster = java.ApacheCluster(
+            theirs, master.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+        )
         try:
             for part in range(parts):
-                await trio.to_thread.run_sync(lambda: java.start_broker(cluster, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"))
-                await until(lambda: any(replica.acknowledged >= 0 for replica in replicas.connected), 120)
-                last = (await publish(master.namesrv_address, topic, math.ceil(count / parts), part))[1]
+                await trio.to_thread.run_sync(
+                    lambda: java.start_broker(
+                        cluster, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"
+                    )
+                )
+                await until(
+                    lambda: any(replica.acknowledged >= 0 for replica in replicas.connected), 120
+                )
+                last = (
+                    await publish(master.namesrv_address, topic, math.ceil(count / parts), part)
+                )[1]
                 await _acknowledged(replicas, last)
                 await trio.to_thread.run_sync(lambda: cluster.stop("broker"))
         finally:

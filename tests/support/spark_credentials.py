@@ -1,11 +1,14 @@
-"""A program that gives Spark keys in all ways there are, and lets it write down and say all it can: `python -m support.spark_credentials ORDER`.
+"""A program that gives Spark keys in all ways there are, and lets it write down and say
+all it can: `python -m support.spark_credentials ORDER`.
 
-Everything that succeeds and everything that fails is printed; `ORDER` is JSON with namesrv, topic, credentials, level and a directory for the rest.
+Everything that succeeds and everything that fails is printed; `ORDER` is JSON with
+namesrv, topic, credentials, level and a directory for the rest.
 """
+
+from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 PATIENCE = 200
@@ -44,7 +49,7 @@ def fails(what: str, call: Callable[[], object]) -> None:
         raise AssertionError(f"{what} did not fail")
 
 
-def batches(spark: "SparkSession", options: dict[str, str], topic: str) -> None:
+def batches(spark: SparkSession, options: dict[str, str], topic: str) -> None:
     """Writes and reads that succeed, plans, and failures of plans and tasks."""
     rows = spark.range(100).selectExpr("CAST(id AS STRING) AS body")
     sink: dict[str, str] = {**options, "topic": topic}
@@ -55,36 +60,77 @@ def batches(spark: "SparkSession", options: dict[str, str], topic: str) -> None:
     print("rows read:", frame.count(), frame)
     bad = spark.range(3).selectExpr("IF(id = 1, NULL, 'x') AS body").coalesce(1)
     fails("a bad row", lambda: bad.write.format("rocketmq").options(**sink).mode("append").save())
-    fails("a plan", lambda: spark.read.format("rocketmq").options(subscribe=f"{topic}-missing", **options).load().count())
-    fails("an option", lambda: spark.read.format("rocketmq").options(subscrib=topic, **options).load().count())
+    fails(
+        "a plan",
+        lambda: (
+            spark.read.format("rocketmq")
+            .options(subscribe=f"{topic}-missing", **options)
+            .load()
+            .count()
+        ),
+    )
+    fails(
+        "an option",
+        lambda: spark.read.format("rocketmq").options(subscrib=topic, **options).load().count(),
+    )
     nobody = {**options, "namesrvAddr": "127.0.0.1:1", "retryTimeout": "500ms"}
-    fails("a name server", lambda: spark.read.format("rocketmq").options(subscribe=topic, **nobody).load().count())
-    fails("a sink", lambda: rows.write.format("rocketmq").options(**{**nobody, "topic": topic}).mode("append").save())
+    fails(
+        "a name server",
+        lambda: spark.read.format("rocketmq").options(subscribe=topic, **nobody).load().count(),
+    )
+    fails(
+        "a sink",
+        lambda: (
+            rows.write.format("rocketmq")
+            .options(**{**nobody, "topic": topic})
+            .mode("append")
+            .save()
+        ),
+    )
 
 
-def streams(spark: "SparkSession", options: dict[str, str], topic: str, directory: Path) -> None:
+def streams(spark: SparkSession, options: dict[str, str], topic: str, directory: Path) -> None:
     """A stream with state to files, one from topic to topic, one that fails."""
     from rocketmq_sdk.spark import deduplicated
 
     def source(**more: str) -> Any:
-        return spark.readStream.format("rocketmq").options(**{**options, "subscribe": topic, "startingOffsets": "earliest", **more}).load()
+        return (
+            spark.readStream.format("rocketmq")
+            .options(**{**options, "subscribe": topic, "startingOffsets": "earliest", **more})
+            .load()
+        )
 
     def run(frame: Any, name: str, form: str, **more: str) -> None:
-        writer = frame.writeStream.format(form).queryName(name).options(checkpointLocation=str(directory / "checkpoints" / name), **more)
+        writer = (
+            frame.writeStream.format(form)
+            .queryName(name)
+            .options(checkpointLocation=str(directory / "checkpoints" / name), **more)
+        )
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(PATIENCE), f"the stream {name} takes too long"
         query.explain(extended=True)
-        print("progress:", query.lastProgress, query.recentProgress, query.status, query, flush=True)
+        print(
+            "progress:", query.lastProgress, query.recentProgress, query.status, query, flush=True
+        )
 
-    run(deduplicated(source(maxOffsetsPerTrigger="60"), within="10 minutes").select("body"), "state", "parquet", path=str(directory / "files"))
+    run(
+        deduplicated(source(maxOffsetsPerTrigger="60"), within="10 minutes").select("body"),
+        "state",
+        "parquet",
+        path=str(directory / "files"),
+    )
     run(source().select("body"), "copy", "rocketmq", topic=f"{topic}-copy", **options)
     fails("a stream", lambda: run(source(assign='{"x":{"y":[0]}}'), "failing", "noop"))
 
 
-def statements(spark: "SparkSession", options: dict[str, str], topic: str) -> None:
-    """A view by SQL, whose text has the keys in it. Logging is at its default: Spark's parser tells each statement as it is when it debugs."""
+def statements(spark: SparkSession, options: dict[str, str], topic: str) -> None:
+    """A view by SQL, whose text has the keys in it. Logging is at its default: Spark's
+    parser tells each statement as it is when it debugs.
+    """
     spark.sparkContext.setLogLevel("INFO")
-    given = ", ".join(f"{name} '{value}'" for name, value in {**options, "subscribe": topic}.items())
+    given = ", ".join(
+        f"{name} '{value}'" for name, value in {**options, "subscribe": topic}.items()
+    )
     spark.sql(f"CREATE TEMPORARY VIEW rows USING rocketmq OPTIONS ({given})")
     spark.sql("EXPLAIN EXTENDED SELECT count(*) FROM rows").show(truncate=False)
     print("rows by SQL:", spark.sql("SELECT count(*) FROM rows").collect())
@@ -100,9 +146,13 @@ def main() -> None:
     events = directory / "events"
     events.mkdir(parents=True)
     spark = local_session(
-        2, spark__eventLog__enabled="true", spark__eventLog__dir=events.as_uri(), spark__eventLog__compress="false",
-        spark__sql__shuffle__partitions=1, spark__driver__memory="768m",
-    )  # fmt: skip
+        2,
+        spark__eventLog__enabled="true",
+        spark__eventLog__dir=events.as_uri(),
+        spark__eventLog__compress="false",
+        spark__sql__shuffle__partitions=1,
+        spark__driver__memory="768m",
+    )
     spark.sparkContext.setLogLevel(order["level"])
     spark.streams.addListener(Listener())
     options = {"namesrvAddr": order["namesrv"], **order["credentials"]}

@@ -1,8 +1,11 @@
-"""The checkpoint in `tests/spark/golden`, and a query that goes on from it. Run as a program this makes the checkpoint anew.
+"""The checkpoint in `tests/spark/golden`, and a query that goes on from it. Run as a
+program this makes the checkpoint anew.
 
-Two queues of one topic hold 40 and 20 messages; the query reads 25 offsets at a time. Its third batch is planned and not committed,
-as a kill leaves it.
+Two queues of one topic hold 40 and 20 messages; the query reads 25 offsets at a time.
+Its third batch is planned and not committed, as a kill leaves it.
 """
+
+from __future__ import annotations
 
 import shutil
 import tempfile
@@ -26,17 +29,28 @@ async def send(namesrv: str, begin: tuple[int, int], end: tuple[int, int]) -> No
         await producer.create_topic(TOPIC, queues=2)
         for queue in (0, 1):
             for offset in range(begin[queue], end[queue]):
-                await producer.send(Message(TOPIC, b"%d-%d" % (queue, offset)), queue=MessageQueue(TOPIC, "broker-a", queue))
+                await producer.send(
+                    Message(TOPIC, b"%d-%d" % (queue, offset)),
+                    queue=MessageQueue(TOPIC, "broker-a", queue),
+                )
 
 
-def read(spark: "SparkSession", namesrv: str, checkpoint: Path, out: Path) -> list[int]:
+def read(spark: SparkSession, namesrv: str, checkpoint: Path, out: Path) -> list[int]:
     """Read all there is; how many rows each batch had."""
-    source = spark.readStream.format("rocketmq").options(namesrvAddr=namesrv, subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=25)
+    source = spark.readStream.format("rocketmq").options(
+        namesrvAddr=namesrv, subscribe=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=25
+    )
 
-    def keep(frame: "DataFrame", batch: int) -> None:
+    def keep(frame: DataFrame, batch: int) -> None:
         frame.select("body").write.mode("append").parquet(str(out / str(batch)))
 
-    query = source.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = (
+        source.load()
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     if not query.awaitTermination(200):
         raise AssertionError("the query goes on")
     return [progress["numInputRows"] for progress in query.recentProgress]

@@ -1,7 +1,11 @@
-"""Streams that are killed with everything that belongs to them, driver and JVM, and go on from their checkpoints; what came out is counted.
+"""Streams that are killed with everything that belongs to them, driver and JVM, and go
+on from their checkpoints; what came out is counted.
 
-Run as a program this is the process that is killed; `rounds` is the parent that kills it.
+Run as a program this is the process that is killed; `rounds` is the parent that kills
+it.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -22,17 +26,24 @@ from rocketmq_sdk import Message, Producer
 from support.processes import broker_process
 
 PATIENCE = 800.0
-"""Seconds that a life may take on a machine that is busy with other things; the last one gets more, by its rows and `SLOWEST`."""
+"""Seconds that a life may take on a machine that is busy with other things; the last
+one gets more, by its rows and `SLOWEST`.
+"""
 SLOWEST = 2_000
 """Rows per second that even a busy machine reads and writes."""
 OF_SPARK = ("Python worker failed to connect back", "java.io.OptionalDataException")
-"""What Spark itself ends a query with, so that the life begins again: Python took longer than 10 s to start, which can not be changed; or two
-queries of a new session began at the same moment, and the task of one was written while the other changed a map that both share."""
+"""What Spark itself ends a query with, so that the life begins again: Python took
+longer than 10 s to start, which cannot be changed; or two queries of a new session
+began at the same moment, and the task of one was written while the other changed a map
+that both share.
+"""
 
 
 @attrs.define
 class Outcome:
-    """What a run gave: rows in the files, distinct ones among them, the same for the topics written to."""
+    """What a run gave: rows in the files, distinct ones among them, the same for the
+    topics written to.
+    """
 
     rows: int
     kills: int
@@ -44,37 +55,77 @@ class Outcome:
 
 
 async def _fill(namesrv: str, topic: str, rows: int) -> None:
-    async with Producer("filler", namesrv=namesrv, send_timeout=PATIENCE) as producer, trio.open_nursery() as nursery:
+    async with (
+        Producer("filler", namesrv=namesrv, send_timeout=PATIENCE) as producer,
+        trio.open_nursery() as nursery,
+    ):
         limiter = trio.CapacityLimiter(8)
 
         async def send(begin: int) -> None:
             async with limiter:
-                await producer.send_batch([Message(topic, b"%d" % number) for number in range(begin, min(begin + 500, rows))])
+                await producer.send_batch(
+                    [
+                        Message(topic, b"%d" % number)
+                        for number in range(begin, min(begin + 500, rows))
+                    ]
+                )
 
         for begin in range(0, rows, 500):
             nursery.start_soon(send, begin)
 
 
 def rounds(rows: int, kills: int, seed: int, *, targets: tuple[str, ...] = ("plain",)) -> Outcome:
-    """Kill a process with streams to files and to topics `kills` times; the target `shuffled` has a shuffle before its sink."""
+    """Kill a process with streams to files and to topics `kills` times; the target
+    `shuffled` has a shuffle before its sink.
+    """
     chance = random.Random(seed)
-    limits = {"maxTransferCountOnMessageInMemory": 2048, "maxTransferBytesOnMessageInMemory": 1 << 20}
-    with tempfile.TemporaryDirectory(prefix="rocketmq-kills-") as text, broker_process(Path(text) / "store", **limits) as broker:
+    limits = {
+        "maxTransferCountOnMessageInMemory": 2048,
+        "maxTransferBytesOnMessageInMemory": 1 << 20,
+    }
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketmq-kills-") as text,
+        broker_process(Path(text) / "store", **limits) as broker,
+    ):
         directory = Path(text)
         trio.run(_fill, broker.namesrv, "source", rows)
-        order = {"namesrv": broker.namesrv, "directory": text, "limit": max(rows // 12, 100), "targets": targets}
+        order = {
+            "namesrv": broker.namesrv,
+            "directory": text,
+            "limit": max(rows // 12, 100),
+            "targets": targets,
+        }
         killed = sum(_run(order, chance.uniform(0.2, 2.5), PATIENCE) for _ in range(kills))
         _run(order, None, PATIENCE + rows / SLOWEST)
         return Outcome(rows, killed, **json.loads((directory / "outcome.json").read_text()))
 
 
 def _run(order: dict[str, Any], kill_after: float | None, patience: float, more: int = 3) -> bool:
-    """One life: killed some time after its first progress, or to its end; whether it was killed so. It may not take longer than `patience`."""
+    """One life: killed some time after its first progress, or to its end; whether it
+    was killed so. It may not take longer than `patience`.
+    """
     tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "support.spark_kills", json.dumps({**order, "count": kill_after is None})]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "support.spark_kills",
+        json.dumps({**order, "count": kill_after is None}),
+    ]
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, start_new_session=True)
+        child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
         watchdog = threading.Timer(patience, os.killpg, (child.pid, signal.SIGKILL))
         watchdog.start()
         try:
@@ -106,17 +157,43 @@ def main(order: dict[str, Any]) -> None:
     spark.sparkContext.setLogLevel("OFF")
     directory, namesrv = Path(order["directory"]), order["namesrv"]
     queries = []
-    source = spark.readStream.format("rocketmq").option("namesrvAddr", namesrv).option("subscribe", "source")
-    frame = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", order["limit"]).load()
-    files = frame.select("body", "queueId", "queueOffset").writeStream.format("parquet").option("path", str(directory / "files"))
-    queries.append(files.option("checkpointLocation", str(directory / "check-files")).trigger(availableNow=True).start())
+    source = (
+        spark.readStream.format("rocketmq")
+        .option("namesrvAddr", namesrv)
+        .option("subscribe", "source")
+    )
+    frame = (
+        source.option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", order["limit"])
+        .load()
+    )
+    files = (
+        frame.select("body", "queueId", "queueOffset")
+        .writeStream.format("parquet")
+        .option("path", str(directory / "files"))
+    )
+    queries.append(
+        files.option("checkpointLocation", str(directory / "check-files"))
+        .trigger(availableNow=True)
+        .start()
+    )
     for target in order["targets"]:
         rows = frame.select("body") if target == "plain" else frame.select("body").repartition(2)
-        sink = rows.writeStream.format("rocketmq").option("namesrvAddr", namesrv).option("topic", f"target-{target}")
-        queries.append(sink.option("checkpointLocation", str(directory / f"check-{target}")).trigger(availableNow=True).start())
+        sink = (
+            rows.writeStream.format("rocketmq")
+            .option("namesrvAddr", namesrv)
+            .option("topic", f"target-{target}")
+        )
+        queries.append(
+            sink.option("checkpointLocation", str(directory / f"check-{target}"))
+            .trigger(availableNow=True)
+            .start()
+        )
     told = 0
     while any(query.isActive for query in queries):
-        done = sum(1 for query in queries for progress in query.recentProgress if progress["numInputRows"])
+        done = sum(
+            1 for query in queries for progress in query.recentProgress if progress["numInputRows"]
+        )
         if done > told:
             told = done
             print(f"progress {done}", flush=True)
@@ -126,11 +203,19 @@ def main(order: dict[str, Any]) -> None:
     if not order["count"]:
         return
     found = spark.read.parquet(str(directory / "files"))
-    outcome: dict[str, Any] = {"file_rows": found.count(), "file_distinct": found.select("body").distinct().count()}
+    outcome: dict[str, Any] = {
+        "file_rows": found.count(),
+        "file_distinct": found.select("body").distinct().count(),
+    }
     for name in ("topic_rows", "topic_distinct", "topic_deduplicated"):
         outcome[name] = {}
     for target in order["targets"]:
-        written = spark.read.format("rocketmq").option("namesrvAddr", namesrv).option("subscribe", f"target-{target}").load()
+        written = (
+            spark.read.format("rocketmq")
+            .option("namesrvAddr", namesrv)
+            .option("subscribe", f"target-{target}")
+            .load()
+        )
         outcome["topic_rows"][target] = written.count()
         outcome["topic_distinct"][target] = written.select("body").distinct().count()
         outcome["topic_deduplicated"][target] = deduplicated(written).count()

@@ -1,7 +1,11 @@
-"""What is to be seen where Spark runs otherwise than in one JVM of one session: executors of their own, and Connect.
+"""What is to be seen where Spark runs otherwise than in one JVM of one session:
+executors of their own, and Connect.
 
-Run as a program this is such a session, `python -m support.spark_modes MODE`; it ends with 0 when everything was as it should be.
+Run as a program this is such a session, `python -m support.spark_modes MODE`; it ends
+with 0 when everything was as it should be.
 """
+
+from __future__ import annotations
 
 import os
 import shutil
@@ -11,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,8 @@ from rocketmq_sdk import Admin
 from support.processes import broker_process
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 12_000
@@ -44,17 +49,27 @@ def told(text: str) -> None:
     print(f"  {text}", flush=True)
 
 
-def numbers(spark: "SparkSession", begin: int, end: int) -> "DataFrame":
+def numbers(spark: SparkSession, begin: int, end: int) -> DataFrame:
     """Rows for the sink, four tasks of them."""
     return spark.range(begin, end, 1, 4).selectExpr(
-        "CAST(id AS STRING) AS body", "CONCAT('t', id % 3) AS tags", "ARRAY(CONCAT('k', id)) AS keys", "MAP('n', CAST(id AS STRING)) AS properties"
+        "CAST(id AS STRING) AS body",
+        "CONCAT('t', id % 3) AS tags",
+        "ARRAY(CONCAT('k', id)) AS keys",
+        "MAP('n', CAST(id AS STRING)) AS properties",
     )
 
 
-def check(frame: "DataFrame", count: int, *, doubles: bool = False) -> int:
-    """The bodies are the numbers below `count`, each once unless `doubles`; how many rows there are."""
+def check(frame: DataFrame, count: int, *, doubles: bool = False) -> int:
+    """The bodies are the numbers below `count`, each once unless `doubles`; how many
+    rows there are.
+    """
     body = "CAST(CAST(body AS STRING) AS BIGINT)"
-    row: Any = frame.selectExpr("COUNT(*) AS n", f"COUNT(DISTINCT {body}) AS d", f"MIN({body}) AS least", f"MAX({body}) AS most").first()
+    row: Any = frame.selectExpr(
+        "COUNT(*) AS n",
+        f"COUNT(DISTINCT {body}) AS d",
+        f"MIN({body}) AS least",
+        f"MAX({body}) AS most",
+    ).first()
     assert (row.d, row.least, row.most) == (count, 0, count - 1), row
     assert doubles or row.n == count, row
     return int(row.n)
@@ -63,22 +78,33 @@ def check(frame: "DataFrame", count: int, *, doubles: bool = False) -> int:
 class Cluster:
     """Where topics are, as options."""
 
-    def __init__(self, spark: "SparkSession", namesrv: str) -> None:
+    def __init__(self, spark: SparkSession, namesrv: str) -> None:
         self._spark = spark
         self.namesrv = namesrv
 
-    def read(self, topic: str, **options: Any) -> "DataFrame":
+    def read(self, topic: str, **options: Any) -> DataFrame:
         """A batch."""
-        return self._spark.read.format("rocketmq").options(namesrvAddr=self.namesrv, subscribe=topic, **options).load()
+        return (
+            self._spark.read.format("rocketmq")
+            .options(namesrvAddr=self.namesrv, subscribe=topic, **options)
+            .load()
+        )
 
-    def stream(self, topic: str, **options: Any) -> "DataFrame":
+    def stream(self, topic: str, **options: Any) -> DataFrame:
         """A stream from the first message."""
-        given = {"namesrvAddr": self.namesrv, "subscribe": topic, "startingOffsets": "earliest", **options}
+        given = {
+            "namesrvAddr": self.namesrv,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            **options,
+        }
         return self._spark.readStream.format("rocketmq").options(**given).load()
 
-    def write(self, frame: "DataFrame", topic: str) -> None:
+    def write(self, frame: DataFrame, topic: str) -> None:
         """Append a frame to a topic."""
-        frame.write.format("rocketmq").options(namesrvAddr=self.namesrv, topic=topic).mode("append").save()
+        frame.write.format("rocketmq").options(namesrvAddr=self.namesrv, topic=topic).mode(
+            "append"
+        ).save()
 
     def stored(self, topic: str) -> int:
         """How many messages a topic has."""
@@ -87,18 +113,25 @@ class Cluster:
             async with Admin(namesrv=self.namesrv) as admin:
                 if not await admin.topics.exists(topic):
                     return 0
-                return sum(place.max_offset for place in (await admin.topics.offsets(topic)).values())
+                return sum(
+                    place.max_offset for place in (await admin.topics.offsets(topic)).values()
+                )
 
         return trio.run(ask)
 
 
-def batches(spark: "SparkSession", cluster: Cluster, topic: str) -> None:
+def batches(spark: SparkSession, cluster: Cluster, topic: str) -> None:
     """Write, read, filter."""
     cluster.write(numbers(spark, 0, ROWS), topic)
     read = cluster.read(topic)
     check(read, ROWS)
     row: Any = read.where("CAST(body AS STRING) = '4711'").first()
-    assert (row.topic, row.tags, row["keys"], row.properties) == (topic, "t1", ["k4711"], {"n": "4711"}), row
+    assert (row.topic, row.tags, row["keys"], row.properties) == (
+        topic,
+        "t1",
+        ["k4711"],
+        {"n": "4711"},
+    ), row
     tagged = cluster.read(topic, subExpression="t0 || t2", numPartitions=3).count()
     assert tagged == ROWS // 3 * 2, tagged
     told(f"batch: {ROWS:,} rows written and read, {tagged:,} of them by their tags")
@@ -106,21 +139,33 @@ def batches(spark: "SparkSession", cluster: Cluster, topic: str) -> None:
 
 def _finish(writer: Any, directory: Path, name: str) -> Any:
     """Run a stream until it has read what was there; the query."""
-    query = writer.option("checkpointLocation", str(directory / f"check-{name}")).trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", str(directory / f"check-{name}"))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(PATIENCE), f"the stream {name} takes too long"
     assert query.exception() is None, query.exception()
     return query
 
 
-def streams(spark: "SparkSession", cluster: Cluster, topic: str, directory: Path) -> None:
-    """A stream to files that goes on from its checkpoint, and one from topic to topic."""
+def streams(spark: SparkSession, cluster: Cluster, topic: str, directory: Path) -> None:
+    """A stream to files that goes on from its checkpoint, and one from topic to
+    topic.
+    """
     from rocketmq_sdk.spark import deduplicated, lag
 
     for end in (ROWS, 2 * ROWS):
         if end > ROWS:
             cluster.write(numbers(spark, ROWS, end), topic)
-        frame = cluster.stream(topic, maxOffsetsPerTrigger=ROWS // 3).select("body", "queueId", "queueOffset")
-        query = _finish(frame.writeStream.format("parquet").option("path", str(directory / "files")), directory, "files")
+        frame = cluster.stream(topic, maxOffsetsPerTrigger=ROWS // 3).select(
+            "body", "queueId", "queueOffset"
+        )
+        query = _finish(
+            frame.writeStream.format("parquet").option("path", str(directory / "files")),
+            directory,
+            "files",
+        )
         done = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
         assert sum(done) == ROWS, done
         assert len(done) >= 3, done
@@ -128,10 +173,20 @@ def streams(spark: "SparkSession", cluster: Cluster, topic: str, directory: Path
     check(spark.read.parquet(str(directory / "files")), 2 * ROWS)
     told(f"stream: {2 * ROWS:,} rows to files in two runs on one checkpoint, each row once")
     target = f"{topic}-copy"
-    _finish(cluster.stream(topic).writeStream.format("rocketmq").options(namesrvAddr=cluster.namesrv, topic=target), directory, "copy")
+    _finish(
+        cluster.stream(topic)
+        .writeStream.format("rocketmq")
+        .options(namesrvAddr=cluster.namesrv, topic=target),
+        directory,
+        "copy",
+    )
     check(deduplicated(cluster.read(target)), 2 * ROWS)
     frame = deduplicated(cluster.stream(target), within="10 minutes").select("body")
-    _finish(frame.writeStream.format("parquet").option("path", str(directory / "distinct")), directory, "distinct")
+    _finish(
+        frame.writeStream.format("parquet").option("path", str(directory / "distinct")),
+        directory,
+        "distinct",
+    )
     check(spark.read.parquet(str(directory / "distinct")), 2 * ROWS)
     told(f"stream: {2 * ROWS:,} rows from topic to topic, and from there without doubles to files")
 
@@ -148,7 +203,7 @@ def _worker(_partition: Iterable[int]) -> Iterator[tuple[int, str]]:
     yield int(daemon[1]), str(rocketmq_sdk.__file__)
 
 
-def _executors(spark: "SparkSession") -> list[int]:
+def _executors(spark: SparkSession) -> list[int]:
     """The processes of both executors."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -168,12 +223,16 @@ def _connections(address: str) -> dict[int, int]:
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with suppress(OSError):
-                found[int(process.name)] += sum(str(place.readlink()) in wanted for place in (process / "fd").iterdir())
+                found[int(process.name)] += sum(
+                    str(place.readlink()) in wanted for place in (process / "fd").iterdir()
+                )
     return {process: number for process, number in found.items() if number}
 
 
-def _lose_an_executor(spark: "SparkSession", cluster: Cluster, topic: str, executor: int) -> None:
-    """Kill an executor in the middle of a write: its tasks run again elsewhere, and nothing but doubles with equal ids comes of it."""
+def _lose_an_executor(spark: SparkSession, cluster: Cluster, topic: str, executor: int) -> None:
+    """Kill an executor in the middle of a write: its tasks run again elsewhere, and
+    nothing but doubles with equal ids comes of it.
+    """
     from rocketmq_sdk.spark import deduplicated, register
 
     rows, failures = 8 * ROWS, list[BaseException]()
@@ -198,7 +257,10 @@ def _lose_an_executor(spark: "SparkSession", cluster: Cluster, topic: str, execu
     assert before < rows, "everything was written before the executor was killed"
     doubles = check(cluster.read(topic), rows, doubles=True) - rows
     check(deduplicated(cluster.read(topic)), rows)
-    told(f"an executor killed after {before:,} of {rows:,} rows: none missing, {doubles:,} twice, none of them when deduplicated")
+    told(
+        f"an executor killed after {before:,} of {rows:,} rows: none missing, {doubles:,} twice, "
+        "none of them when deduplicated"
+    )
 
 
 def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> None:
@@ -216,7 +278,10 @@ def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> No
         spark.sparkContext.setLogLevel("OFF")
         register(spark)
         executors = _executors(spark)
-        told(f"two executors, {executors}; {'Unix sockets' if sockets else 'TCP'} between them and their workers")
+        told(
+            f"two executors, {executors}; {'Unix sockets' if sockets else 'TCP'} between them and "
+            "their workers"
+        )
         cluster = Cluster(spark, namesrv)
         topic = f"cluster-{'unix' if sockets else 'tcp'}"
         batches(spark, cluster, topic)
@@ -224,7 +289,10 @@ def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> No
         found = _connections(broker)
         assert found, "nobody is connected"
         assert max(found.values()) <= 2, found
-        told(f"connections to the broker afterwards, of a client and a producer in each process: {sorted(found.values())}")
+        told(
+            "connections to the broker afterwards, of a client and a producer in each process: "
+            f"{sorted(found.values())}"
+        )
         if sockets:
             _lose_an_executor(spark, cluster, f"{topic}-lost", executors[0])
     finally:
@@ -249,7 +317,10 @@ def _connect(namesrv: str, directory: Path) -> None:
         assert type(spark).__module__ == "pyspark.sql.connect.session", type(spark)
         cluster = Cluster(spark, namesrv)
         cluster.write(numbers(spark, 0, 100), "found")
-        spark.sql(f"CREATE TEMPORARY VIEW found USING rocketmq OPTIONS (namesrvAddr '{namesrv}', subscribe 'found')")
+        spark.sql(
+            f"CREATE TEMPORARY VIEW found USING rocketmq OPTIONS (namesrvAddr '{namesrv}', "
+            "subscribe 'found')"
+        )
         check(spark.table("found"), 100)
         told("found without being registered, in Python and SQL")
         register(spark)
@@ -281,12 +352,17 @@ def _surroundings() -> None:
 def main(mode: str) -> None:
     """One session."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rocketmq-spark-modes-") as directory, broker_process() as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketmq-spark-modes-") as directory,
+        broker_process() as broker,
+    ):
         _surroundings()
         if mode == "connect":
             _connect(broker.namesrv, Path(directory))
         else:
-            _cluster(broker.namesrv, broker.address, Path(directory), sockets=mode == "local-cluster")
+            _cluster(
+                broker.namesrv, broker.address, Path(directory), sockets=mode == "local-cluster"
+            )
     told(f"{time.monotonic() - began:.0f} s")
 
 

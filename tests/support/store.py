@@ -1,13 +1,14 @@
 """Help for tests of the message store."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
@@ -16,15 +17,22 @@ from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+
 VECTORS = Path(__file__).parent.parent / "vectors" / "store"
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 BORN_HOST = b"\x0a\x01\x02\x03\x00\x00\x11\xd7"
 
 
 def unpack(name: str, directory: Path) -> Path:
-    """A writable copy of a recorded store; without `timerwheel`, which is big and belongs to another service."""
+    """A writable copy of a recorded store; without `timerwheel`, which is big and
+    belongs to another service.
+    """
     with tarfile.open(VECTORS / f"{name}.tar.gz") as archive:
-        members = [member for member in archive.getmembers() if not member.name.endswith("timerwheel")]
+        members = [
+            member for member in archive.getmembers() if not member.name.endswith("timerwheel")
+        ]
         if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and newer
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(directory, members=members)
@@ -33,7 +41,9 @@ def unpack(name: str, directory: Path) -> Path:
 
 def expected(name: str) -> dict[str, Any]:
     """What Apache's store says about a recorded directory."""
-    value: dict[str, Any] = json.loads(gzip.decompress((VECTORS / f"{name}.expected.json.gz").read_bytes()))
+    value: dict[str, Any] = json.loads(
+        gzip.decompress((VECTORS / f"{name}.expected.json.gz").read_bytes())
+    )
     return value
 
 
@@ -51,29 +61,59 @@ def config_for(expectation: dict[str, Any]) -> StoreConfig:
 
 def small_config(**settings: Any) -> StoreConfig:
     """Small files, so that a few messages fill several."""
-    return StoreConfig(**{"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 200, **settings})
+    return StoreConfig(
+        **{"mapped_file_size_commit_log": 4096, "mapped_file_size_consume_queue": 200, **settings}
+    )
 
 
-def open_store(files: FileSystem | None = None, config: StoreConfig | None = None, clock: Clock | None = None) -> MessageStore:
-    """A store that is not entered yet; in memory with small files unless told otherwise."""
-    return MessageStore(config or small_config(), files or MemoryFileSystem(write_through=True), clock or TrioClock(), STORE_HOST)
+def open_store(
+    files: FileSystem | None = None, config: StoreConfig | None = None, clock: Clock | None = None
+) -> MessageStore:
+    """A store that is not entered yet; in memory with small files unless told
+    otherwise.
+    """
+    return MessageStore(
+        config or small_config(),
+        files or MemoryFileSystem(write_through=True),
+        clock or TrioClock(),
+        STORE_HOST,
+    )
 
 
-def message(topic: str = "TopicA", queue_id: int = 0, body: bytes = b"hello", *, tag: str | None = None, **fields: Any) -> MessageToStore:
+def message(
+    topic: str = "TopicA",
+    queue_id: int = 0,
+    body: bytes = b"hello",
+    *,
+    tag: str | None = None,
+    **fields: Any,
+) -> MessageToStore:
     """A message as the broker hands it in."""
-    properties = encode_properties({"UNIQ_KEY": "U1", **({"TAGS": tag} if tag else {}), **fields.pop("properties", {})})
-    fields = {"born_host": BORN_HOST, "born_timestamp": 1_700_000_000_000, "tags_code": tags_code(tag), **fields}
+    properties = encode_properties(
+        {"UNIQ_KEY": "U1", **({"TAGS": tag} if tag else {}), **fields.pop("properties", {})}
+    )
+    fields = {
+        "born_host": BORN_HOST,
+        "born_timestamp": 1_700_000_000_000,
+        "tags_code": tags_code(tag),
+        **fields,
+    }
     return MessageToStore(topic, queue_id, body, properties, **fields)
 
 
 def bodies(store: MessageStore, topic: str = "TopicA", queue_id: int = 0) -> list[bytes]:
-    """The bodies of all messages of a queue, read from its lowest offset on, with their offsets checked."""
+    """The bodies of all messages of a queue, read from its lowest offset on, with their
+    offsets checked.
+    """
     found: list[bytes] = []
     offset = store.min_offset(topic, queue_id)
     while offset < store.max_offset(topic, queue_id):
         result = store.get(topic, queue_id, offset, 32)
         for item in decode_messages(result.body):
-            assert (item.topic, item.queue_id, item.offset) == (topic, queue_id, offset), (item, offset)
+            assert (item.topic, item.queue_id, item.offset) == (topic, queue_id, offset), (
+                item,
+                offset,
+            )
             found.append(item.body)
             offset += 1
         assert offset == result.next_begin_offset, result

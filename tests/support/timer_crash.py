@@ -1,9 +1,13 @@
 """Lives and deaths of timers, chosen by a seed: the engine of their crash suite.
 
-As in `support.crash`, one run opens a store on a `FaultyFileSystem`, here with its timer service, sends timers, and ends in the middle of
-an operation by a power cut or a kill, a few times. What has to be: every timer that was acknowledged (SYNC_FLUSH; before a kill: accepted) comes, at
-least once, and none before its time; nothing comes that was not sent; the wheel's files never keep a store from opening.
+As in `support.crash`, one run opens a store on a `FaultyFileSystem`, here with its
+timer service, sends timers, and ends in the middle of an operation by a power cut or a
+kill, a few times. What has to be: every timer that was acknowledged (SYNC_FLUSH; before
+a kill: accepted) comes, at least once, and none before its time; nothing comes that was
+not sent; the wheel's files never keep a store from opening.
 """
+
+from __future__ import annotations
 
 from random import Random
 
@@ -43,7 +47,15 @@ class Owed:
 class Life:
     """What one process does until it ends."""
 
-    def __init__(self, files: FaultyFileSystem, config: StoreConfig, clock: VirtualClock, owed: Owed, generator: Random, number: int) -> None:
+    def __init__(
+        self,
+        files: FaultyFileSystem,
+        config: StoreConfig,
+        clock: VirtualClock,
+        owed: Owed,
+        generator: Random,
+        number: int,
+    ) -> None:
         self.files = files
         self.clock = clock
         self.owed = owed
@@ -57,7 +69,9 @@ class Life:
         """Work; gives whether the end was a clean stop."""
         try:
             async with self.store:
-                self.timers = TimerService(self.store, ConfigFile(self.files, "timermetrics"), self.clock)
+                self.timers = TimerService(
+                    self.store, ConfigFile(self.files, "timermetrics"), self.clock
+                )
                 self.timers.load()
                 self._see_what_is_there()
                 self.store.arrivals += [self._arrived, self.timers.on_arrival]
@@ -72,7 +86,12 @@ class Life:
                     await self.timers.persist()
                     nursery.cancel_scope.cancel()
         except StoreError as error:
-            if not (self.files.dead or self.files.fail_syncs or self.files.fail_writes or self.files.limit_bytes < SPACE):
+            if not (
+                self.files.dead
+                or self.files.fail_syncs
+                or self.files.fail_writes
+                or self.files.limit_bytes < SPACE
+            ):
                 raise AssertionError(f"the store could not be opened: {error}") from error
             self.files.halt()
         return not self.files.dead and not self.files.exists("abort")
@@ -94,7 +113,9 @@ class Life:
         assert record is not None
         found = decode_message(record, inflate=False)
         assert found.body in self.owed.due, f"{found.body!r} was never sent"
-        assert found.store_timestamp >= self.owed.due[found.body], f"{found.body!r} is {self.owed.due[found.body] - found.store_timestamp} ms early"
+        assert found.store_timestamp >= self.owed.due[found.body], (
+            f"{found.body!r} is {self.owed.due[found.body] - found.store_timestamp} ms early"
+        )
         self.owed.came.add(found.body)
 
     async def _work(self, steps: int) -> None:
@@ -112,7 +133,9 @@ class Life:
         for _ in range(self.generator.choice([1, 1, 2, 5])):
             self.count += 1
             body = b"%d-%d" % (self.number, self.count)
-            due = self.clock.now_ms() + self.generator.choice([1, 700, 1000, 3000, 9000, 30_000, 70_000, 130_000])
+            due = self.clock.now_ms() + self.generator.choice(
+                [1, 700, 1000, 3000, 9000, 30_000, 70_000, 130_000]
+            )
             timer = message(TOPIC, 0, body, properties={"UNIQ_KEY": body.decode()})
             redirect_to_timer(timer, slot_time_of(due, 1000))
             self.owed.due[body] = due
@@ -134,7 +157,9 @@ def make_config(generator: Random) -> StoreConfig:
         mapped_file_size_timer_log=generator.choice([120, 520, 4096, 65536]),
         timer_roll_window_slot=WINDOW,
         timer_flush_interval_ms=generator.choice([100, 1000, 5000]),
-        flush_disk_type=generator.choice([FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]),
+        flush_disk_type=generator.choice(
+            [FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]
+        ),
         flush_interval_commit_log=generator.choice([50, 500]),
         flush_commit_log_least_pages=generator.choice([0, 1]),
         flush_interval_consume_queue=generator.choice([20, 200]),
@@ -145,7 +170,9 @@ def make_config(generator: Random) -> StoreConfig:
 
 
 async def run_timer_seed(seed: int) -> int:
-    """One run of several lives; gives the number of crashes. Raises `AssertionError` for what came too early, not at all, or from nowhere."""
+    """One run of several lives; gives the number of crashes. Raises `AssertionError`
+    for what came too early, not at all, or from nowhere.
+    """
     generator = Random(seed)
     config = make_config(generator)
     files = FaultyFileSystem(seed, page_size=generator.choice([512, 512, 4096]))
@@ -153,15 +180,21 @@ async def run_timer_seed(seed: int) -> int:
     owed, clock = Owed(), VirtualClock()
     crashes = 0
     for number in range(generator.choice([1, 2, 3])):
-        files.cut_at = files.operations + generator.choice([generator.randrange(1, 40), generator.randrange(1, 400), 10_000])
+        files.cut_at = files.operations + generator.choice(
+            [generator.randrange(1, 40), generator.randrange(1, 400), 10_000]
+        )
         if generator.random() < 0.15:
             files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
         if generator.random() < 0.1:
             files.fail_writes = {files.writes + generator.randrange(1, 60)}
-        clean = await Life(files, config, clock, owed, generator, number).live(generator.choice([1, 10, 40]))
+        clean = await Life(files, config, clock, owed, generator, number).live(
+            generator.choice([1, 10, 40])
+        )
         files.fail_syncs, files.fail_writes = set(), set()
         crashes += not clean
-        unnoted = any(path.startswith("commitlog/") for path in files.failed_syncs) and not files.exists("unsynced")
+        unnoted = any(
+            path.startswith("commitlog/") for path in files.failed_syncs
+        ) and not files.exists("unsynced")
         files.failed_syncs.clear()
         if generator.random() < 0.7 or unnoted:
             if clean:
@@ -172,11 +205,15 @@ async def run_timer_seed(seed: int) -> int:
             files = files.kill()
         await trio.sleep(generator.choice([0, 0.5, 20, 200]))
     files.cut_at = None
-    last = max(clock.now_ms(), *owed.due.values()) + 300_000 if owed.due else clock.now_ms() + 300_000
+    last = (
+        max(clock.now_ms(), *owed.due.values()) + 300_000 if owed.due else clock.now_ms() + 300_000
+    )
     assert await Life(files, config, clock, owed, generator, 99).live(3, until_ms=last)
     # The wheel is big: not each time.
     report = verify(FileSystemReader(files)) if seed % 7 == 0 else Report()
-    findings = [finding for finding in report.findings if finding.kind == "timer" or "timer" in finding.path]
+    findings = [
+        finding for finding in report.findings if finding.kind == "timer" or "timer" in finding.path
+    ]
     assert not findings, findings[:5]
     missing = owed.accepted - owed.came
     assert not missing, f"{sorted(missing)[:5]} of {len(owed.accepted)} timers never came"

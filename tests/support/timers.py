@@ -1,15 +1,20 @@
 """A broker with timers whose files outlive it, in virtual time."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from support.broker import Peer, connect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 
 class Deliveries:
@@ -18,7 +23,11 @@ class Deliveries:
     def __init__(self, broker: EmbeddedBroker, topic: str = "orders") -> None:
         self.broker = broker
         self.times: list[int] = []
-        broker.store.arrivals.append(lambda arrival: self.times.append(broker.context.clock.now_ms()) if arrival.topic == topic else None)
+        broker.store.arrivals.append(
+            lambda arrival: (
+                self.times.append(broker.context.clock.now_ms()) if arrival.topic == topic else None
+            )
+        )
 
 
 class KeptBroker(EmbeddedBroker):
@@ -31,7 +40,9 @@ class KeptBroker(EmbeddedBroker):
 
 
 @asynccontextmanager
-async def open_watched(files: FileSystem | None = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer, Deliveries]]:
+async def open_watched(
+    files: FileSystem | None = None, **settings: Any
+) -> AsyncIterator[tuple[EmbeddedBroker, Peer, Deliveries]]:
     """The broker, a connection to it, and what comes in the topic `orders`."""
     broker = KeptBroker(**settings)
     broker.files = files or MemoryFileSystem()

@@ -1,10 +1,12 @@
-"""Transactions as tests hold them over a raw connection: half messages, their ends, checks."""
+"""Transactions as tests hold them over a raw connection: half messages, their ends,
+checks.
+"""
 
-from typing import Any
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from typing import TYPE_CHECKING, Any
+
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
@@ -13,12 +15,18 @@ from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 from support.broker import Peer, send_request
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 COMMIT, ROLLBACK, OPEN = 8, 12, 0
 BORN = 946_684_800_000
 """The wall clock of virtual time when it begins."""
 
 
-def half_request(topic: str, body: bytes, *, unique: str, group: str = "PG", properties: str = "", **fields: Any) -> Command:
+def half_request(
+    topic: str, body: bytes, *, unique: str, group: str = "PG", properties: str = "", **fields: Any
+) -> Command:
     """A transactional send."""
     text = f"UNIQ_KEY\x01{unique}\x02TRAN_MSG\x01true\x02PGROUP\x01{group}\x02{properties}"
     return send_request(topic, body, properties=text, sys_flag=4, **fields)
@@ -58,7 +66,9 @@ def end_of_check(check: Command, outcome: int, *, group: str = "PG") -> Command:
 
 def producer_heartbeat(client_id: str, *groups: str) -> Command:
     """HEART_BEAT of a producer."""
-    return Command.request(RequestCode.HEART_BEAT, body=HeartbeatData(client_id, groups, ()).encode())
+    return Command.request(
+        RequestCode.HEART_BEAT, body=HeartbeatData(client_id, groups, ()).encode()
+    )
 
 
 def messages_in(broker: EmbeddedBroker, topic: str, queue_id: int = 0) -> list[ReceivedMessage]:
@@ -89,9 +99,13 @@ def ops(broker: EmbeddedBroker) -> list[bytes]:
     return bodies_in(broker, TRANSACTION_OP_TOPIC)
 
 
-async def begun(peer: Peer, body: bytes, *, topic: str = "orders", unique: str | None = None, **fields: Any) -> Command:
+async def begun(
+    peer: Peer, body: bytes, *, topic: str = "orders", unique: str | None = None, **fields: Any
+) -> Command:
     """Send a half message; its answer."""
-    answer = await peer.ask(half_request(topic, body, unique=unique or f"U-{body.decode()}", **fields))
+    answer = await peer.ask(
+        half_request(topic, body, unique=unique or f"U-{body.decode()}", **fields)
+    )
     assert answer.code == 0, answer.remark
     return answer
 

@@ -1,9 +1,14 @@
 """Names that no other test uses, and waiting for what shows itself only by looking."""
 
+from __future__ import annotations
+
 import uuid
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def unique(name: str) -> str:
@@ -12,7 +17,9 @@ def unique(name: str) -> str:
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Look again and again until a condition holds; `trio.TooSlowError` when it does not in time."""
+    """Look again and again until a condition holds; `trio.TooSlowError` when it does
+    not in time.
+    """
     with trio.fail_after(seconds):
         while not condition():
             await trio.sleep(0.05)

@@ -1,5 +1,7 @@
 """The memory network keeps trio's contract of streams and breaks on demand."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 import trio.testing

@@ -1,4 +1,8 @@
-"""Sockets: one port for all families, errors of this package, TLS told from plain by the first byte."""
+"""Sockets: one port for all families, errors of this package, TLS told from plain by
+the first byte.
+"""
+
+from __future__ import annotations
 
 import socket
 import ssl
@@ -17,7 +21,10 @@ pytestmark = pytest.mark.real_time
 
 def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    server, client = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
     return server, client
@@ -42,7 +49,10 @@ async def test_a_machine_that_is_gone_is_noticed_by_the_kernel():
     try:
         assert stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         known = {name: value for name, value in KEEP_ALIVE.items() if hasattr(socket, name)}
-        assert {name: stream.socket.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in known} == known
+        assert {
+            name: stream.socket.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in known
+        } == known
     finally:
         await stream.aclose()
         for listener in listeners:
@@ -109,7 +119,9 @@ async def test_the_first_byte_decides(mode: TlsMode, secure: bool):
         stream: trio.abc.Stream = theirs
         try:
             if secure:
-                stream = await start_client_tls(theirs, client_context, host="localhost", address="server:1")
+                stream = await start_client_tls(
+                    theirs, client_context, host="localhost", address="server:1"
+                )
             await stream.send_all(b"\0hello")
         except (ConnectError, trio.BrokenResourceError):
             assert not welcome

@@ -1,8 +1,23 @@
-"""Requests of administrators (`AdminBrokerProcessor`), one module for each subject; `REFUSED` names those that are known and not served."""
+"""Requests of administrators (`AdminBrokerProcessor`), one module for each subject;
+`REFUSED` names those that are known and not served.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.admin import cleaning, cold_data, config, connections, groups, live_consumers, offsets, queue_units, runtime, topics
+from rocketmq_sdk.broker_embedded.admin import (
+    cleaning,
+    cold_data,
+    config,
+    connections,
+    groups,
+    live_consumers,
+    offsets,
+    queue_units,
+    runtime,
+    topics,
+)
 from rocketmq_sdk.broker_embedded.admin import delays_and_counters as spans
 from rocketmq_sdk.broker_embedded.admin import progress as stats
 from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
@@ -32,7 +47,7 @@ _SUBJECTS = (
 )
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers of all subjects by request code."""
     table: dict[int, Handler] = {}
     for subject in _SUBJECTS:

@@ -1,8 +1,13 @@
-"""Thresholds of cold reads (2001-2003), reading ahead (2004) and the engine of timers (5001).
+"""Thresholds of cold reads (2001-2003), reading ahead (2004) and the engine of timers
+(5001).
 
-`coldDataFlowControlEnable` is off by default and stays off here, because cold data is read outside of the broker's loop and holds nobody up; so, as
-at Apache's broker with its default, thresholds are kept and shown and slow nobody down. They are gone with the process there and here.
+`coldDataFlowControlEnable` is off by default and stays off here, because cold data is
+read outside of the broker's loop and holds nobody up; so, as at Apache's broker with
+its default, thresholds are kept and shown and slow nobody down. They are gone with the
+process there and here.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +23,9 @@ if TYPE_CHECKING:
 
 MOST_GROUPS: Final = 10_000
 GROUP_THRESHOLD: Final = 3 * 1024 * 1024
-"""Bytes of cold reads that a group may have in five seconds where flow control is on (`cgColdReadThreshold`)."""
+"""Bytes of cold reads that a group may have in five seconds where flow control is on
+(`cgColdReadThreshold`).
+"""
 GLOBAL_THRESHOLD: Final = 100 * 1024 * 1024
 """The same for all groups together (`globalColdReadThreshold`)."""
 _READ_MODE: Final = "READ_AHEAD_MODE"
@@ -33,8 +40,10 @@ class ColdData:
     def __init__(self) -> None:
         self._thresholds: dict[str, int] = {}
 
-    def update(self, _context: "BrokerContext", command: Command) -> Command:
-        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG (2001): lines of `group=bytes`, all of them or none."""
+    def update(self, _context: BrokerContext, command: Command) -> Command:
+        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG (2001): lines of `group=bytes`, all of them
+        or none.
+        """
         try:
             texts = read_properties(command.body.decode())
         except UnicodeDecodeError as error:
@@ -46,11 +55,14 @@ class ColdData:
         except ValueError as error:
             return refused(ResponseCode.SYSTEM_ERROR, f"a threshold is no number of bytes: {error}")
         if len(self._thresholds | wanted) > MOST_GROUPS:
-            return refused(ResponseCode.SYSTEM_ERROR, f"more than {MOST_GROUPS} groups have thresholds; remove some first")
+            return refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"more than {MOST_GROUPS} groups have thresholds; remove some first",
+            )
         self._thresholds |= wanted
         return Command.response()
 
-    def remove(self, _context: "BrokerContext", command: Command) -> Command:
+    def remove(self, _context: BrokerContext, command: Command) -> Command:
         """REMOVE_COLD_DATA_FLOW_CTR_CONFIG (2002): the body is the name of a group."""
         group = command.body.decode("utf-8", "replace").strip()
         if not group:
@@ -58,7 +70,7 @@ class ColdData:
         self._thresholds.pop(group, None)
         return Command.response()
 
-    def show(self, _context: "BrokerContext", _command: Command) -> Command:
+    def show(self, _context: BrokerContext, _command: Command) -> Command:
         """GET_COLD_DATA_FLOW_CTR_INFO (2003)."""
         info = {
             "cgColdReadThreshold": GROUP_THRESHOLD,
@@ -69,26 +81,36 @@ class ColdData:
         }
         return Command.response(body=encode_json(info))
 
-    def read_mode(self, context: "BrokerContext", command: Command) -> Command:
-        """SET_COMMITLOG_READ_MODE (2004): 0 lets the system read the log ahead, 1 tells it that reads are at random."""
+    def read_mode(self, context: BrokerContext, command: Command) -> Command:
+        """SET_COMMITLOG_READ_MODE (2004): 0 lets the system read the log ahead, 1 tells
+        it that reads are at random.
+        """
         mode = command.ext_fields.get(_READ_MODE)
         if mode not in (_NORMAL, _RANDOM):
-            return refused(ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error")
+            return refused(
+                ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error"
+            )
         context.store.read_log_ahead(wanted=mode == _NORMAL)
         answer = Command.response()
         answer.remark = f"set commitlog readahead mode success, mode: {mode}"
         return answer
 
-    def timer_engine(self, _context: "BrokerContext", command: Command) -> Command:
-        """SWITCH_TIMER_ENGINE (5001): F, the file wheel, is what runs; there is no other."""
+    def timer_engine(self, _context: BrokerContext, command: Command) -> Command:
+        """SWITCH_TIMER_ENGINE (5001): F, the file wheel, is what runs; there is no
+        other.
+        """
         engine = command.ext_fields.get("E_T")
         if engine == "F":
             return Command.response()
-        reason = "there is no RocksDB here; the wheel in files stays in use" if engine == "R" else "the engine is R or F"
+        reason = (
+            "there is no RocksDB here; the wheel in files stays in use"
+            if engine == "R"
+            else "the engine is R or F"
+        )
         return refused(ResponseCode.INVALID_PARAMETER, f"switch timer engine: {reason}")
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
     cold = ColdData()
     served: dict[RequestCode, Serve] = {

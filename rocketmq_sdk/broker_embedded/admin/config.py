@@ -1,4 +1,8 @@
-"""The broker's settings over the wire: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26)."""
+"""The broker's settings over the wire: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG
+(26).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -16,13 +20,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
     return bind_all(context, _SERVED)
 
 
-def update_config(context: "BrokerContext", command: Command) -> "Command | Continuation":
-    """UPDATE_BROKER_CONFIG (25): all settings of the text or none; an unknown one is kept with a warning in the log."""
+def update_config(context: BrokerContext, command: Command) -> Command | Continuation:
+    """UPDATE_BROKER_CONFIG (25): all settings of the text or none; an unknown one is
+    kept with a warning in the log.
+    """
     try:
         texts = read_properties(command.body.decode())
     except UnicodeDecodeError as error:
@@ -36,10 +42,14 @@ def update_config(context: "BrokerContext", command: Command) -> "Command | Cont
     return answer_when_registered(context, Command.response())
 
 
-def get_config(context: "BrokerContext", _command: Command) -> Command:
+def get_config(context: BrokerContext, _command: Command) -> Command:
     """GET_BROKER_CONFIG (26)."""
     version = context.config.data_version.encode().decode()
-    return Command.response(0, GetBrokerConfigResponseHeader(version=version), body=context.config.current.to_properties().encode())
+    return Command.response(
+        0,
+        GetBrokerConfigResponseHeader(version=version),
+        body=context.config.current.to_properties().encode(),
+    )
 
 
 _SERVED: Final[dict[RequestCode, Serve]] = {

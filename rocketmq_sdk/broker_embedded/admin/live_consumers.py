@@ -1,7 +1,10 @@
-"""Requests that reach running consumers: reset of offsets (222), progress (223), running info (307), consume one message now (309).
+"""Requests that reach running consumers: reset of offsets (222), progress (223),
+running info (307), consume one message now (309).
 
 Follows `AdminBrokerProcessor` and `Broker2Client` of Apache RocketMQ 5.4.0.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -13,10 +16,21 @@ from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RocketMQError
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
+from rocketmq_sdk.protocol.bodies.offsets import (
+    GetConsumerStatusBody,
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader
-from rocketmq_sdk.protocol.headers.offsets import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rocketmq_sdk.protocol.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+from rocketmq_sdk.protocol.headers.offsets import (
+    GetConsumerStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
@@ -31,7 +45,7 @@ CLIENT_TIMEOUT: Final = 10.0
 STATUS_TIMEOUT: Final = 5.0
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
     return bind_all(context, _SERVED)
 
@@ -39,8 +53,10 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 # -- offsets
 
 
-def reset_offset(context: "BrokerContext", command: Command) -> Command:
-    """INVOKE_BROKER_TO_RESET_OFFSET (222): the next pull of each queue is answered with the new offset, or the clients are told."""
+def reset_offset(context: BrokerContext, command: Command) -> Command:
+    """INVOKE_BROKER_TO_RESET_OFFSET (222): the next pull of each queue is answered with
+    the new offset, or the clients are told.
+    """
     header = ResetOffsetRequestHeader.from_ext(command.ext_fields)
     if not context.config.current.use_server_side_reset_offset:
         return _reset_by_clients(context, header, for_c=command.language is LanguageCode.CPP)
@@ -48,89 +64,143 @@ def reset_offset(context: "BrokerContext", command: Command) -> Command:
     if topic is None:
         return refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
     if context.groups.find_existing(header.group) is None:
-        return refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        return refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
+        )
     offsets: dict[int, int] = {}
     for queue_id in [header.queue_id] if header.queue_id >= 0 else range(topic.write_queue_nums):
         if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
-            low, high = context.store.min_offset(header.topic, queue_id), context.store.max_offset(header.topic, queue_id)
+            low, high = (
+                context.store.min_offset(header.topic, queue_id),
+                context.store.max_offset(header.topic, queue_id),
+            )
             if not low <= header.offset <= high + 1:
-                return refused(ResponseCode.SYSTEM_ERROR, f"Target offset {header.offset} not in consume queue range [{low}-{high}]")
+                return refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+                )
             offsets[queue_id] = header.offset
         else:
             offsets[queue_id] = _offset_at(context, header.topic, queue_id, header.timestamp)
     for queue_id, offset in offsets.items():
         context.offsets.assign_reset(header.group, header.topic, queue_id, offset)
-        # Apache's broker lets a consumer notice when its held pull is over; here it is told at once.
+        # Apache's broker lets a consumer notice when its held pull is over; here it is
+        # told at once.
         context.held_pulls.wake_queue(header.topic, queue_id)
     logger.info("group %s is reset in topic %s to %s", header.group, header.topic, offsets)
-    return Command.response(body=ResetOffsetBody(_by_queue(context, header.topic, offsets)).encode())
+    return Command.response(
+        body=ResetOffsetBody(_by_queue(context, header.topic, offsets)).encode()
+    )
 
 
-def _offset_at(context: "BrokerContext", topic: str, queue_id: int, timestamp: int) -> int:
+def _offset_at(context: BrokerContext, topic: str, queue_id: int, timestamp: int) -> int:
     store = context.store
-    found = store.max_offset(topic, queue_id) if timestamp < 0 else store.offset_by_time(topic, queue_id, timestamp, BoundaryType.LOWER)
+    found = (
+        store.max_offset(topic, queue_id)
+        if timestamp < 0
+        else store.offset_by_time(topic, queue_id, timestamp, BoundaryType.LOWER)
+    )
     return max(found, 0)
 
 
-def _by_queue(context: "BrokerContext", topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
+def _by_queue(
+    context: BrokerContext, topic: str, offsets: dict[int, int]
+) -> dict[MessageQueue, int]:
     name = context.config.current.broker_name
     return {MessageQueue(topic, name, queue_id): offset for queue_id, offset in offsets.items()}
 
 
-def _reset_by_clients(context: "BrokerContext", header: ResetOffsetRequestHeader, *, for_c: bool) -> Command:
+def _reset_by_clients(
+    context: BrokerContext, header: ResetOffsetRequestHeader, *, for_c: bool
+) -> Command:
     topic = context.topics.get(header.topic)
     if topic is None:
-        return refused(ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
+        return refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+        )
     offsets: dict[int, int] = {}
     for queue_id in range(topic.write_queue_nums):
         committed = context.offsets.query(header.group, header.topic, queue_id)
         if committed < 0:
-            return refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            return refused(
+                ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
+            )
         found = _offset_at(context, header.topic, queue_id, header.timestamp)
         offsets[queue_id] = found if header.is_force or found < committed else committed
     group = context.consumers.group(header.group)
     if group is None or not group.channels:
-        remark = f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
+        remark = (
+            f"Consumer not online, so can not reset offset, Group: {header.group} Topic: "
+            f"{header.topic} Timestamp: {header.timestamp}"
+        )
         return refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
     table = _by_queue(context, header.topic, offsets)
     body = ResetOffsetBody(table).encode()
     if for_c:
-        listed = tuple(MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in table.items())
+        listed = tuple(
+            MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, offset)
+            for queue, offset in table.items()
+        )
         body = ResetOffsetBodyForC(listed).encode()
     for channel in list(group.channels):
-        _tell(channel, Command.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body=body, oneway=True))
+        _tell(
+            channel,
+            Command.request(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body=body, oneway=True
+            ),
+        )
     return Command.response(body=ResetOffsetBody(table).encode())
 
 
-def _tell(channel: "Channel", command: Command) -> None:
+def _tell(channel: Channel, command: Command) -> None:
     try:
         channel.send_oneway(command)
     except RocketMQError as error:
-        logger.info("a consumer at %s could not be told of a reset: %s", channel.remote_address, error)
+        logger.info(
+            "a consumer at %s could not be told of a reset: %s", channel.remote_address, error
+        )
 
 
-def consumer_status(context: "BrokerContext", command: Command) -> "Command | Continuation":
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): how far each member is, asked from the members."""
+def consumer_status(context: BrokerContext, command: Command) -> Command | Continuation:
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): how far each member is, asked from
+    the members.
+    """
     header = GetConsumerStatusRequestHeader.from_ext(command.ext_fields)
     group = context.consumers.group(header.group)
     members = [] if group is None else list(group.channels.values())
     if not members:
-        return refused(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]")
-    asked = [member for member in members if not header.client_addr or member.client_id == header.client_addr]
+        return refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"No Any Consumer online in the consumer group: [{header.group}]",
+        )
+    asked = [
+        member
+        for member in members
+        if not header.client_addr or member.client_id == header.client_addr
+    ]
 
     async def ask_all() -> Command:
         table: dict[str, dict[MessageQueue, int]] = {}
 
-        async def ask(member: "ClientChannel") -> None:
+        async def ask(member: ClientChannel) -> None:
             question = Command.request(
-                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequestHeader(topic=header.topic, group=header.group)
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                GetConsumerStatusRequestHeader(topic=header.topic, group=header.group),
             )
             try:
                 answer = await member.channel.call(question, STATUS_TIMEOUT)
                 if answer.code == ResponseCode.SUCCESS and answer.body:
-                    table[member.client_id] = GetConsumerStatusBody.decode(answer.body).message_queue_table
+                    table[member.client_id] = GetConsumerStatusBody.decode(
+                        answer.body
+                    ).message_queue_table
             except RocketMQError as error:
-                logger.info("the consumer %s of group %s does not tell its progress: %s", member.client_id, header.group, error)
+                logger.info(
+                    "the consumer %s of group %s does not tell its progress: %s",
+                    member.client_id,
+                    header.group,
+                    error,
+                )
 
         async with trio.open_nursery() as nursery:
             for member in asked:
@@ -143,14 +213,21 @@ def consumer_status(context: "BrokerContext", command: Command) -> "Command | Co
 # -- forwarded
 
 
-def running_info(context: "BrokerContext", command: Command) -> "Command | Continuation":
+def running_info(context: BrokerContext, command: Command) -> Command | Continuation:
     """GET_CONSUMER_RUNNING_INFO (307): asked from the member."""
     header = GetConsumerRunningInfoRequestHeader.from_ext(command.ext_fields)
-    return _forwarded(context, header.consumer_group, header.client_id, Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+    return _forwarded(
+        context,
+        header.consumer_group,
+        header.client_id,
+        Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header),
+    )
 
 
-def consume_directly(context: "BrokerContext", command: Command) -> "Command | Continuation":
-    """CONSUME_MESSAGE_DIRECTLY (309): the stored message goes to the member, whose listener takes it now."""
+def consume_directly(context: BrokerContext, command: Command) -> Command | Continuation:
+    """CONSUME_MESSAGE_DIRECTLY (309): the stored message goes to the member, whose
+    listener takes it now.
+    """
     header = ConsumeMessageDirectlyResultRequestHeader.from_ext(command.ext_fields)
     config = context.config.current
     body = command.body
@@ -161,7 +238,9 @@ def consume_directly(context: "BrokerContext", command: Command) -> "Command | C
             return refused(ResponseCode.SYSTEM_ERROR, f"{error}; give the offset message id")
         found = context.store.record_at(physical)
         if found is None:
-            return refused(ResponseCode.SYSTEM_ERROR, f"no message is stored here under the id {header.msg_id}")
+            return refused(
+                ResponseCode.SYSTEM_ERROR, f"no message is stored here under the id {header.msg_id}"
+            )
         body = bytes(found)
     topic = context.topics.get(header.topic) if header.topic else None
     group = context.groups.find_existing(header.consumer_group)
@@ -172,19 +251,29 @@ def consume_directly(context: "BrokerContext", command: Command) -> "Command | C
     return _forwarded(context, header.consumer_group, header.client_id or "", question)
 
 
-def _forwarded(context: "BrokerContext", group_name: str, client_id: str, question: Command) -> "Command | Continuation":
+def _forwarded(
+    context: BrokerContext, group_name: str, client_id: str, question: Command
+) -> Command | Continuation:
     group = context.consumers.group(group_name)
     member = None if group is None else group.find(client_id)
     if member is None:
-        return refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        return refused(
+            ResponseCode.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online"
+        )
 
     async def ask() -> Command:
         try:
             answer = await member.channel.call(question, CLIENT_TIMEOUT)
         except RequestTimeoutError as error:
-            return refused(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group_name}> <{client_id}> Timeout: {error}")
+            return refused(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group_name}> <{client_id}> Timeout: {error}",
+            )
         except RocketMQError as error:
-            return refused(ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group_name}> <{client_id}> Exception: {error}")
+            return refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group_name}> <{client_id}> Exception: {error}",
+            )
         relayed = Command.response(answer.code, remark=answer.remark, body=answer.body)
         relayed.ext_fields = dict(answer.ext_fields)
         return relayed

@@ -1,5 +1,7 @@
 """The units of a consume queue as they are stored: QUERY_CONSUME_QUEUE (321)."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
@@ -17,15 +19,17 @@ MOST_UNITS: Final = 4096
 """Units of one answer; a tool that wants more asks again from the next index."""
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
     return bind_all(context, _SERVED)
 
 
-def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
-    """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a group subscribes to.
+def query_consume_queue(context: BrokerContext, command: Command) -> Command:
+    """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a
+    group subscribes to.
 
-    Whether the filter lets a unit through is said for units with an extension only, as Apache does it.
+    Whether the filter lets a unit through is said for units with an extension only, as
+    Apache does it.
     """
     header = QueryConsumeQueueRequestHeader.from_ext(command.ext_fields)
     store, topic, queue_id = context.store, header.topic or "", header.queue_id
@@ -34,20 +38,32 @@ def query_consume_queue(context: "BrokerContext", command: Command) -> Command:
     subscription, note = None, None
     if header.consumer_group:
         subscription = context.consumers.subscription(header.consumer_group, topic)
-        note = _filter_data(context, header.consumer_group, topic) if subscription else f"{header.consumer_group}@{topic} is not online!"
+        note = (
+            _filter_data(context, header.consumer_group, topic)
+            if subscription
+            else f"{header.consumer_group}@{topic} is not online!"
+        )
     low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
     if not low <= header.index < high:
-        answer = Command.response(body=QueryConsumeQueueResponseBody(subscription, note, None, high, low).encode())
+        answer = Command.response(
+            body=QueryConsumeQueueResponseBody(subscription, note, None, high, low).encode()
+        )
         answer.remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
         return answer
     last = min(high, header.index + max(0, min(header.count, MOST_UNITS)))
     units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
-    found = tuple(ConsumeQueueData(position, size, code) for position, size, code in filter(None, units))
-    return Command.response(body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode())
+    found = tuple(
+        ConsumeQueueData(position, size, code) for position, size, code in filter(None, units)
+    )
+    return Command.response(
+        body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode()
+    )
 
 
-def _filter_data(context: "BrokerContext", group: str, topic: str) -> str:
-    """What is known of a group's expression as text of JSON, `null` for groups that filter by tags."""
+def _filter_data(context: BrokerContext, group: str, topic: str) -> str:
+    """What is known of a group's expression as text of JSON, `null` for groups that
+    filter by tags.
+    """
     data = context.filters.get(topic, group)
     return "null" if data is None else encode_pretty(data.to_json())
 

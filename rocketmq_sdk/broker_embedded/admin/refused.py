@@ -1,4 +1,8 @@
-"""Requests that Apache's broker serves and this one does not, with the reason that the peer is told beside code 3."""
+"""Requests that Apache's broker serves and this one does not, with the reason that the
+peer is told beside code 3.
+"""
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -50,6 +54,8 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
 }
 
 REFUSED: Final[dict[int, str]] = {
-    int(code): f" request type {int(code)} not supported: {code.name} {reason}" for reason, codes in _REASONS.items() for code in codes
+    int(code): f" request type {int(code)} not supported: {code.name} {reason}"
+    for reason, codes in _REASONS.items()
+    for code in codes
 }
 """Reasons by request code. A code that has a handler is served all the same."""

@@ -1,9 +1,13 @@
 """GET_BROKER_RUNTIME_INFO (28): names and texts that tools and dashboards show.
 
-Apache fills about a hundred keys. Here are those that mean something in this broker; the lengths of thread pool queues, which mqadmin and dashboards
-parse, are always 0, because requests are served as they are read. Left out are the latencies of puts and gets inside the broker, which it does not
-measure, and what belongs to Apache's own buffers.
+Apache fills about a hundred keys. Here are those that mean something in this broker;
+the lengths of thread pool queues, which mqadmin and dashboards parse, are always 0,
+because requests are served as they are read. Left out are the latencies of puts and
+gets inside the broker, which it does not measure, and what belongs to Apache's own
+buffers.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,7 +27,7 @@ WINDOWS: Final = (10.0, 60.0, 600.0)
 _QUEUES: Final = ("send", "pull", "litePull", "query", "ack")
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
     return bind_all(context, {RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(context).serve})
 
@@ -43,7 +47,8 @@ class Totals(NamedTuple):
 class RateMeter:
     """Rates out of looks at growing sums.
 
-    Nothing runs between the looks, so a window begins at the last look that is as old as the window, else at the start.
+    Nothing runs between the looks, so a window begins at the last look that is as old
+    as the window, else at the start.
     """
 
     __slots__ = ("_looks",)
@@ -55,9 +60,14 @@ class RateMeter:
         """The rates per second of each sum by window in seconds."""
         rates: dict[float, tuple[float, ...]] = {}
         for window in WINDOWS:
-            since, before = next((look for look in reversed(self._looks) if look[0] <= now - window), self._looks[0])
+            since, before = next(
+                (look for look in reversed(self._looks) if look[0] <= now - window), self._looks[0]
+            )
             span = now - since
-            rates[window] = tuple((new - old) / span if span > 0 else 0.0 for new, old in zip(totals, before, strict=True))
+            rates[window] = tuple(
+                (new - old) / span if span > 0 else 0.0
+                for new, old in zip(totals, before, strict=True)
+            )
         if now - self._looks[-1][0] >= 1.0:
             self._looks.append((now, totals))
         while len(self._looks) > 1 and self._looks[1][0] <= now - WINDOWS[-1]:
@@ -70,11 +80,11 @@ class RuntimeInfo:
 
     __slots__ = ("_context", "_meter")
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._meter = RateMeter(context.clock.monotonic(), self._totals())
 
-    def serve(self, _context: "BrokerContext", _command: Command) -> Command:
+    def serve(self, _context: BrokerContext, _command: Command) -> Command:
         """Answer the request."""
         return Command.response(body=KVTable.of(self.table()).encode())
 
@@ -82,7 +92,13 @@ class RuntimeInfo:
         stats = self._context.stats
         timers = self._context.timers
         return Totals(
-            stats.put_messages, stats.pull_found, stats.pull_missed, stats.got_messages, stats.put_bytes, timers.enqueued, timers.dequeued
+            stats.put_messages,
+            stats.pull_found,
+            stats.pull_missed,
+            stats.got_messages,
+            stats.put_bytes,
+            timers.enqueued,
+            timers.dequeued,
         )
 
     def table(self) -> dict[str, object]:
@@ -90,18 +106,23 @@ class RuntimeInfo:
         context = self._context
         now_ms = context.clock.now_ms()
         totals = self._totals()
+        config = context.config.current
         return {
             "bootTimestamp": context.boot_ms,
             "runtime": duration_text(now_ms - context.boot_ms),
             "brokerActive": "true",
             "brokerVersionDesc": VERSION_TEXT,
-            "startAcceptSendRequestTimeStamp": context.config.current.start_accept_send_request_time_stamp,
+            "startAcceptSendRequestTimeStamp": config.start_accept_send_request_time_stamp,
             **self._puts(totals),
             **self._rates(totals),
             **self._log(),
             **self._delays(),
             **self._timers(),
-            **{f"{name}ThreadPoolQueue{what}": 0 for name in _QUEUES for what in ("Size", "HeadWaitTimeMills")},
+            **{
+                f"{name}ThreadPoolQueue{what}": 0
+                for name in _QUEUES
+                for what in ("Size", "HeadWaitTimeMills")
+            },
             "EndTransactionQueueSize": 0,
         }
 
@@ -112,7 +133,9 @@ class RuntimeInfo:
             "putMessageTimesTotal": stats.put_times,
             "putMessageFailedTimes": stats.put_failed,
             "putMessageSizeTotal": totals.put_bytes,
-            "putMessageAverageSize": totals.put_bytes / stats.put_messages if stats.put_messages else 0.0,
+            "putMessageAverageSize": totals.put_bytes / stats.put_messages
+            if stats.put_messages
+            else 0.0,
             "msgPutTotalYesterdayMorning": yesterday.put,
             "msgPutTotalTodayMorning": today.put,
             "msgPutTotalTodayNow": totals.put,
@@ -126,7 +149,9 @@ class RuntimeInfo:
         rates = self._meter.look(self._context.clock.monotonic(), totals)
 
         def text(*places: int) -> str:
-            return " ".join(str(sum(rates[window][place] for place in places)) for window in WINDOWS)
+            return " ".join(
+                str(sum(rates[window][place] for place in places)) for window in WINDOWS
+            )
 
         return {
             "putTps": text(0),
@@ -165,7 +190,9 @@ class RuntimeInfo:
         context = self._context
         delivered = context.schedule.wrapper().offset_table
         return {
-            f"scheduleMessageOffset_{level}": f"{offset},{context.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            f"scheduleMessageOffset_{level}": (
+                f"{offset},{context.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            )
             for level, offset in sorted(delivered.items())
         }
 

@@ -1,1 +1,3 @@
-"""Filters of SQL92 subscriptions: evaluation, and the Bloom filter by which it is done once for many groups."""
+"""Filters of SQL92 subscriptions: evaluation, and the Bloom filter by which it is done
+once for many groups.
+"""

@@ -1,16 +1,21 @@
-"""The Bloom filter in which the bits of consumer groups stand (`BloomFilter`, `BloomFilterData` of Apache RocketMQ 5.4.0), bit for bit.
+"""The Bloom filter in which the bits of consumer groups stand (`BloomFilter`,
+`BloomFilterData` of Apache RocketMQ 5.4.0), bit for bit.
 
-A group's string is `group#topic`. Its bits are set in the bit map of a message when the group's expression is TRUE for it; a bit that is missing says
-that it is not.
+A group's string is `group#topic`. Its bits are set in the bit map of a message when the
+group's expression is TRUE for it; a bit that is missing says that it is not.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MASK32: Final = 0xFFFFFFFF
 _MASK64: Final = 0xFFFFFFFFFFFFFFFF
@@ -20,23 +25,32 @@ _BLOCK: Final = Struct("<QQ")
 
 
 class BloomFilter:
-    """`error_rate` is the percentage of false hits that is accepted when `capacity` strings are in a map."""
+    """`error_rate` is the percentage of false hits that is accepted when `capacity`
+    strings are in a map.
+    """
 
     __slots__ = ("bits", "capacity", "error_rate", "hashes")
 
     def __init__(self, error_rate: int = 20, capacity: int = 32) -> None:
         if not 1 <= error_rate < 100 or capacity < 1:
-            raise ConfigurationError(f"a Bloom filter for {capacity} strings with {error_rate} % of false hits can not be built")
+            raise ConfigurationError(
+                f"a Bloom filter for {capacity} strings with {error_rate} % of false hits cannot "
+                "be built"
+            )
         self.error_rate = error_rate
         self.capacity = capacity
         self.hashes = math.ceil(math.log(error_rate / 100) / math.log(0.5))
         """How many bits a string has."""
-        wanted = math.ceil(capacity * (math.log(1 / (error_rate / 100)) / math.log(2)) * (1 / math.log(2)))
+        wanted = math.ceil(
+            capacity * (math.log(1 / (error_rate / 100)) / math.log(2)) * (1 / math.log(2))
+        )
         self.bits = -(-wanted // 8) * 8
         """Size of a map."""
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The bits of a string, in the order in which they are computed; some may be equal."""
+        """The bits of a string, in the order in which they are computed; some may be
+        equal.
+        """
         return _positions(text, self.hashes, self.bits)
 
     def is_valid(self, positions: Sequence[int], bits: int) -> bool:
@@ -53,7 +67,9 @@ class BloomFilter:
             bit_map[position >> 3] |= 1 << (position & 7)
 
     def has(self, positions: Sequence[int], bit_map: bytes | bytearray) -> bool:
-        """Whether all bits of a string are set. The map must be of this filter's size."""
+        """Whether all bits of a string are set. The map must be of this filter's
+        size.
+        """
         return all(bit_map[position >> 3] >> (position & 7) & 1 for position in positions)
 
 

@@ -1,20 +1,24 @@
-"""The SQL92 expressions of consumer groups (`ConsumerFilterManager`, `ConsumerFilterData`), kept in `consumerFilter.json`.
+"""The SQL92 expressions of consumer groups (`ConsumerFilterManager`,
+`ConsumerFilterData`), kept in `consumerFilter.json`.
 
-Heartbeats bring them. What a group had stays for `filterDataCleanTimeSpan` after its last member has left, dead: its bits in bit maps go on to be
-computed, so a member that comes back with the same expression finds everything as it was. An expression that can not be compiled is logged and not
-kept; pulls of such a group are refused.
+Heartbeats bring them. What a group had stays for `filterDataCleanTimeSpan` after its
+last member has left, dead: its bits in bit maps go on to be computed, so a member that
+comes back with the same expression finds everything as it was. An expression that
+cannot be compiled is logged and not kept; pulls of such a group are refused.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
 from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression, compile_expression
 from rocketmq_sdk.errors import FieldError, FilterSyntaxError
 from rocketmq_sdk.protocol.subscription import SQL92
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -27,9 +31,22 @@ _COMPLAINTS_MAX: Final = 1000
 
 
 class ConsumerFilterData:
-    """One group's expression for one topic. Times are epoch milliseconds; `dead_time` 0 means alive."""
+    """One group's expression for one topic. Times are epoch milliseconds; `dead_time` 0
+    means alive.
+    """
 
-    __slots__ = ("bits", "born_time", "client_version", "compiled", "dead_time", "expression", "expression_type", "group", "positions", "topic")
+    __slots__ = (
+        "bits",
+        "born_time",
+        "client_version",
+        "compiled",
+        "dead_time",
+        "expression",
+        "expression_type",
+        "group",
+        "positions",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -79,7 +96,7 @@ class ConsumerFilterManager:
 
     __slots__ = ("_clock", "_complaints", "_file", "_table", "bloom", "dirty")
 
-    def __init__(self, config_file: "ConfigFile | None", clock: "Clock", bloom: BloomFilter) -> None:
+    def __init__(self, config_file: ConfigFile | None, clock: Clock, bloom: BloomFilter) -> None:
         self._file = config_file
         self._clock = clock
         self._table: dict[str, dict[str, ConsumerFilterData]] = {}
@@ -90,7 +107,9 @@ class ConsumerFilterManager:
     # --- asked by others
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """What a group wants of a topic, dead or alive; None when there is no expression, or none that could be compiled."""
+        """What a group wants of a topic, dead or alive; None when there is no
+        expression, or none that could be compiled.
+        """
         groups = self._table.get(topic)
         return None if groups is None else groups.get(group)
 
@@ -101,10 +120,18 @@ class ConsumerFilterManager:
     def __iter__(self) -> Iterator[ConsumerFilterData]:
         return (data for groups in self._table.values() for data in groups.values())
 
-    def build(self, topic: str, group: str, expression: str, expression_type: str, client_version: int) -> ConsumerFilterData:
-        """Compile an expression without keeping it. Raises `FilterSyntaxError` (`ConsumerFilterManager.build`)."""
+    def build(
+        self, topic: str, group: str, expression: str, expression_type: str, client_version: int
+    ) -> ConsumerFilterData:
+        """Compile an expression without keeping it. Raises `FilterSyntaxError`
+        (`ConsumerFilterManager.build`).
+        """
         if expression_type != SQL92:
-            raise FilterSyntaxError(expression, 1, f"{expression_type!r} is no language of this broker; there are TAG and SQL92")
+            raise FilterSyntaxError(
+                expression,
+                1,
+                f"{expression_type!r} is no language of this broker; there are TAG and SQL92",
+            )
         compiled = compile_expression(expression)
         positions = self.bloom.positions(f"{group}#{topic}")
         data = ConsumerFilterData(
@@ -121,7 +148,8 @@ class ConsumerFilterManager:
         return data
 
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
-        """The bit map of a message: the bits of each group whose expression is TRUE for it (`CommitLogDispatcherCalcBitMap`).
+        """The bit map of a message: the bits of each group whose expression is TRUE for
+        it (`CommitLogDispatcherCalcBitMap`).
 
         None when no group has an expression for the topic.
         """
@@ -135,24 +163,34 @@ class ConsumerFilterManager:
         return bytes(bits)
 
     def may_match(self, data: ConsumerFilterData, bit_map: bytes | None, store_time: int) -> bool:
-        """Whether a message may match as far as its bit map says; without a map of the right size, and for one from before the group, it may."""
+        """Whether a message may match as far as its bit map says; without a map of the
+        right size, and for one from before the group, it may.
+        """
         if not bit_map or len(bit_map) * 8 != data.bits or store_time <= data.born_time:
             return True
         return self.bloom.has(data.positions, bit_map)
 
     def complain(self, group: str, topic: str, error: FilterSyntaxError) -> None:
-        """Tell once of an expression that came with a pull and can not be compiled."""
+        """Tell once of an expression that came with a pull and cannot be compiled."""
         key = (group, topic, error.expression)
         if key not in self._complaints:
             if len(self._complaints) >= _COMPLAINTS_MAX:
                 self._complaints.clear()
             self._complaints[key] = None
-            logger.warning("group %s reads topic %s unfiltered, for its pull brings an expression that can not be compiled: %s", group, topic, error)
+            logger.warning(
+                "group %s reads topic %s unfiltered, for its pull brings an expression that "
+                "cannot be compiled: %s",
+                group,
+                topic,
+                error,
+            )
 
     # --- what heartbeats bring
 
-    def register(self, group: str, subscriptions: "Iterable[SubscriptionData]") -> None:
-        """Take over the subscriptions of a heartbeat; expressions for topics that it leaves out die."""
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over the subscriptions of a heartbeat; expressions for topics that it
+        leaves out die.
+        """
         wanted = set()
         for subscription in subscriptions:
             if not subscription.is_tag_type and subscription.sub_string:
@@ -166,12 +204,17 @@ class ConsumerFilterManager:
         if self._table:
             self._let_die(data for data in self if data.group == group)
 
-    def _register(self, group: str, subscription: "SubscriptionData") -> None:
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
         old = self.get(topic, group)
-        if old is not None and (version < old.client_version or (version == old.client_version and not old.dead)):
+        if old is not None and (
+            version < old.client_version or (version == old.client_version and not old.dead)
+        ):
             return
-        if old is not None and (old.expression, old.expression_type) == (subscription.sub_string, subscription.expression_type):
+        if old is not None and (old.expression, old.expression_type) == (
+            subscription.sub_string,
+            subscription.expression_type,
+        ):
             old.client_version = version
             old.dead_time = 0
             self.dirty = True
@@ -179,7 +222,9 @@ class ConsumerFilterManager:
         if old is not None and version == old.client_version:
             return
         try:
-            data = self.build(topic, group, subscription.sub_string, subscription.expression_type, version)
+            data = self.build(
+                topic, group, subscription.sub_string, subscription.expression_type, version
+            )
         except FilterSyntaxError as error:
             logger.warning("group %s, topic %s: %s; its pulls are refused", group, topic, error)
             if old is not None:
@@ -224,13 +269,18 @@ class ConsumerFilterManager:
     def to_json(self) -> dict[str, object]:
         """All expressions, as the file holds them."""
         by_topic = {
-            topic: {"groupFilterData": {group: data.to_json() for group, data in groups.items()}, "topic": topic}
+            topic: {
+                "groupFilterData": {group: data.to_json() for group, data in groups.items()},
+                "topic": topic,
+            }
             for topic, groups in self._table.items()
         }
         return {"filterDataByTopic": by_topic}
 
     async def persist(self) -> None:
-        """Write the file when something changed since the last time. Raises `StoreError`."""
+        """Write the file when something changed since the last time. Raises
+        `StoreError`.
+        """
         if self.dirty and self._file is not None:
             self.dirty = False
             try:
@@ -240,23 +290,40 @@ class ConsumerFilterManager:
                 raise
 
     def load(self) -> None:
-        """Read the file; all of it is dropped when it was made for a Bloom filter of another size. Raises `FieldError` for other content."""
+        """Read the file; all of it is dropped when it was made for a Bloom filter of
+        another size. Raises `FieldError` for other content.
+        """
         found = self._file.load() if self._file is not None else None
         if found is None:
             return
-        entries = [_entry(entry) for groups in _objects(found, "filterDataByTopic") for entry in _objects(groups, "groupFilterData")]
+        entries = [
+            _entry(entry)
+            for groups in _objects(found, "filterDataByTopic")
+            for entry in _objects(groups, "groupFilterData")
+        ]
         if any(not self.bloom.is_valid(data.positions, data.bits) for data in entries):
-            logger.warning("%s was written for another Bloom filter; the expressions come back with the next heartbeats", FILE_NAME)
+            logger.warning(
+                "%s was written for another Bloom filter; the expressions come back with the next "
+                "heartbeats",
+                FILE_NAME,
+            )
             return
         now = self._clock.now_ms()
         for data in entries:
             try:
                 data.compiled = compile_expression(data.expression)
             except FilterSyntaxError as error:
-                logger.warning("%s: the expression of group %s for topic %s is left out: %s", FILE_NAME, data.group, data.topic, error)
+                logger.warning(
+                    "%s: the expression of group %s for topic %s is left out: %s",
+                    FILE_NAME,
+                    data.group,
+                    data.topic,
+                    error,
+                )
                 continue
             if not data.dead:
-                # Its members have to come back first; so that this does not look like the moment in which they left, it counts from before.
+                # Its members have to come back first; so that this does not look like
+                # the moment in which they left, it counts from before.
                 data.dead_time = max(now - _DEAD_BEFORE_LOAD_MS, data.born_time)
             self._table.setdefault(data.topic, {})[data.group] = data
 
@@ -269,7 +336,9 @@ def _objects(value: object, member: str) -> list[Mapping[str, object]]:
     inner = value.get(member) if isinstance(value, Mapping) else None
     if inner is None:
         return []
-    if not isinstance(inner, Mapping) or not all(isinstance(each, Mapping) for each in inner.values()):
+    if not isinstance(inner, Mapping) or not all(
+        isinstance(each, Mapping) for each in inner.values()
+    ):
         raise FieldError(f"{FILE_NAME}: {member} is no table of objects")
     return list(inner.values())
 

@@ -1,8 +1,13 @@
-"""From the tree of a SQL92 expression to a function of a message's properties, made once (the `Expression` classes of Apache RocketMQ 5.4.0).
+"""From the tree of a SQL92 expression to a function of a message's properties, made
+once (the `Expression` classes of Apache RocketMQ 5.4.0).
 
-Types are known from the tree (a property is a text), so which conversion a comparison needs is decided here and not for each message. Logic has three
-values, None is "null". What can not be compared raises `EvaluationError`, through AND and OR as well, for Apache gives the message up there.
+Types are known from the tree (a property is a text), so which conversion a comparison
+needs is decided here and not for each message. Logic has three values, None is "null".
+What cannot be compared raises `EvaluationError`, through AND and OR as well, for Apache
+gives the message up there.
 """
+
+from __future__ import annotations
 
 import logging
 import operator
@@ -10,10 +15,31 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError, order_doubles, to_boolean, to_double, to_integer, to_long
+from rocketmq_sdk.broker_embedded.filter.java_values import (
+    EvaluationError,
+    order_doubles,
+    to_boolean,
+    to_double,
+    to_integer,
+    to_long,
+)
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.parser import NO_STACK, parse
-from rocketmq_sdk.protocol.sql92.tree import NUMBERS, AsBoolean, Compare, In, Kind, Literal, Logic, Negate, Node, Not, Search, Variable, kind_of
+from rocketmq_sdk.protocol.sql92.tree import (
+    NUMBERS,
+    AsBoolean,
+    Compare,
+    In,
+    Kind,
+    Literal,
+    Logic,
+    Negate,
+    Node,
+    Not,
+    Search,
+    Variable,
+    kind_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +56,13 @@ _FROM_TEXT: Final[dict[Kind, Callable[[str], object]]] = {
     Kind.DOUBLE: to_double,
     Kind.BOOLEAN: to_boolean,
 }
-_PLAIN: Final[dict[str, _Order]] = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_PLAIN: Final[dict[str, _Order]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _OF_DOUBLES: Final[dict[str, _Order]] = {
     "=": lambda left, right: order_doubles(left, right) == 0,
     "<": lambda left, right: order_doubles(left, right) < 0,
@@ -51,16 +83,22 @@ class CompiledExpression:
         """TRUE, FALSE or None for null; raises `EvaluationError`."""
 
     def matches(self, properties: Properties) -> bool:
-        """Whether the expression is TRUE; neither null nor what can not be evaluated is."""
+        """Whether the expression is TRUE; neither null nor what cannot be evaluated
+        is.
+        """
         try:
             return self.evaluate(properties) is True
         except EvaluationError as error:
-            logger.debug("%s can not be evaluated for a message, which does not match: %s", self.text, error)
+            logger.debug(
+                "%s cannot be evaluated for a message, which does not match: %s", self.text, error
+            )
             return False
 
 
 def compile_expression(text: str) -> CompiledExpression:
-    """The expression of a text, for the same text again at no cost. Raises `FilterSyntaxError`."""
+    """The expression of a text, for the same text again at no cost. Raises
+    `FilterSyntaxError`.
+    """
     found = _compile_cached_long(text) if len(text) > _CACHED_LENGTH else _compile_cached(text)
     if isinstance(found, FilterSyntaxError):
         raise FilterSyntaxError(found.expression, found.position, found.reason)
@@ -79,7 +117,8 @@ def _compile(text: str) -> CompiledExpression | FilterSyntaxError:
 
 
 _compile_cached = lru_cache(maxsize=1024)(_compile)
-# Long ones take megabytes, and who sends one with each pull would have it parsed each time.
+# Long ones take megabytes, and who sends one with each pull would have it parsed each
+# time.
 _compile_cached_long = lru_cache(maxsize=16)(_compile)
 
 
@@ -114,7 +153,9 @@ def _negation(inner: Evaluate) -> Evaluate:
 
 
 def _logic(node: Logic) -> Evaluate:
-    """A chain of AND or of OR. The deciding value (FALSE for AND, TRUE for OR) ends it; else one null makes it null."""
+    """A chain of AND or of OR. The deciding value (FALSE for AND, TRUE for OR) ends it;
+    else one null makes it null.
+    """
     chain: list[Evaluate] = []
     current: Node = node
     while isinstance(current, Logic) and current.operator == node.operator:
@@ -176,7 +217,9 @@ _FINDERS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def _search(node: Search) -> Evaluate:
-    """FALSE, negated or not, when there is no text to search in and when there is nothing to search for."""
+    """FALSE, negated or not, when there is no text to search in and when there is
+    nothing to search for.
+    """
     value, wanted, negated = _value(node.operand), node.text, node.negated
     if not wanted or kind_of(node.operand) is not Kind.STRING:
         return _after(value, False)
@@ -233,7 +276,9 @@ def _compare(node: Compare) -> Evaluate:
             return fast
     pairing = _pairing(node.operator, kind_of(node.left), kind_of(node.right))
     left, right = _value(node.left), _value(node.right)
-    return _equality(left, right, pairing) if node.operator == "=" else _ordering(left, right, pairing)
+    return (
+        _equality(left, right, pairing) if node.operator == "=" else _ordering(left, right, pairing)
+    )
 
 
 def _property_with_constant(sign: str, name: str, right: Node) -> Evaluate | None:
@@ -253,14 +298,18 @@ def _property_with_constant(sign: str, name: str, right: Node) -> Evaluate | Non
     return _ORDERED[sign](name, constant, _FROM_TEXT[kind], _QUICK_DIGITS[kind])
 
 
-# One function for each sign: calling another one to compare two numbers would cost as much as all the rest. A text of few ASCII digits is read at
-# once, whatever the type. A constant is neither NaN nor 0.0, so `not` in front of the opposite keeps NaN above all numbers.
+# One function for each sign: calling another one to compare two numbers would cost as
+# much as all the rest. A text of few ASCII digits is read at once, whatever the type. A
+# constant is neither NaN nor 0.0, so `not` in front of the opposite keeps NaN above all
+# numbers.
 def _equal_to(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
     def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
         if text is None:
             return None
-        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) == constant
+        result: bool = (
+            int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)
+        ) == constant
         return result
 
     return evaluate
@@ -271,7 +320,9 @@ def _below(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
         text = properties.get(name)
         if text is None:
             return None
-        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) < constant
+        result: bool = (
+            int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)
+        ) < constant
         return result
 
     return evaluate
@@ -282,7 +333,9 @@ def _up_to(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
         text = properties.get(name)
         if text is None:
             return None
-        result: bool = (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) <= constant
+        result: bool = (
+            int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)
+        ) <= constant
         return result
 
     return evaluate
@@ -293,7 +346,14 @@ def _above(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
         text = properties.get(name)
         if text is None:
             return None
-        return not (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) <= constant
+        return (
+            not (
+                int(text)
+                if len(text) < quick and text.isdigit() and text.isascii()
+                else convert(text)
+            )
+            <= constant
+        )
 
     return evaluate
 
@@ -303,28 +363,42 @@ def _from(name: str, constant: Any, convert: _Convert, quick: int) -> Evaluate:
         text = properties.get(name)
         if text is None:
             return None
-        return not (int(text) if len(text) < quick and text.isdigit() and text.isascii() else convert(text)) < constant
+        return (
+            not (
+                int(text)
+                if len(text) < quick and text.isdigit() and text.isascii()
+                else convert(text)
+            )
+            < constant
+        )
 
     return evaluate
 
 
 _ORDERED: Final = {"=": _equal_to, "<": _below, "<=": _up_to, ">": _above, ">=": _from}
-# Texts shorter than this are in range when they are digits; truth values are never read as numbers.
+# Texts shorter than this are in range when they are digits; truth values are never read
+# as numbers.
 _QUICK_DIGITS: Final = {Kind.INTEGER: 10, Kind.LONG: 19, Kind.DOUBLE: 16, Kind.BOOLEAN: 0}
 
 
 def _pairing(sign: str, left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
-    """How two values that are not null are compared (`ComparisonExpression.compare`)."""
+    """How two values that are not null are compared
+    (`ComparisonExpression.compare`).
+    """
     if left is Kind.STRING and right is Kind.STRING and sign != "=":
         return _converting(_OF_DOUBLES[sign], to_double, to_double)
     if left is right or Kind.NULL in (left, right):
         return _OF_DOUBLES[sign] if left is Kind.DOUBLE else _PLAIN[sign]
     if left is Kind.STRING:
-        return _converting(_OF_DOUBLES[sign] if right is Kind.DOUBLE else _PLAIN[sign], _FROM_TEXT[right], None)
+        return _converting(
+            _OF_DOUBLES[sign] if right is Kind.DOUBLE else _PLAIN[sign], _FROM_TEXT[right], None
+        )
     if right is Kind.STRING:
         if left is Kind.BOOLEAN:
             return _impossible
-        return _converting(_OF_DOUBLES[sign] if left is Kind.DOUBLE else _PLAIN[sign], None, _FROM_TEXT[left])
+        return _converting(
+            _OF_DOUBLES[sign] if left is Kind.DOUBLE else _PLAIN[sign], None, _FROM_TEXT[left]
+        )
     if Kind.BOOLEAN in (left, right):
         return lambda _left, _right: False
     if Kind.DOUBLE in (left, right):
@@ -332,7 +406,9 @@ def _pairing(sign: str, left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
     return _PLAIN[sign]
 
 
-def _converting(compare: _Order, convert_left: _Convert | None, convert_right: _Convert | None) -> _Order:
+def _converting(
+    compare: _Order, convert_left: _Convert | None, convert_right: _Convert | None
+) -> _Order:
     def converted(left: Any, right: Any) -> bool:
         first = left if convert_left is None else convert_left(left)
         return compare(first, right if convert_right is None else convert_right(right))
@@ -342,7 +418,9 @@ def _converting(compare: _Order, convert_left: _Convert | None, convert_right: _
 
 def _impossible(left: object, right: object) -> bool:
     # Apache's class converts the wrong side here and fails.
-    raise EvaluationError(f"the truth value {left} stands before the text {right!r}; write the text first")
+    raise EvaluationError(
+        f"the truth value {left} stands before the text {right!r}; write the text first"
+    )
 
 
 def _equality(left: _Value, right: _Value, pairing: _Order) -> Evaluate:

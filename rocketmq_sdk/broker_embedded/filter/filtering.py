@@ -1,4 +1,8 @@
-"""What a subscription lets through: the filters that reads and held pulls ask (`ExpressionMessageFilter` of Apache RocketMQ 5.4.0)."""
+"""What a subscription lets through: the filters that reads and held pulls ask
+(`ExpressionMessageFilter` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.broker_embedded.filter.consumer_filters import ConsumerFilterData, ConsumerFilterManager
+    from rocketmq_sdk.broker_embedded.filter.consumer_filters import (
+        ConsumerFilterData,
+        ConsumerFilterManager,
+    )
     from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression
     from rocketmq_sdk.broker_embedded.store.messages import MessageFilter
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -20,7 +27,9 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 
 class TagFilter:
-    """Lets messages through whose tag has one of some hash codes; the consumer compares the tags themselves."""
+    """Lets messages through whose tag has one of some hash codes; the consumer compares
+    the tags themselves.
+    """
 
     __slots__ = ("_codes",)
     needs_properties = False
@@ -29,7 +38,9 @@ class TagFilter:
         self._codes = codes
 
     def matches_tags_code(self, tags_code: int | None) -> bool:
-        """Whether the hash, of which the low 32 bits count, is among the wanted ones; an unknown one passes."""
+        """Whether the hash, of which the low 32 bits count, is among the wanted ones;
+        an unknown one passes.
+        """
         if tags_code is None or tags_code in self._codes:
             return True
         low = tags_code & 0xFFFFFFFF
@@ -39,7 +50,7 @@ class TagFilter:
         """Nothing: properties are not looked at."""
         return 0
 
-    def matches_record(self, _properties: "Mapping[str, str]") -> bool:
+    def matches_record(self, _properties: Mapping[str, str]) -> bool:
         """Tags are decided by their code alone."""
         return True
 
@@ -50,7 +61,12 @@ class SqlFilter:
     __slots__ = ("_data", "_expression", "_filters")
     needs_properties = True
 
-    def __init__(self, data: "ConsumerFilterData", expression: "CompiledExpression", filters: "ConsumerFilterManager") -> None:
+    def __init__(
+        self,
+        data: ConsumerFilterData,
+        expression: CompiledExpression,
+        filters: ConsumerFilterManager,
+    ) -> None:
         self._data = data
         self._expression = expression
         self._filters = filters
@@ -60,28 +76,36 @@ class SqlFilter:
         return True
 
     def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
-        """Whether the bit map of a message, where there is one, leaves it open that the expression is TRUE."""
+        """Whether the bit map of a message, where there is one, leaves it open that the
+        expression is TRUE.
+        """
         return self._filters.may_match(self._data, bit_map, store_timestamp)
 
     def work(self, length: int) -> int:
-        """One look at properties and expression, and what searches for texts take that an expression has the more of the longer it is."""
+        """One look at properties and expression, and what searches for texts take that
+        an expression has the more of the longer it is.
+        """
         return _work_of(self._expression, length)
 
-    def matches_record(self, properties: "Mapping[str, str]") -> bool:
+    def matches_record(self, properties: Mapping[str, str]) -> bool:
         """Whether the expression is TRUE."""
         return self._expression.matches(properties)
 
 
 class RetryFilter:
-    """Lets retries through that the expression of their group for their original topic lets through (`ExpressionForRetryMessageFilter`)."""
+    """Lets retries through that the expression of their group for their original topic
+    lets through (`ExpressionForRetryMessageFilter`).
+    """
 
     __slots__ = ("_filters", "_group", "_longest")
     needs_properties = True
 
-    def __init__(self, filters: "ConsumerFilterManager", group: str) -> None:
+    def __init__(self, filters: ConsumerFilterManager, group: str) -> None:
         self._filters = filters
         self._group = group
-        compiled = [data.compiled for data in filters if data.group == group and data.compiled is not None]
+        compiled = [
+            data.compiled for data in filters if data.group == group and data.compiled is not None
+        ]
         self._longest = max(compiled, key=lambda expression: len(expression.text), default=None)
 
     def matches_tags_code(self, _tags_code: int | None) -> bool:
@@ -92,30 +116,34 @@ class RetryFilter:
         """What the group's longest expression takes."""
         return length if self._longest is None else _work_of(self._longest, length)
 
-    def matches_record(self, properties: "Mapping[str, str]") -> bool:
+    def matches_record(self, properties: Mapping[str, str]) -> bool:
         """Whether the original topic has no expression, or one that is TRUE."""
         data = self._filters.get(properties.get(RETRY_TOPIC, ""), self._group)
         return data is None or data.compiled is None or data.compiled.matches(properties)
 
 
-def _work_of(expression: "CompiledExpression", length: int) -> int:
+def _work_of(expression: CompiledExpression, length: int) -> int:
     text = len(expression.text)
     return length + text + (length * text >> 8)
 
 
-def check_supported(context: "BrokerContext", subscription: "SubscriptionData") -> None:
+def check_supported(context: BrokerContext, subscription: SubscriptionData) -> None:
     """Raises `BrokerError` (1) for a language that the broker is not set to serve."""
     if not subscription.is_tag_type and not context.config.current.enable_property_filter:
-        remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
+        remark = (
+            "The broker does not support consumer to filter message by "
+            f"{subscription.expression_type}"
+        )
         raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def registered_filter(
-    context: "BrokerContext", group: str, subscription: "SubscriptionData", client_version: int
-) -> "MessageFilter | None":
+    context: BrokerContext, group: str, subscription: SubscriptionData, client_version: int
+) -> MessageFilter | None:
     """The filter of a subscription that a heartbeat brought, None for all messages.
 
-    Raises `BrokerError`: 27 when its expression could not be compiled, 28 when the pull is of a newer one, 1 when the language is not served.
+    Raises `BrokerError`: 27 when its expression could not be compiled, 28 when the pull
+    is of a newer one, 1 when the language is not served.
     """
     if subscription.is_tag_type:
         return _tag_or_retry_filter(context, group, subscription)
@@ -124,56 +152,81 @@ def registered_filter(
         remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
         raise BrokerError(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
     if data.client_version < client_version:
-        raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+        raise BrokerError(
+            ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
+        )
     check_supported(context, subscription)
     return sql_filter(context, data)
 
 
-def header_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
-    """The filter of a subscription that comes with the request itself, None for all messages.
+def header_filter(
+    context: BrokerContext, group: str, subscription: SubscriptionData
+) -> MessageFilter | None:
+    """The filter of a subscription that comes with the request itself, None for all
+    messages.
 
-    An expression that can not be compiled lets all messages through, as with Apache; that is told once. Raises `BrokerError` (1).
+    An expression that cannot be compiled lets all messages through, as with Apache;
+    that is told once. Raises `BrokerError` (1).
     """
     if subscription.is_tag_type:
         return _tag_or_retry_filter(context, group, subscription)
     check_supported(context, subscription)
     topic = subscription.topic
     try:
-        data = context.filters.build(topic, group, subscription.sub_string, subscription.expression_type, subscription.sub_version)
+        data = context.filters.build(
+            topic,
+            group,
+            subscription.sub_string,
+            subscription.expression_type,
+            subscription.sub_version,
+        )
     except FilterSyntaxError as error:
         context.filters.complain(group, topic, error)
         return None
     return sql_filter(context, data)
 
 
-def pop_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
+def pop_filter(
+    context: BrokerContext, group: str, subscription: SubscriptionData
+) -> MessageFilter | None:
     """The filter of a subscription that a pop brings, None for all messages.
 
-    Pops are strict where pulls are not, and do not ask whether property filters are switched on, as with Apache. Raises `BrokerError` (23) with the
-    reason when an expression can not be compiled.
+    Pops are strict where pulls are not, and do not ask whether property filters are
+    switched on, as with Apache. Raises `BrokerError` (23) with the reason when an
+    expression cannot be compiled.
     """
     if subscription.is_tag_type:
         return tag_filter(subscription)
     text, kind = subscription.sub_string, subscription.expression_type
     try:
-        return sql_filter(context, context.filters.build(subscription.topic, group, text, kind, context.clock.now_ms()))
+        return sql_filter(
+            context,
+            context.filters.build(subscription.topic, group, text, kind, context.clock.now_ms()),
+        )
     except FilterSyntaxError as error:
-        raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}") from error
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"parse the consumer's subscription failed: {error}",
+        ) from error
 
 
-def _tag_or_retry_filter(context: "BrokerContext", group: str, subscription: "SubscriptionData") -> "MessageFilter | None":
+def _tag_or_retry_filter(
+    context: BrokerContext, group: str, subscription: SubscriptionData
+) -> MessageFilter | None:
     if context.config.current.filter_support_retry and subscription.topic == retry_topic(group):
         return RetryFilter(context.filters, group)
     return tag_filter(subscription)
 
 
-def tag_filter(subscription: "SubscriptionData") -> TagFilter | None:
-    """The filter of a tag subscription, None for all messages. A text that holds no tag, blanks for one, lets nothing through."""
+def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
+    """The filter of a tag subscription, None for all messages. A text that holds no
+    tag, blanks for one, lets nothing through.
+    """
     if subscription.matches_all or subscription.class_filter_mode:
         return None
     return TagFilter(subscription.code_set)
 
 
-def sql_filter(context: "BrokerContext", data: "ConsumerFilterData") -> SqlFilter | None:
+def sql_filter(context: BrokerContext, data: ConsumerFilterData) -> SqlFilter | None:
     """The filter of an expression, None when it was not compiled."""
     return None if data.compiled is None else SqlFilter(data, data.compiled, context.filters)

@@ -1,4 +1,8 @@
-"""Texts of properties as Java reads numbers and truth values from them (`Integer.valueOf`, `Long.valueOf`, `Double.valueOf`, `Boolean.valueOf`)."""
+"""Texts of properties as Java reads numbers and truth values from them
+(`Integer.valueOf`, `Long.valueOf`, `Double.valueOf`, `Boolean.valueOf`).
+"""
+
+from __future__ import annotations
 
 import re
 from typing import Final
@@ -10,12 +14,16 @@ _BMP_MAX: Final = 0xFFFF
 # Java's `String.trim`, which `Double.valueOf` begins with.
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
 _NAMED: Final = {"NaN": "nan", "Infinity": "inf"}
 
 
 class EvaluationError(ValueError):
-    """A value that can not be compared; such a message does not match, whatever the rest of the expression says."""
+    """A value that cannot be compared; such a message does not match, whatever the rest
+    of the expression says.
+    """
 
 
 def _whole(text: str, low: int, high: int) -> int:
@@ -42,7 +50,9 @@ def to_long(text: str) -> int:
 
 
 def to_double(text: str) -> float:
-    """A floating-point number; spaces around it, hexadecimal forms, NaN and Infinity are as legal as in Java. Raises `EvaluationError`."""
+    """A floating-point number; spaces around it, hexadecimal forms, NaN and Infinity
+    are as legal as in Java. Raises `EvaluationError`.
+    """
     trimmed = text.strip(_TRIMMED)
     found = _DECIMAL.fullmatch(trimmed)
     if found is not None:
@@ -66,7 +76,9 @@ def to_boolean(text: str) -> bool:
 
 
 def order_doubles(left: float, right: float) -> int:
-    """`Double.compareTo`: NaN equals itself and is above all else, -0.0 is below 0.0."""
+    """`Double.compareTo`: NaN equals itself and is above all else, -0.0 is below
+    0.0.
+    """
     if left < right:
         return -1
     if left > right:

@@ -1,7 +1,10 @@
-"""Which queues a member of a group reads when the broker decides (`QueryAssignmentProcessor`), and where the broker knows the queues from."""
+"""Which queues a member of a group reads when the broker decides
+(`QueryAssignmentProcessor`), and where the broker knows the queues from.
+"""
+
+from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.registration.calls import topic_route
@@ -12,6 +15,8 @@ from rocketmq_sdk.model.route import parse_addresses
 from rocketmq_sdk.protocol.bodies.assignment import MessageQueueAssignment, MessageRequestMode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rocketmq_sdk.broker_embedded.registration.calls import Caller
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.clock import Clock
@@ -35,7 +40,10 @@ def turns(index: int, members: int, queues: Sequence[MessageQueue]) -> list[Mess
     return list(queues[index::members])
 
 
-STRATEGIES: Final[dict[str, Callable[[int, int, Sequence[MessageQueue]], list[MessageQueue]]]] = {"AVG": runs, "AVG_BY_CIRCLE": turns}
+STRATEGIES: Final[dict[str, Callable[[int, int, Sequence[MessageQueue]], list[MessageQueue]]]] = {
+    "AVG": runs,
+    "AVG_BY_CIRCLE": turns,
+}
 
 
 def assign(
@@ -49,10 +57,12 @@ def assign(
     share: int,
     balances: bool,
 ) -> list[MessageQueueAssignment] | None:
-    """The queues of a member; None when nothing can be said: the member or the strategy is not known.
+    """The queues of a member; None when nothing can be said: the member or the strategy
+    is not known.
 
-    `share` is how many of the next members' queues a popping member reads besides its own; at or below 0, and from one less than the members on, it
-    reads any queue of each broker. Without `balances` everybody reads everything.
+    `share` is how many of the next members' queues a popping member reads besides its
+    own; at or below 0, and from one less than the members on, it reads any queue of
+    each broker. Without `balances` everybody reads everything.
     """
     if not queues:
         return []
@@ -62,9 +72,18 @@ def assign(
         return None
     ordered, index = sorted(queues), sorted(members).index(client_id)
     if mode is MessageRequestMode.POP:
-        return [MessageQueueAssignment(queue, mode) for queue in _shared(ordered, len(members), index, share)]
+        return [
+            MessageQueueAssignment(queue, mode)
+            for queue in _shared(ordered, len(members), index, share)
+        ]
     allocate = STRATEGIES.get(strategy)
-    return None if allocate is None else [MessageQueueAssignment(queue, mode) for queue in allocate(index, len(members), ordered)]
+    return (
+        None
+        if allocate is None
+        else [
+            MessageQueueAssignment(queue, mode) for queue in allocate(index, len(members), ordered)
+        ]
+    )
 
 
 def _shared(queues: list[MessageQueue], members: int, index: int, share: int) -> list[MessageQueue]:
@@ -80,11 +99,19 @@ def _shared(queues: list[MessageQueue], members: int, index: int, share: int) ->
 
 
 class TopicQueues:
-    """The readable queues of topics on all brokers, asked of the name servers elsewhere now and then, else of the one in this process."""
+    """The readable queues of topics on all brokers, asked of the name servers elsewhere
+    now and then, else of the one in this process.
+    """
 
     __slots__ = ("_addresses", "_caller", "_clock", "_config", "_known", "_own")
 
-    def __init__(self, config: "LiveConfig", clock: "Clock", own: "Callable[[str], TopicRoute | None]", caller: "Caller | None") -> None:
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        own: Callable[[str], TopicRoute | None],
+        caller: Caller | None,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._own = own
@@ -103,13 +130,17 @@ class TopicQueues:
         return found[1] if found is not None and self._clock.monotonic() - found[0] < age else None
 
     async def ask(self, topic: str) -> list[MessageQueue]:
-        """The queues as a name server tells them; what was known before when none answers."""
+        """The queues as a name server tells them; what was known before when none
+        answers.
+        """
         assert self._caller is not None
         for address in self._addresses:
             try:
                 route = await topic_route(self._caller, address, topic, timeout=_TIMEOUT)
             except RocketMQError as error:
-                logger.warning("the name server %s does not tell the route of %s: %s", address, topic, error)
+                logger.warning(
+                    "the name server %s does not tell the route of %s: %s", address, topic, error
+                )
                 continue
             queues = [] if route is None else route.subscribe_queues(topic)
             self._known[topic] = (self._clock.monotonic(), queues)

@@ -1,5 +1,7 @@
 """What the broker knows of one connected client."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,11 +10,21 @@ if TYPE_CHECKING:
 
 
 class ClientChannel:
-    """A connection and who is at its other end (`ClientChannelInfo`); `last_update` is monotonic seconds, `last_update_ms` epoch milliseconds."""
+    """A connection and who is at its other end (`ClientChannelInfo`); `last_update` is
+    monotonic seconds, `last_update_ms` epoch milliseconds.
+    """
 
     __slots__ = ("channel", "client_id", "language", "last_update", "last_update_ms", "version")
 
-    def __init__(self, channel: "Channel", client_id: str, language: "LanguageCode | None", version: int, now: float, now_ms: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        client_id: str,
+        language: LanguageCode | None,
+        version: int,
+        now: float,
+        now_ms: int,
+    ) -> None:
         self.channel = channel
         self.client_id = client_id
         self.language = language

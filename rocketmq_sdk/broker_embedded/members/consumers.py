@@ -1,18 +1,22 @@
-"""Which clients consume in which groups (`ConsumerManager`, `ConsumerGroupInfo`, `DefaultConsumerIdsChangeListener`).
+"""Which clients consume in which groups (`ConsumerManager`, `ConsumerGroupInfo`,
+`DefaultConsumerIdsChangeListener`).
 
-A heartbeat registers a connection under its client id in each of its groups. What the last heartbeat says of type, model and starting point wins; a
-subscription is replaced only by one with a higher version, and a topic that a heartbeat leaves out is removed. When the members or the set of topics
-changed, all members are told at once by a one-way request, so that they share the queues anew.
+A heartbeat registers a connection under its client id in each of its groups. What the
+last heartbeat says of type, model and starting point wins; a subscription is replaced
+only by one with a higher version, and a topic that a heartbeat leaves out is removed.
+When the members or the set of topics changed, all members are told at once by a one-way
+request, so that they share the queues anew.
 
-A connection that closes leaves its groups at once. One that stays silent for the expiry time is closed and forgotten; Apache tells nobody of that,
-here the others are told, since they would find out in at most 20 s anyway.
+A connection that closes leaves its groups at once. One that stays silent for the expiry
+time is closed and forgotten; Apache tells nobody of that, here the others are told,
+since they would find out in at most 20 s anyway.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import MessageModel
@@ -20,8 +24,9 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType
     from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
@@ -34,7 +39,15 @@ logger = logging.getLogger(__name__)
 class ConsumerGroup:
     """One group and its members. `channels` is in order of arrival."""
 
-    __slots__ = ("channels", "consume_from", "consume_type", "message_model", "name", "notifies", "subscriptions")
+    __slots__ = (
+        "channels",
+        "consume_from",
+        "consume_type",
+        "message_model",
+        "name",
+        "notifies",
+        "subscriptions",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,10 +69,14 @@ class ConsumerGroup:
 
     def find(self, client_id: str) -> ClientChannel | None:
         """A member by its client id."""
-        return next((client for client in self.channels.values() if client.client_id == client_id), None)
+        return next(
+            (client for client in self.channels.values() if client.client_id == client_id), None
+        )
 
-    def _merge(self, data: "ConsumerData") -> tuple[bool, list[str]]:
-        """Take over what a heartbeat says; whether the set of topics changed, and the topics of which other messages are wanted now."""
+    def _merge(self, data: ConsumerData) -> tuple[bool, list[str]]:
+        """Take over what a heartbeat says; whether the set of topics changed, and the
+        topics of which other messages are wanted now.
+        """
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from = data.consume_from_where
@@ -72,7 +89,10 @@ class ConsumerGroup:
             if known is None or subscription.sub_version > known.sub_version:
                 self.subscriptions[subscription.topic] = subscription
                 changed |= known is None
-                if known is not None and (known.sub_string, known.expression_type) != (subscription.sub_string, subscription.expression_type):
+                if known is not None and (known.sub_string, known.expression_type) != (
+                    subscription.sub_string,
+                    subscription.expression_type,
+                ):
                     others.append(subscription.topic)
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
@@ -85,7 +105,7 @@ class ConsumerManager:
 
     __slots__ = ("_clock", "_groups", "_memberships", "_notify", "group_left", "resubscribed")
 
-    def __init__(self, clock: "Clock", *, notify: "Callable[[], bool]" = lambda: True) -> None:
+    def __init__(self, clock: Clock, *, notify: Callable[[], bool] = lambda: True) -> None:
         self._clock = clock
         self._notify = notify
         self._groups: dict[str, ConsumerGroup] = {}
@@ -93,7 +113,9 @@ class ConsumerManager:
         self.group_left: list[Callable[[str], None]] = []
         """Told of each group whose last member has left."""
         self.resubscribed: list[Callable[[str, str], None]] = []
-        """Told of group and topic when a member wants other messages of the topic than the group did before."""
+        """Told of group and topic when a member wants other messages of the topic than
+        the group did before.
+        """
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group that has members now."""
@@ -108,7 +130,7 @@ class ConsumerManager:
         group = self._groups.get(name)
         return [] if group is None else group.client_ids()
 
-    def subscription(self, name: str, topic: str) -> "SubscriptionData | None":
+    def subscription(self, name: str, topic: str) -> SubscriptionData | None:
         """What a group wants of a topic, if one of its members said so."""
         group = self._groups.get(name)
         return None if group is None else group.subscriptions.get(topic)
@@ -117,8 +139,12 @@ class ConsumerManager:
         """The groups whose members subscribe to a topic now."""
         return {group.name for group in self._groups.values() if topic in group.subscriptions}
 
-    def register(self, channel: "Channel", client: ClientChannel, data: "ConsumerData", *, notifies: bool = True) -> bool:
-        """Take one group of a heartbeat; whether members or topics changed, in which case the members were told."""
+    def register(
+        self, channel: Channel, client: ClientChannel, data: ConsumerData, *, notifies: bool = True
+    ) -> bool:
+        """Take one group of a heartbeat; whether members or topics changed, in which
+        case the members were told.
+        """
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
@@ -132,8 +158,10 @@ class ConsumerManager:
             self._tell(group)
         return joined or changed
 
-    def refresh(self, channel: "Channel", client: ClientChannel, name: str) -> bool:
-        """Take a heartbeat without subscriptions; whether the connection is new to the group."""
+    def refresh(self, channel: Channel, client: ClientChannel, name: str) -> bool:
+        """Take a heartbeat without subscriptions; whether the connection is new to the
+        group.
+        """
         group = self._groups.get(name)
         if group is None:
             return False
@@ -142,7 +170,7 @@ class ConsumerManager:
             self._tell(group)
         return joined
 
-    def _join(self, group: ConsumerGroup, channel: "Channel", client: ClientChannel) -> bool:
+    def _join(self, group: ConsumerGroup, channel: Channel, client: ClientChannel) -> bool:
         known = group.channels.get(channel)
         if known is not None:
             known.client_id = client.client_id
@@ -152,21 +180,21 @@ class ConsumerManager:
         self._memberships.setdefault(channel, set()).add(group.name)
         return True
 
-    def unregister(self, channel: "Channel", name: str) -> None:
+    def unregister(self, channel: Channel, name: str) -> None:
         """A client leaves a group; the others are told."""
         self._leave(channel, name)
 
-    def channel_closed(self, channel: "Channel") -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """A connection ended: it leaves all its groups at once."""
         for name in self._memberships.pop(channel, set()):
             self._leave(channel, name)
 
-    def _leave(self, channel: "Channel", name: str) -> None:
+    def _leave(self, channel: Channel, name: str) -> None:
         group = self._groups.get(name)
         if group is not None and self._remove(channel, group):
             self._tell(group)
 
-    def _remove(self, channel: "Channel", group: ConsumerGroup) -> bool:
+    def _remove(self, channel: Channel, group: ConsumerGroup) -> bool:
         """Take a member out without telling the others; whether it was one."""
         name = group.name
         if group.channels.pop(channel, None) is None:
@@ -190,16 +218,29 @@ class ConsumerManager:
                 continue
             header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name)
             try:
-                channel.send_oneway(Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
+                channel.send_oneway(
+                    Command.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True)
+                )
             except RocketMQError as error:
-                # A channel that is closing or does not read; the others are told, and this one learns of it when it asks again.
-                logger.debug("%s is not told of changed members of %s: %s", channel.remote_address, group.name, error)
+                # A channel that is closing or does not read; the others are told, and
+                # this one learns of it when it asks again.
+                logger.debug(
+                    "%s is not told of changed members of %s: %s",
+                    channel.remote_address,
+                    group.name,
+                    error,
+                )
 
-    def expire(self, timeout: float) -> list["Channel"]:
-        """Forget members that were silent for more than `timeout` seconds; their connections."""
+    def expire(self, timeout: float) -> list[Channel]:
+        """Forget members that were silent for more than `timeout` seconds; their
+        connections.
+        """
         limit = self._clock.monotonic() - timeout
         silent = {
-            channel: None for group in self._groups.values() for channel, client in group.channels.items() if client.last_update < limit
+            channel: None
+            for group in self._groups.values()
+            for channel, client in group.channels.items()
+            if client.last_update < limit
         }
         for group in list(self._groups.values()):
             if [channel for channel in silent if self._remove(channel, group)]:

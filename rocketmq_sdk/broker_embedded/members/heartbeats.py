@@ -1,8 +1,12 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38), subscriptions to check (46).
+"""Clients: heartbeats (34), leaving (35), members of a group (38), subscriptions to
+check (46).
 
-`ClientManageProcessor` and `ConsumerManageProcessor` of Apache RocketMQ 5.4.0. A client is known by its connection: what a heartbeat registers
-belongs to the connection it came on, and ends with it.
+`ClientManageProcessor` and `ConsumerManageProcessor` of Apache RocketMQ 5.4.0. A client
+is known by its connection: what a heartbeat registers belongs to the connection it came
+on, and ends with it.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -13,16 +17,23 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.groups import ConsumerList
-from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
+from rocketmq_sdk.protocol.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+)
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from rocketmq_sdk.protocol.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = ClientProcessor(context)
     return {
@@ -36,7 +47,7 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 class ClientProcessor:
     """Keeps the tables of consumers and producers."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._fingerprints: dict[str, int] = {}
         context.group_deleted.append(self._forget_group)
@@ -44,16 +55,24 @@ class ClientProcessor:
     def _forget_group(self, group: str) -> None:
         self._fingerprints.pop(group, None)
 
-    def heartbeat(self, channel: "Channel", request: Command) -> Command:
+    def heartbeat(self, channel: Channel, request: Command) -> Command:
         """Register a client in the groups that its body names.
 
-        A body with a fingerprint and without subscriptions only says that the client is alive; it is told to send all when the group's last
-        fingerprint was another one, or when the group is not known any more.
+        A body with a fingerprint and without subscriptions only says that the client is
+        alive; it is told to send all when the group's last fingerprint was another one,
+        or when the group is not known any more.
         """
         data = HeartbeatData.decode(request.body)
         context = self._context
         clock = context.clock
-        client = ClientChannel(channel, data.client_id, request.language, request.version, clock.monotonic(), clock.now_ms())
+        client = ClientChannel(
+            channel,
+            data.client_id,
+            request.language,
+            request.version,
+            clock.monotonic(),
+            clock.now_ms(),
+        )
         with context.groups.together(), context.topics.together():
             if data.heartbeat_fingerprint:
                 return self._heartbeat_v2(channel, data, client)
@@ -62,7 +81,9 @@ class ClientProcessor:
         self._register_producers(channel, client, data)
         return _heartbeat_answer(changed=True)
 
-    def _heartbeat_v2(self, channel: "Channel", data: HeartbeatData, client: ClientChannel) -> Command:
+    def _heartbeat_v2(
+        self, channel: Channel, data: HeartbeatData, client: ClientChannel
+    ) -> Command:
         consumers = self._context.consumers
         changed = False
         for consumer in data.consumer_data_set:
@@ -80,24 +101,34 @@ class ClientProcessor:
         self._register_producers(channel, client, data)
         return _heartbeat_answer(changed=changed)
 
-    def _register_consumer(self, channel: "Channel", client: ClientChannel, data: ConsumerData) -> None:
+    def _register_consumer(
+        self, channel: Channel, client: ClientChannel, data: ConsumerData
+    ) -> None:
         context = self._context
         config = context.groups.get(data.group_name)
         if config is None:
             return
         context.topics.create_retry(
-            retry_topic(data.group_name), config.retry_queue_nums, sys_flag=UNIT_SUB_FLAG if data.unit_mode else 0
+            retry_topic(data.group_name),
+            config.retry_queue_nums,
+            sys_flag=UNIT_SUB_FLAG if data.unit_mode else 0,
         )
-        context.consumers.register(channel, client, data, notifies=config.notify_consumer_ids_changed_enable)
+        context.consumers.register(
+            channel, client, data, notifies=config.notify_consumer_ids_changed_enable
+        )
         context.filters.register(data.group_name, data.subscription_data_set)
 
-    def _register_producers(self, channel: "Channel", client: ClientChannel, data: HeartbeatData) -> None:
+    def _register_producers(
+        self, channel: Channel, client: ClientChannel, data: HeartbeatData
+    ) -> None:
         if self._context.config.current.enable_register_producer:
             for group in data.producer_data_set:
                 self._context.producers.register(group, channel, client)
 
-    def unregister(self, channel: "Channel", request: Command) -> Command:
-        """A client leaves a producer group, a consumer group or both; never an error."""
+    def unregister(self, channel: Channel, request: Command) -> Command:
+        """A client leaves a producer group, a consumer group or both; never an
+        error.
+        """
         header = UnregisterClientRequestHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._context.producers.unregister(header.producer_group, channel)
@@ -105,23 +136,33 @@ class ClientProcessor:
             self._context.consumers.unregister(channel, header.consumer_group)
         return Command.response()
 
-    def consumer_list(self, _channel: "Channel", request: Command) -> Command:
+    def consumer_list(self, _channel: Channel, request: Command) -> Command:
         """The client ids of a group's members."""
         group = GetConsumerListByGroupRequestHeader.from_ext(request.ext_fields).consumer_group
         ids = self._context.consumers.client_ids(group)
         if not ids:
-            return Command.response(ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}")
+            return Command.response(
+                ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}"
+            )
         return Command.response(body=ConsumerList(tuple(ids)).encode())
 
-    def check_config(self, _channel: "Channel", request: Command) -> Command:
-        """Whether a subscription can be served; tags always can, an expression when it compiles."""
+    def check_config(self, _channel: Channel, request: Command) -> Command:
+        """Whether a subscription can be served; tags always can, an expression when it
+        compiles.
+        """
         body = CheckClientRequestBody.decode(request.body)
         subscription = body.subscription_data
         if subscription is None or subscription.is_tag_type:
             return Command.response()
         check_supported(self._context, subscription)
         try:
-            self._context.filters.build(subscription.topic, body.group or "", subscription.sub_string, subscription.expression_type, 0)
+            self._context.filters.build(
+                subscription.topic,
+                body.group or "",
+                subscription.sub_string,
+                subscription.expression_type,
+                0,
+            )
         except FilterSyntaxError as error:
             return Command.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
         return Command.response()
@@ -129,5 +170,8 @@ class ClientProcessor:
 
 def _heartbeat_answer(*, changed: bool) -> Command:
     response = Command.response()
-    response.ext_fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"}
+    response.ext_fields = {
+        "IS_SUPPORT_HEART_BEAT_V2": "true",
+        "IS_SUB_CHANGE": "true" if changed else "false",
+    }
     return response

@@ -1,12 +1,15 @@
-"""Which clients produce in which groups (`ProducerManager`): whom to ask about a transaction, whom to hand a reply."""
+"""Which clients produce in which groups (`ProducerManager`): whom to ask about a
+transaction, whom to hand a reply.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-
-from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
 
@@ -18,13 +21,13 @@ class ProducerManager:
 
     __slots__ = ("_clients", "_clock", "_counter", "_groups")
 
-    def __init__(self, clock: "Clock") -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[Channel, ClientChannel]] = {}
         self._clients: dict[str, Channel] = {}
         self._counter = 0
 
-    def register(self, group: str, channel: "Channel", client: ClientChannel) -> None:
+    def register(self, group: str, channel: Channel, client: ClientChannel) -> None:
         """Take one group of a heartbeat."""
         members = self._groups.setdefault(group, {})
         known = members.get(channel)
@@ -34,7 +37,7 @@ class ProducerManager:
         else:
             known.renew(client.last_update, client.last_update_ms)
 
-    def unregister(self, group: str, channel: "Channel") -> None:
+    def unregister(self, group: str, channel: Channel) -> None:
         """A client leaves a group."""
         members = self._groups.get(group)
         if members is None:
@@ -45,15 +48,15 @@ class ProducerManager:
         if client is not None and not self._is_member(channel):
             self._forget(client, channel)
 
-    def channel_closed(self, channel: "Channel") -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """A connection ended: it leaves all its groups."""
         for group in [group for group, members in self._groups.items() if channel in members]:
             self.unregister(group, channel)
 
-    def _is_member(self, channel: "Channel") -> bool:
+    def _is_member(self, channel: Channel) -> bool:
         return any(channel in members for members in self._groups.values())
 
-    def _forget(self, client: ClientChannel, channel: "Channel") -> None:
+    def _forget(self, client: ClientChannel, channel: Channel) -> None:
         if self._clients.get(client.client_id) is channel:
             del self._clients[client.client_id]
 
@@ -61,15 +64,15 @@ class ProducerManager:
         """The clients of a group; empty when there are none."""
         return list(self._groups.get(group, {}).values())
 
-    def all(self) -> "Mapping[str, Iterable[ClientChannel]]":
+    def all(self) -> Mapping[str, Iterable[ClientChannel]]:
         """All clients by group."""
         return {group: list(members.values()) for group, members in self._groups.items()}
 
-    def channel_of(self, client_id: str) -> "Channel | None":
+    def channel_of(self, client_id: str) -> Channel | None:
         """The connection of a client."""
         return self._clients.get(client_id)
 
-    def available_channel(self, group: str) -> "Channel | None":
+    def available_channel(self, group: str) -> Channel | None:
         """An open connection of a group, each in turn; None when the group has none."""
         channels = list(self._groups.get(group, ()))
         if not channels:
@@ -81,10 +84,17 @@ class ProducerManager:
                 return channel
         return next((channel for channel in channels if not channel.closed), None)
 
-    def expire(self, timeout: float) -> list["Channel"]:
-        """Forget clients that were silent for more than `timeout` seconds; their connections."""
+    def expire(self, timeout: float) -> list[Channel]:
+        """Forget clients that were silent for more than `timeout` seconds; their
+        connections.
+        """
         limit = self._clock.monotonic() - timeout
-        silent = {channel: None for members in self._groups.values() for channel, client in members.items() if client.last_update < limit}
+        silent = {
+            channel: None
+            for members in self._groups.values()
+            for channel, client in members.items()
+            if client.last_update < limit
+        }
         for channel in silent:
             self.channel_closed(channel)
         return list(silent)

@@ -1,13 +1,17 @@
 """Locks of queues for members of an orderly group (`RebalanceLockManager`).
 
-A lock lives 60 s after its owner last asked for it; an expired one may be taken by another member. Locks are not persisted and not given back when a
-client leaves: it unlocks, or the time passes.
+A lock lives 60 s after its owner last asked for it; an expired one may be taken by
+another member. Locks are not persisted and not given back when a client leaves: it
+unlocks, or the time passes.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.queue import MessageQueue
 
@@ -28,13 +32,17 @@ class QueueLocks:
 
     __slots__ = ("_clock", "_lifetime", "_locks")
 
-    def __init__(self, clock: "Clock", *, lifetime: float = LIFETIME) -> None:
+    def __init__(self, clock: Clock, *, lifetime: float = LIFETIME) -> None:
         self._clock = clock
         self._lifetime = lifetime
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
 
-    def lock(self, group: str, queues: Iterable["MessageQueue"], client_id: str) -> list["MessageQueue"]:
-        """Take or renew locks; the queues that the client owns now, in the order asked for."""
+    def lock(
+        self, group: str, queues: Iterable[MessageQueue], client_id: str
+    ) -> list[MessageQueue]:
+        """Take or renew locks; the queues that the client owns now, in the order asked
+        for.
+        """
         now = self._clock.monotonic()
         locks = self._locks.setdefault(group, {})
         owned: list[MessageQueue] = []
@@ -45,7 +53,7 @@ class QueueLocks:
                 owned.append(queue)
         return owned
 
-    def unlock(self, group: str, queues: Iterable["MessageQueue"], client_id: str) -> None:
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         """Give locks back; those of other clients stay."""
         locks = self._locks.get(group)
         if locks is None:
@@ -57,13 +65,17 @@ class QueueLocks:
         if not locks:
             del self._locks[group]
 
-    def owner(self, group: str, queue: "MessageQueue") -> str | None:
+    def owner(self, group: str, queue: MessageQueue) -> str | None:
         """The client that owns a queue now, or None."""
         held = self._locks.get(group, {}).get(queue)
-        return None if held is None or self._expired(held, self._clock.monotonic()) else held.client_id
+        return (
+            None if held is None or self._expired(held, self._clock.monotonic()) else held.client_id
+        )
 
     def any_alive(self, group: str) -> bool:
-        """Whether any queue of a group is locked now, which tells an orderly group from a concurrent one."""
+        """Whether any queue of a group is locked now, which tells an orderly group from
+        a concurrent one.
+        """
         locks = self._locks.get(group)
         if not locks:
             return False

@@ -1,8 +1,15 @@
-"""Whether a group pulls a topic or pops it (`MessageRequestModeManager`); a change is in the file before the call returns."""
+"""Whether a group pulls a topic or pops it (`MessageRequestModeManager`); a change is
+in the file before the call returns.
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestModeSerializeWrapper, SetMessageRequestModeRequestBody
+from rocketmq_sdk.protocol.bodies.assignment import (
+    MessageRequestModeSerializeWrapper,
+    SetMessageRequestModeRequestBody,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -15,27 +22,35 @@ class RequestModeManager:
 
     __slots__ = ("_file", "_table")
 
-    def __init__(self, config_file: "ConfigFile") -> None:
+    def __init__(self, config_file: ConfigFile) -> None:
         self._file = config_file
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table of modes."""
+        """Read the file. Raises `FieldError` when it holds something else than a table
+        of modes.
+        """
         found = self._file.load()
         if found is not None:
-            self._table = MessageRequestModeSerializeWrapper.from_json(found).message_request_mode_map
+            self._table = MessageRequestModeSerializeWrapper.from_json(
+                found
+            ).message_request_mode_map
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
         """What was set for a group and a topic."""
         return self._table.get(topic, {}).get(group)
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Keep a mode. Raises `StoreError` when it can not be written; then all is as it was."""
+        """Keep a mode. Raises `StoreError` when it cannot be written; then all is as it
+        was.
+        """
         topic, group = mode.topic or "", mode.consumer_group or ""
         self._replace({**self._table, topic: {**self._table.get(topic, {}), group: mode}})
 
     def take_over(self, wrapper: MessageRequestModeSerializeWrapper) -> None:
-        """Become the copy of a master's modes. Raises `StoreError`; nothing is changed then."""
+        """Become the copy of a master's modes. Raises `StoreError`; nothing is changed
+        then.
+        """
         if wrapper != self.wrapper():
             self._replace(wrapper.message_request_mode_map)
 
@@ -45,4 +60,6 @@ class RequestModeManager:
 
     def wrapper(self) -> MessageRequestModeSerializeWrapper:
         """All modes, as the file and GET_ALL_MESSAGE_REQUEST_MODE hold them."""
-        return MessageRequestModeSerializeWrapper({topic: dict(groups) for topic, groups in self._table.items()})
+        return MessageRequestModeSerializeWrapper(
+            {topic: dict(groups) for topic, groups in self._table.items()}
+        )

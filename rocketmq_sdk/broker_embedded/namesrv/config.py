@@ -1,33 +1,53 @@
-"""Settings of the name server (`NamesrvConfig`): Apache's names in snake case and Apache's defaults."""
+"""Settings of the name server (`NamesrvConfig`): Apache's names in snake case and
+Apache's defaults.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, Self
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.settings.apache_names import SETTING, evolve_settings, export_settings, settings_of
+from rocketmq_sdk.broker_embedded.settings.apache_names import (
+    SETTING,
+    evolve_settings,
+    export_settings,
+    settings_of,
+)
 from rocketmq_sdk.errors import ConfigurationError
 
 _NAMES: Final = """
-    bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configStorePath defaultThreadPoolNums
-    defaultThreadPoolQueueCapacity enableControllerInNamesrv enableShutdownGracefully kvConfigPath listenPort notifyMinBrokerIdChanged
-    productEnvName rocketmqHome scanNotActiveBrokerInterval serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
-    serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
-    supportActingMaster unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+    bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
+    configStorePath defaultThreadPoolNums defaultThreadPoolQueueCapacity
+    enableControllerInNamesrv enableShutdownGracefully kvConfigPath listenPort
+    notifyMinBrokerIdChanged productEnvName rocketmqHome scanNotActiveBrokerInterval
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+    serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+    serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize
+    serverWorkerThreads shutdownWaitTimeSeconds supportActingMaster
+    unRegisterBrokerQueueCapacity useEpollNativeSelector writeBufferHighWaterMark
+    writeBufferLowWaterMark
 """
 KNOWN_WITHOUT_EFFECT: Final = frozenset(_NAMES.split())
 _REFUSED: Final = {
-    "supportActingMaster": "slaves that are shown as masters; here a slave becomes the master by a start with another role",
+    "supportActingMaster": (
+        "slaves that are shown as masters; here a slave becomes the master by a start with "
+        "another role"
+    ),
     "notifyMinBrokerIdChanged": "word to brokers whose slaves act as masters, which these do not",
     "enableControllerInNamesrv": "a controller, which this name server has not",
 }
-ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+ALWAYS_BLACK_LISTED: Final = frozenset(
+    {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+)
 
 
 @attrs.frozen(kw_only=True)
 class NamesrvConfig:
-    """What the name server does. Brokers are dropped the moment their time is over, so there is no scan interval."""
+    """What the name server does. Brokers are dropped the moment their time is over, so
+    there is no scan interval.
+    """
 
     order_message_enable: bool = False
     """Whether route answers carry the order configuration of a topic."""
@@ -42,7 +62,8 @@ class NamesrvConfig:
     """Settings of a request without effect here, kept so that they are shown."""
 
     def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The settings changed by texts under Apache's names, all or none, and the warnings.
+        """The settings changed by texts under Apache's names, all or none, and the
+        warnings.
 
         Raises `ConfigurationError` for a bad value and for what is refused.
         """
@@ -53,7 +74,9 @@ class NamesrvConfig:
         kept = {name: text for name, text in texts.items() if name not in own}
         changed = evolve_settings(self, {name: text for name, text in texts.items() if name in own})
         warnings = [
-            f"the setting {name} has no effect in this name server" if name in KNOWN_WITHOUT_EFFECT else f"the setting {name} is unknown; it is kept"
+            f"the setting {name} has no effect in this name server"
+            if name in KNOWN_WITHOUT_EFFECT
+            else f"the setting {name} is unknown; it is kept"
             for name in kept
         ]
         return attrs.evolve(changed, extra={**self.extra, **kept}), warnings
@@ -64,4 +87,6 @@ class NamesrvConfig:
 
     def black_list(self) -> frozenset[str]:
         """The settings that no request may change."""
-        return ALWAYS_BLACK_LISTED | {name.strip() for name in self.config_black_list.split(";") if name.strip()}
+        return ALWAYS_BLACK_LISTED | {
+            name.strip() for name in self.config_black_list.split(";") if name.strip()
+        }

@@ -1,9 +1,16 @@
-"""The name server's key-value table (`KVConfigManager`): namespaces of texts, written to the file at each change where there is one."""
+"""The name server's key-value table (`KVConfigManager`): namespaces of texts, written
+to the file at each change where there is one.
+"""
+
+from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
 from rocketmq_sdk.errors import StoreCorruptError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
 
 logger = logging.getLogger(__name__)
 
@@ -24,24 +31,39 @@ class KeyValueTable:
         if content is None:
             return
         table = content.get("configTable", {}) if isinstance(content, dict) else None
-        if not isinstance(table, dict) or not all(isinstance(values, dict) for values in table.values()):
-            raise StoreCorruptError("kvConfig.json holds no table of namespaces; restore it from kvConfig.json.bak or remove it")
-        self._table = {str(name): {str(key): str(value) for key, value in values.items()} for name, values in table.items()}
+        if not isinstance(table, dict) or not all(
+            isinstance(values, dict) for values in table.values()
+        ):
+            raise StoreCorruptError(
+                "kvConfig.json holds no table of namespaces; restore it from kvConfig.json.bak or "
+                "remove it"
+            )
+        self._table = {
+            str(name): {str(key): str(value) for key, value in values.items()}
+            for name, values in table.items()
+        }
 
     def get(self, namespace: str, key: str) -> str | None:
         """The text, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a text. Raises `StoreError` when the file can not be written; nothing has changed then."""
+        """Set a text. Raises `StoreError` when the file cannot be written; nothing has
+        changed then.
+        """
         before = self._table.get(namespace, {})
         self._change(namespace, {**before, key: value})
         logger.info("%s/%s is now %r, before %r", namespace, key, value, before.get(key))
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a text. Raises `StoreError` when the file can not be written; nothing has changed then."""
+        """Forget a text. Raises `StoreError` when the file cannot be written; nothing
+        has changed then.
+        """
         if namespace in self._table:
-            self._change(namespace, {name: value for name, value in self._table[namespace].items() if name != key})
+            self._change(
+                namespace,
+                {name: value for name, value in self._table[namespace].items() if name != key},
+            )
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All texts of a namespace, or None when it was never used."""

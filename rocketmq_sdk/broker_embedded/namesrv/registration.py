@@ -1,4 +1,8 @@
-"""What a broker tells a name server and what it is told back, free of commands and bytes."""
+"""What a broker tells a name server and what it is told back, free of commands and
+bytes.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,9 +13,13 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS: Final = 120_000
 OWN_BROKER: Final = "own-broker"
-"""Registered instead of an address by the broker in the same process, where clients shall be told the host that they dialled."""
+"""Registered instead of an address by the broker in the same process, where clients
+shall be told the host that they dialled.
+"""
 NEVER_MS: Final = 1 << 62
-"""A heartbeat timeout that is never over: a broker in the same process is alive as long as the name server is."""
+"""A heartbeat timeout that is never over: a broker in the same process is alive as long
+as the name server is.
+"""
 
 
 @attrs.frozen(slots=True)
@@ -24,7 +32,9 @@ class BrokerKey:
 
 @attrs.frozen(slots=True, kw_only=True)
 class BrokerRegistration:
-    """One REGISTER_BROKER. `channel_id` names the connection whose end unregisters the broker, None where there is none."""
+    """One REGISTER_BROKER. `channel_id` names the connection whose end unregisters the
+    broker, None where there is none.
+    """
 
     cluster: str
     address: str

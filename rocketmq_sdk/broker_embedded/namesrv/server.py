@@ -1,8 +1,11 @@
-"""The name server: its tables, the dispatcher in front of them, and the task that gives up brokers that fell silent."""
+"""The name server: its tables, the dispatcher in front of them, and the task that gives
+up brokers that fell silent.
+"""
+
+from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -10,7 +13,11 @@ import trio
 from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
 from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
 from rocketmq_sdk.broker_embedded.namesrv.processors import make_handlers
-from rocketmq_sdk.broker_embedded.namesrv.registration import OWN_BROKER, BrokerRegistration, RegistrationResult
+from rocketmq_sdk.broker_embedded.namesrv.registration import (
+    OWN_BROKER,
+    BrokerRegistration,
+    RegistrationResult,
+)
 from rocketmq_sdk.broker_embedded.namesrv.table import AddressResolver, RouteTable, same_address
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
@@ -18,6 +25,8 @@ from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
@@ -27,13 +36,15 @@ logger = logging.getLogger(__name__)
 _REGISTERED = "namesrv.registered"
 
 
-def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[["Channel"], str]:
-    """How to tell a client where the own broker listens: the host that it dialled for the name server, with the broker's port.
+def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[[Channel], str]:
+    """How to tell a client where the own broker listens: the host that it dialled for
+    the name server, with the broker's port.
 
-    A client whose connection has no host, as in the same process, and everyone while the broker has no port, is told `fallback`.
+    A client whose connection has no host, as in the same process, and everyone while
+    the broker has no port, is told `fallback`.
     """
 
-    def address(channel: "Channel") -> str:
+    def address(channel: Channel) -> str:
         number = port()
         if number is None:
             return fallback
@@ -47,19 +58,22 @@ def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[[
 
 
 class NameServer:
-    """A name server without sockets: `handler` serves the commands of any channel, `register` the broker in the same process."""
+    """A name server without sockets: `handler` serves the commands of any channel,
+    `register` the broker in the same process.
+    """
 
     def __init__(
         self,
-        clock: "Clock",
+        clock: Clock,
         *,
         config: NamesrvConfig | None = None,
-        kv_file: "TableFile | None" = None,
-        own_address: "Callable[[Channel], str] | None" = None,
+        kv_file: TableFile | None = None,
+        own_address: Callable[[Channel], str] | None = None,
     ) -> None:
-        """`own_address` tells a channel's peer where the broker that registered as `OWN_BROKER` is.
+        """`own_address` tells a channel's peer where the broker that registered as
+        `OWN_BROKER` is.
 
-        Raises `StoreCorruptError` when the key-value file can not be read.
+        Raises `StoreCorruptError` when the key-value file cannot be read.
         """
         self.clock = clock
         self.config = config or NamesrvConfig()
@@ -73,7 +87,7 @@ class NameServer:
         self._woken = trio.Event()
         self.handler = Dispatcher(make_handlers(self))
 
-    def resolver(self, channel: "Channel") -> AddressResolver:
+    def resolver(self, channel: Channel) -> AddressResolver:
         """What the peer of a channel is told for a registered address."""
         own_address = self._own_address
         if own_address is None:
@@ -84,8 +98,12 @@ class NameServer:
 
         return resolve
 
-    def register(self, registration: BrokerRegistration, channel: "Channel | None" = None) -> RegistrationResult | None:
-        """Take in what a broker tells of itself, for as long as its channel is open where it has one; None when it is refused."""
+    def register(
+        self, registration: BrokerRegistration, channel: Channel | None = None
+    ) -> RegistrationResult | None:
+        """Take in what a broker tells of itself, for as long as its channel is open
+        where it has one; None when it is refused.
+        """
         delete_topics = self.config.delete_topic_with_broker_registration
         result = self.table.register(registration, self.clock.now_ms(), delete_topics=delete_topics)
         if result is not None:
@@ -101,7 +119,9 @@ class NameServer:
         self.table.unregister(cluster, address, broker_name, broker_id)
 
     def order_configuration(self) -> dict[str, str] | None:
-        """The order configuration of topics that registering brokers are told, or None."""
+        """The order configuration of topics that registering brokers are told, or
+        None.
+        """
         if not self.config.return_order_topic_config_to_broker:
             return None
         return self.kv.namespace(ORDER_TOPIC_NAMESPACE)
@@ -116,24 +136,39 @@ class NameServer:
             logger.warning("%s", warning)
 
     async def run(self) -> None:
-        """Give up brokers as their time is over, until cancelled; sleeps until the next one is due."""
+        """Give up brokers as their time is over, until cancelled; sleeps until the next
+        one is due.
+        """
         while True:
             self._woken = trio.Event()
             for key, channel_id in self.table.expire(self.clock.now_ms()):
-                logger.warning("the broker %s of %s was not heard of in time and is no longer in any route", key.address, key.cluster)
+                logger.warning(
+                    "the broker %s of %s was not heard of in time and is no longer in any route",
+                    key.address,
+                    key.cluster,
+                )
                 channel = self._channels.get(channel_id) if channel_id is not None else None
                 if channel is not None:
                     channel.abort("the broker was not heard of in time")
             due = self.table.next_due_ms()
-            with trio.move_on_after(math.inf if due is None else max(0, due + 1 - self.clock.now_ms()) / 1000):
+            with trio.move_on_after(
+                math.inf if due is None else max(0, due + 1 - self.clock.now_ms()) / 1000
+            ):
                 await self._woken.wait()
 
-    def _follow(self, channel: "Channel") -> None:
-        if channel.attributes.setdefault(_REGISTERED, self) is self and channel.channel_id not in self._channels:
+    def _follow(self, channel: Channel) -> None:
+        if (
+            channel.attributes.setdefault(_REGISTERED, self) is self
+            and channel.channel_id not in self._channels
+        ):
             self._channels[channel.channel_id] = channel
             channel.on_close.append(self._channel_closed)
 
-    def _channel_closed(self, channel: "Channel") -> None:
+    def _channel_closed(self, channel: Channel) -> None:
         self._channels.pop(channel.channel_id, None)
         for key in self.table.unregister_channel(channel.channel_id):
-            logger.info("the connection of the broker %s of %s has ended; it is no longer in any route", key.address, key.cluster)
+            logger.info(
+                "the connection of the broker %s of %s has ended; it is no longer in any route",
+                key.address,
+                key.cluster,
+            )

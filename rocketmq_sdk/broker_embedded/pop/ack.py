@@ -1,8 +1,11 @@
 """Acks: ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) (`AckMessageProcessor`).
 
-An ack marks its message in the checkpoint in memory, or becomes a record that meets the checkpoint when both are due. A late ack, or one that nothing
-is known of, is taken as well. (Apache says so even of an ack that could not be stored; here that is an error.)
+An ack marks its message in the checkpoint in memory, or becomes a record that meets the
+checkpoint when both are due. A late ack, or one that nothing is known of, is taken as
+well. (Apache says so even of an ack that could not be stored; here that is an error.)
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -34,52 +37,77 @@ _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _DIGITS: Final = 18
 _RECORD_OFFSETS: Final = 1024
-"""Offsets in one record of a batch ack, so that no record grows beyond what revival reads."""
+"""Offsets in one record of a batch ack, so that no record grows beyond what revival
+reads.
+"""
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = AckProcessor(context)
-    return {RequestCode.ACK_MESSAGE: processor.ack, RequestCode.BATCH_ACK_MESSAGE: processor.batch_ack}
+    return {
+        RequestCode.ACK_MESSAGE: processor.ack,
+        RequestCode.BATCH_ACK_MESSAGE: processor.batch_ack,
+    }
 
 
-def check_queue(context: "BrokerContext", channel: "Channel", topic: str, queue_id: int) -> None:
-    """Raises `BrokerError` when a queue can not be one of popped messages."""
+def check_queue(context: BrokerContext, channel: Channel, topic: str, queue_id: int) -> None:
+    """Raises `BrokerError` when a queue cannot be one of popped messages."""
     found = context.topics.get(topic)
     if found is None:
-        raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+        raise BrokerError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}"
+        )
     if not 0 <= queue_id < found.read_queue_nums:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{found.read_queue_nums}] "
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+            f"topicConfig.readQueueNums:[{found.read_queue_nums}] "
             f"consumer:[/{channel.remote_address}]",
         )
 
 
-def check_offset(context: "BrokerContext", topic: str, queue_id: int, offset: int, *, behind: int) -> None:
-    """Raises `BrokerError` when a queue does not hold an offset; `behind` is how far over its end one may be."""
-    least, most = context.store.min_offset(topic, queue_id), context.store.max_offset(topic, queue_id)
+def check_offset(
+    context: BrokerContext, topic: str, queue_id: int, offset: int, *, behind: int
+) -> None:
+    """Raises `BrokerError` when a queue does not hold an offset; `behind` is how far
+    over its end one may be.
+    """
+    least, most = (
+        context.store.min_offset(topic, queue_id),
+        context.store.max_offset(topic, queue_id),
+    )
     if not least <= offset < most + behind:
         remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{least}~{most}"
         raise BrokerError(ResponseCode.NO_MESSAGE, remark)
 
 
-def check_revive_queue(context: "BrokerContext", queue_id: int) -> None:
+def check_revive_queue(context: BrokerContext, queue_id: int) -> None:
     """Raises `BrokerError` when no pop of this broker can have named a revive queue."""
-    if not 0 <= queue_id < context.config.current.revive_queue_num and queue_id not in context.store.queue_ids(context.pop.records.topic):
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the receipt handle names the revive queue {queue_id}, which does not exist")
+    if (
+        not 0 <= queue_id < context.config.current.revive_queue_num
+        and queue_id not in context.store.queue_ids(context.pop.records.topic)
+    ):
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the receipt handle names the revive queue {queue_id}, which does not exist",
+        )
 
 
 class AckProcessor:
     """Takes acks."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._handles: dict[str, ReceiptHandle] = {}
-        """Handles by their text without the message's own offset, which is the same for all messages of one pop of one queue."""
+        """Handles by their text without the message's own offset, which is the same for
+        all messages of one pop of one queue.
+        """
 
     def _handle(self, text: str) -> ReceiptHandle:
-        """The handle in a text; its own offset may be that of another message of the pop. Raises `FieldError`."""
+        """The handle in a text; its own offset may be that of another message of the
+        pop. Raises `FieldError`.
+        """
         head, _space, offset = text.rpartition(" ")
         known = self._handles.get(head)
         if known is not None and offset.isdecimal() and offset.isascii() and len(offset) <= _DIGITS:
@@ -91,34 +119,60 @@ class AckProcessor:
             self._handles[head] = handle
         return handle
 
-    def ack(self, channel: "Channel", request: Command) -> "Answer":
+    def ack(self, channel: Channel, request: Command) -> Answer:
         """One message is done."""
         header = AckMessageRequestHeader.from_ext(request.ext_fields)
-        topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
+        topic, group, queue_id, offset = (
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            header.offset,
+        )
         check_queue(self._context, channel, topic, queue_id)
         check_offset(self._context, topic, queue_id, offset, behind=1)
         handle = self._handle(header.extra_info)
         if handle.is_ordered:
             return self.acknowledge_ordered(topic, group, queue_id, offset, handle.pop_time)
-        return answer_when_stored(self._context, self.acknowledge(topic, group, queue_id, handle, [offset]))
+        return answer_when_stored(
+            self._context, self.acknowledge(topic, group, queue_id, handle, [offset])
+        )
 
-    def acknowledge(self, topic: str, group: str, queue_id: int, handle: ReceiptHandle, offsets: list[int]) -> "PutResult | None":
-        """Take acks of one pop of one queue; the result of storing what was not in memory, None when all was."""
+    def acknowledge(
+        self, topic: str, group: str, queue_id: int, handle: ReceiptHandle, offsets: list[int]
+    ) -> PutResult | None:
+        """Take acks of one pop of one queue; the result of storing what was not in
+        memory, None when all was.
+        """
         check_revive_queue(self._context, handle.revive_queue_id)
         service = self._context.pop
-        key = match_key(topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name)
+        key = match_key(
+            topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
+        )
         left = service.buffer.acknowledge(key, offsets)
         result: PutResult | None = None
         for first in range(0, len(left), _RECORD_OFFSETS):
             some = left[first : first + _RECORD_OFFSETS]
-            record = AckRecord(topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name, some, batch=len(offsets) > 1)
+            record = AckRecord(
+                topic,
+                group,
+                queue_id,
+                handle.start_offset,
+                handle.pop_time,
+                handle.broker_name,
+                some,
+                batch=len(offsets) > 1,
+            )
             result = service.records.put_ack(record, handle.revive_queue_id, handle.next_visible_ms)
             if not is_stored(result):
                 break
         return result
 
-    def acknowledge_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_time: int) -> Command:
-        """One message of an ordered pop is done; the group's offset goes to the first one that is not."""
+    def acknowledge_ordered(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+    ) -> Command:
+        """One message of an ordered pop is done; the group's offset goes to the first
+        one that is not.
+        """
         context, service = self._context, self._context.pop
         if offset < context.offsets.query(group, topic, queue_id):
             return Command.response()
@@ -135,19 +189,27 @@ class AckProcessor:
 
     # Batches
 
-    def batch_ack(self, channel: "Channel", request: Command) -> "Answer":
-        """Many messages are done; a long list is served in slices, so that others have their turn."""
+    def batch_ack(self, channel: Channel, request: Command) -> Answer:
+        """Many messages are done; a long list is served in slices, so that others have
+        their turn.
+        """
         body = decode_json(request.body)
         entries = body.get("acks") if isinstance(body, dict) else None
         if not isinstance(entries, list) or not entries:
             return Command.response(ResponseCode.NO_MESSAGE)
         broker_name = body.get("brokerName") if isinstance(body, dict) else None
-        name = broker_name if isinstance(broker_name, str) else self._context.config.current.broker_name
+        name = (
+            broker_name
+            if isinstance(broker_name, str)
+            else self._context.config.current.broker_name
+        )
         if len(entries) <= _SLICE:
             return answer_when_stored(self._context, self._take(channel, name, entries))
         return lambda: self._take_slices(channel, name, entries)
 
-    async def _take_slices(self, channel: "Channel", broker_name: str, entries: list[object]) -> Command:
+    async def _take_slices(
+        self, channel: Channel, broker_name: str, entries: list[object]
+    ) -> Command:
         last: PutResult | None = None
         for first in range(0, len(entries), _SLICE):
             result = self._take(channel, broker_name, entries[first : first + _SLICE])
@@ -161,7 +223,7 @@ class AckProcessor:
             return answer
         return await answer() or Command.response()
 
-    def _take(self, channel: "Channel", broker_name: str, entries: list[object]) -> "PutResult | None":
+    def _take(self, channel: Channel, broker_name: str, entries: list[object]) -> PutResult | None:
         last: PutResult | None = None
         for item in entries:
             result = self._take_entry(channel, broker_name, BatchAckEntry.from_json(item))
@@ -171,25 +233,48 @@ class AckProcessor:
                     break
         return last
 
-    def _take_entry(self, channel: "Channel", broker_name: str, entry: BatchAckEntry) -> "PutResult | None":
+    def _take_entry(
+        self, channel: Channel, broker_name: str, entry: BatchAckEntry
+    ) -> PutResult | None:
         context = self._context
         topic = topic_of_kind(entry.retry, entry.topic, entry.consumer_group)
         check_queue(context, channel, topic, entry.queue_id)
-        least, most = context.store.min_offset(topic, entry.queue_id), context.store.max_offset(topic, entry.queue_id)
+        least, most = (
+            context.store.min_offset(topic, entry.queue_id),
+            context.store.max_offset(topic, entry.queue_id),
+        )
         distances = decode_bit_set(entry.bit_set, max(0, most - entry.start_offset))
-        offsets = [offset for distance in distances if (offset := entry.start_offset + distance) >= least]
+        offsets = [
+            offset for distance in distances if (offset := entry.start_offset + distance) >= least
+        ]
         if entry.revive_queue_id == ORDERED_QUEUE:
             for offset in offsets:
-                self.acknowledge_ordered(topic, entry.consumer_group, entry.queue_id, offset, entry.pop_time)
+                self.acknowledge_ordered(
+                    topic, entry.consumer_group, entry.queue_id, offset, entry.pop_time
+                )
             return None
         handle = ReceiptHandle(
-            entry.start_offset, entry.pop_time, entry.invisible_time, entry.revive_queue_id, entry.retry, broker_name, entry.queue_id
+            entry.start_offset,
+            entry.pop_time,
+            entry.invisible_time,
+            entry.revive_queue_id,
+            entry.retry,
+            broker_name,
+            entry.queue_id,
         )
-        return self.acknowledge(topic, entry.consumer_group, entry.queue_id, handle, offsets) if offsets else None
+        return (
+            self.acknowledge(topic, entry.consumer_group, entry.queue_id, handle, offsets)
+            if offsets
+            else None
+        )
 
 
-def answer_when_stored(context: "BrokerContext", result: "PutResult | None", answer: Command | None = None) -> "Answer":
-    """The answer for what was written: at once, behind the sync where senders wait for it, or an error."""
+def answer_when_stored(
+    context: BrokerContext, result: PutResult | None, answer: Command | None = None
+) -> Answer:
+    """The answer for what was written: at once, behind the sync where senders wait for
+    it, or an error.
+    """
     success = answer or Command.response()
     if result is None:
         return success
@@ -208,5 +293,3 @@ def answer_when_stored(context: "BrokerContext", result: "PutResult | None", ans
         return Command.response(code, remark=remark)
 
     return wait
-
-

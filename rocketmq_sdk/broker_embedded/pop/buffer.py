@@ -1,10 +1,15 @@
-"""Checkpoints in memory until their acks come, and the order in which a group's offset follows its pops (`PopBufferMergeService`).
+"""Checkpoints in memory until their acks come, and the order in which a group's offset
+follows its pops (`PopBufferMergeService`).
 
-With `enablePopBufferMerge` a checkpoint is kept here for some seconds. When all its messages are acknowledged in that time nothing of it is ever
-written; else it is stored with the bits of the acks that came. A group's offset in a queue moves only over pops whose checkpoint is stored or
-finished, so what was in memory when a process was killed is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps until the
-next one has to be stored.
+With `enablePopBufferMerge` a checkpoint is kept here for some seconds. When all its
+messages are acknowledged in that time nothing of it is ever written; else it is stored
+with the bits of the acks that came. A group's offset in a queue moves only over pops
+whose checkpoint is stored or finished, so what was in memory when a process was killed
+is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps until
+the next one has to be stored.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
@@ -37,11 +42,19 @@ _SLICE: Final = 256
 
 
 class _Entry:
-    """One pop of one queue; `over` when the group's offset may pass it. `checkpoint` is None for a stretch without messages."""
+    """One pop of one queue; `over` when the group's offset may pass it. `checkpoint` is
+    None for a stretch without messages.
+    """
 
     __slots__ = ("checkpoint", "next_offset", "over", "queue_key", "revive_queue_id", "store_at")
 
-    def __init__(self, queue_key: QueueKey, next_offset: int, checkpoint: "PopCheckPoint | None" = None, revive_queue_id: int = 0) -> None:
+    def __init__(
+        self,
+        queue_key: QueueKey,
+        next_offset: int,
+        checkpoint: PopCheckPoint | None = None,
+        revive_queue_id: int = 0,
+    ) -> None:
         self.queue_key = queue_key
         self.next_offset = next_offset
         self.checkpoint = checkpoint
@@ -53,9 +66,23 @@ class _Entry:
 class PopBuffer:
     """Keeps checkpoints and moves offsets."""
 
-    __slots__ = ("_clock", "_config", "_due", "_earlier", "_entries", "_offsets", "_order", "_queues", "_records", "_sleeping_until", "closing")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_due",
+        "_earlier",
+        "_entries",
+        "_offsets",
+        "_order",
+        "_queues",
+        "_records",
+        "_sleeping_until",
+        "closing",
+    )
 
-    def __init__(self, records: "PopRecords", offsets: "ConsumerOffsetManager", config: "LiveConfig", clock: "Clock") -> None:
+    def __init__(
+        self, records: PopRecords, offsets: ConsumerOffsetManager, config: LiveConfig, clock: Clock
+    ) -> None:
         self._records = records
         self._offsets = offsets
         self._config = config
@@ -72,33 +99,51 @@ class PopBuffer:
         return len(self._entries)
 
     def position(self, key: QueueKey) -> int:
-        """Where the next pop of a queue begins as far as pops that the group's offset has not passed yet say; -1 for no such."""
+        """Where the next pop of a queue begins as far as pops that the group's offset
+        has not passed yet say; -1 for no such.
+        """
         waiting = self._queues.get(key)
         return waiting[-1].next_offset if waiting else -1
 
-    def hand_out(self, checkpoint: "PopCheckPoint", revive_queue_id: int, next_offset: int) -> "PutResult | None":
-        """Take a pop into the books before its messages leave: in memory (None), or in the store.
+    def hand_out(
+        self, checkpoint: PopCheckPoint, revive_queue_id: int, next_offset: int
+    ) -> PutResult | None:
+        """Take a pop into the books before its messages leave: in memory (None), or in
+        the store.
 
-        When the result says that nothing was stored, nothing has happened and the messages must not leave.
+        When the result says that nothing was stored, nothing has happened and the
+        messages must not leave.
         """
         key = (checkpoint.topic, checkpoint.group, checkpoint.queue_id)
         if self._may_keep(checkpoint, key):
             self._keep(_Entry(key, next_offset, checkpoint, revive_queue_id), checkpoint)
             return None
-        result = self._records.put_checkpoint(checkpoint, revive_queue_id, complete=key not in self._queues)
+        result = self._records.put_checkpoint(
+            checkpoint, revive_queue_id, complete=key not in self._queues
+        )
         if is_stored(result):
             self.pass_over(key, next_offset)
         return result
 
-    def _may_keep(self, checkpoint: "PopCheckPoint", key: QueueKey) -> bool:
+    def _may_keep(self, checkpoint: PopCheckPoint, key: QueueKey) -> bool:
         config = self._config.current
-        if not config.enable_pop_buffer_merge or self.closing or len(self._entries) >= config.pop_ck_max_buffer_size:
+        if (
+            not config.enable_pop_buffer_merge
+            or self.closing
+            or len(self._entries) >= config.pop_ck_max_buffer_size
+        ):
             return False
-        if checkpoint.revive_time - self._clock.now_ms() < config.pop_ck_stay_buffer_time_out + _LEAST_STAY_MS:
+        if (
+            checkpoint.revive_time - self._clock.now_ms()
+            < config.pop_ck_stay_buffer_time_out + _LEAST_STAY_MS
+        ):
             return False
-        return len(self._queues.get(key, ())) < config.pop_ck_offset_max_queue_size and checkpoint.key not in self._entries
+        return (
+            len(self._queues.get(key, ())) < config.pop_ck_offset_max_queue_size
+            and checkpoint.key not in self._entries
+        )
 
-    def _keep(self, entry: _Entry, checkpoint: "PopCheckPoint") -> None:
+    def _keep(self, entry: _Entry, checkpoint: PopCheckPoint) -> None:
         config = self._config.current
         self._entries[checkpoint.key] = entry
         self._queues.setdefault(entry.queue_key, deque()).append(entry)
@@ -115,7 +160,9 @@ class PopBuffer:
             self._earlier.set()
 
     def pass_over(self, key: QueueKey, next_offset: int) -> None:
-        """Move the group's offset over what is stored or holds nothing for it, behind those pops that still have to be passed."""
+        """Move the group's offset over what is stored or holds nothing for it, behind
+        those pops that still have to be passed.
+        """
         waiting = self._queues.get(key)
         if waiting is None:
             self._commit(key, next_offset)
@@ -123,7 +170,9 @@ class PopBuffer:
             waiting.append(_Entry(key, next_offset))
 
     def acknowledge(self, match_key: str, offsets: list[int]) -> list[int]:
-        """Mark messages of one pop as done; gives those whose checkpoint is not in memory."""
+        """Mark messages of one pop as done; gives those whose checkpoint is not in
+        memory.
+        """
         entry = self._entries.get(match_key)
         if entry is None or entry.checkpoint is None:
             return offsets
@@ -153,7 +202,9 @@ class PopBuffer:
             self._offsets.commit(group, topic, queue_id, offset)
 
     def forget_queue(self, key: QueueKey) -> None:
-        """The group's offset was set to another place: pops of the queue do not move it any more, their checkpoints are stored."""
+        """The group's offset was set to another place: pops of the queue do not move it
+        any more, their checkpoints are stored.
+        """
         for entry in self._queues.pop(key, ()):
             if not entry.over:
                 self._store(entry)
@@ -166,7 +217,7 @@ class PopBuffer:
         """Drop what is kept of a group that is deleted."""
         self._drop(lambda key: key[1] == group)
 
-    def _drop(self, concerns: "Callable[[QueueKey], bool]") -> None:
+    def _drop(self, concerns: Callable[[QueueKey], bool]) -> None:
         for key in [key for key in self._queues if concerns(key)]:
             for entry in self._queues.pop(key):
                 entry.over = True
@@ -174,20 +225,28 @@ class PopBuffer:
             del self._entries[name]
 
     def flush(self) -> bool:
-        """Store every checkpoint in memory and move the offsets; from then on none is kept. False when some could not be stored."""
+        """Store every checkpoint in memory and move the offsets; from then on none is
+        kept. False when some could not be stored.
+        """
         self.closing = True
         stored = [self._store(entry) for entry in list(self._entries.values())]
         return all(stored)
 
     def _store(self, entry: _Entry) -> bool:
-        """Write a checkpoint with the acks that came; False when it has to be tried again."""
+        """Write a checkpoint with the acks that came; False when it has to be tried
+        again.
+        """
         checkpoint = entry.checkpoint
         assert checkpoint is not None
         waiting = self._queues.get(entry.queue_key)
         complete = waiting is not None and waiting[0] is entry
         result = self._records.put_checkpoint(checkpoint, entry.revive_queue_id, complete=complete)
         if not is_stored(result):
-            logger.warning("a checkpoint of %s could not be stored (%s); it is tried again", checkpoint.topic, result.status.name)
+            logger.warning(
+                "a checkpoint of %s could not be stored (%s); it is tried again",
+                checkpoint.topic,
+                result.status.name,
+            )
             return False
         self._finish(entry, checkpoint.key)
         return True

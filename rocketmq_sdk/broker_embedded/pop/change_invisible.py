@@ -1,13 +1,26 @@
-"""CHANGE_MESSAGE_INVISIBLETIME (200053): a popped message is to be seen again at another time (`ChangeInvisibleTimeProcessor`)."""
+"""CHANGE_MESSAGE_INVISIBLETIME (200053): a popped message is to be seen again at
+another time (`ChangeInvisibleTimeProcessor`).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor, answer_when_stored, check_offset, check_queue, check_revive_queue
+from rocketmq_sdk.broker_embedded.pop.ack import (
+    AckProcessor,
+    answer_when_stored,
+    check_offset,
+    check_queue,
+    check_revive_queue,
+)
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.pop import PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.pop import ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader
+from rocketmq_sdk.protocol.headers.pop import (
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
 from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle
 
 if TYPE_CHECKING:
@@ -16,33 +29,41 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     return {RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeProcessor(context).change}
 
 
 class ChangeInvisibleTimeProcessor:
-    """Gives a message a checkpoint of its own, and takes it out of the one of its pop."""
+    """Gives a message a checkpoint of its own, and takes it out of the one of its
+    pop.
+    """
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._acks = AckProcessor(context)
 
-    def change(self, channel: "Channel", request: Command) -> "Answer":
-        """The old receipt handle ends with that; when the new checkpoint can not be stored it stands."""
+    def change(self, channel: Channel, request: Command) -> Answer:
+        """The old receipt handle ends with that; when the new checkpoint cannot be
+        stored it stands.
+        """
         header = ChangeInvisibleTimeRequestHeader.from_ext(request.ext_fields)
         context = self._context
         check_queue(context, channel, header.topic, header.queue_id)
         check_offset(context, header.topic, header.queue_id, header.offset, behind=0)
         longest = context.config.current.store.timer_max_delay_sec * 1000
         if header.invisible_time > longest:
-            remark = f"the invisible time {header.invisible_time}ms is longer than {longest}ms, timerMaxDelaySec of this broker"
+            remark = (
+                f"the invisible time {header.invisible_time}ms is longer than {longest}ms, "
+                "timerMaxDelaySec of this broker"
+            )
             return Command.response(ResponseCode.INVALID_PARAMETER, remark=remark)
         handle = ReceiptHandle.parse_extra_info(header.extra_info)
         if handle.is_ordered:
             return self._change_ordered(header, handle)
         check_revive_queue(context, handle.revive_queue_id)
-        # Later than the pop also within its millisecond: acks of the old checkpoint would end the new one if both had the same time.
+        # Later than the pop also within its millisecond: acks of the old checkpoint
+        # would end the new one if both had the same time.
         now = max(context.clock.now_ms(), handle.pop_time + 1)
         checkpoint = PopCheckPoint(
             header.topic,
@@ -57,24 +78,46 @@ class ChangeInvisibleTimeProcessor:
         )
         stored = context.pop.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
-            remark = f"the checkpoint could not be stored: {stored.status.name}; the receipt handle stands"
+            remark = (
+                f"the checkpoint could not be stored: {stored.status.name}; the receipt handle "
+                "stands"
+            )
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=remark)
-        acked = self._acks.acknowledge(header.topic, header.consumer_group, header.queue_id, handle, [header.offset])
+        acked = self._acks.acknowledge(
+            header.topic, header.consumer_group, header.queue_id, handle, [header.offset]
+        )
         answer = _answer(now, header.invisible_time, handle.revive_queue_id)
-        return answer_when_stored(context, acked if acked is not None and is_stored(acked) else stored, answer)
+        return answer_when_stored(
+            context, acked if acked is not None and is_stored(acked) else stored, answer
+        )
 
-    def _change_ordered(self, header: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle) -> Command:
-        """A message of an ordered pop keeps its handle's pop time; who waits for the queue looks again when it is free."""
+    def _change_ordered(
+        self, header: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle
+    ) -> Command:
+        """A message of an ordered pop keeps its handle's pop time; who waits for the
+        queue looks again when it is free.
+        """
         context, service = self._context, self._context.pop
         visible_at = context.clock.now_ms() + header.invisible_time
-        if header.offset >= context.offsets.query(header.consumer_group, header.topic, header.queue_id):
-            service.order.change_visible(header.topic, header.consumer_group, header.queue_id, header.offset, handle.pop_time, visible_at)
+        if header.offset >= context.offsets.query(
+            header.consumer_group, header.topic, header.queue_id
+        ):
+            service.order.change_visible(
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                header.offset,
+                handle.pop_time,
+                visible_at,
+            )
             service.waiting.wake(header.topic, header.consumer_group, header.queue_id)
         return _answer(handle.pop_time, visible_at - handle.pop_time, ORDERED_QUEUE)
 
 
 def _answer(pop_time: int, invisible_time: int, revive_queue: int) -> Command:
     return Command.response(
-        header=ChangeInvisibleTimeResponseHeader(pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue),
+        header=ChangeInvisibleTimeResponseHeader(
+            pop_time=pop_time, invisible_time=invisible_time, revive_qid=revive_queue
+        ),
         remark="not set any response code",
     )

@@ -1,4 +1,8 @@
-"""NOTIFICATION (200054): is there something to pop; POLLING_INFO (200055): how many pops wait (`NotificationProcessor`, `PollingInfoProcessor`)."""
+"""NOTIFICATION (200054): is there something to pop; POLLING_INFO (200055): how many
+pops wait (`NotificationProcessor`, `PollingInfoProcessor`).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -23,18 +27,21 @@ _REMARK: Final = "not set any response code"
 _LEAST_WAIT: Final = 0.05
 
 
-def handlers(processor: "NotificationProcessor") -> "dict[int, Handler]":
+def handlers(processor: NotificationProcessor) -> dict[int, Handler]:
     """The table of this module."""
-    return {RequestCode.NOTIFICATION: processor.notify, RequestCode.POLLING_INFO: processor.polling_info}
+    return {
+        RequestCode.NOTIFICATION: processor.notify,
+        RequestCode.POLLING_INFO: processor.polling_info,
+    }
 
 
 class NotificationProcessor:
     """Tells whether a pop would find something, and waits for that."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def notify(self, channel: "Channel", request: Command) -> Command | None:
+    def notify(self, channel: Channel, request: Command) -> Command | None:
         """A question that may be held."""
         header = NotificationRequestHeader.from_ext(request.ext_fields)
         clock = self._context.clock
@@ -44,16 +51,27 @@ class NotificationProcessor:
             return _answer(found=False)
         return self._look(channel, request, header, clock.monotonic() + left / 1000)
 
-    def rerun(self, held: "HeldPull") -> Command | None:
+    def rerun(self, held: HeldPull) -> Command | None:
         """A question that was held, once more."""
         assert isinstance(held, HeldPop)
-        return self._look(held.channel, held.request, NotificationRequestHeader.from_ext(held.request.ext_fields), held.expires)
+        return self._look(
+            held.channel,
+            held.request,
+            NotificationRequestHeader.from_ext(held.request.ext_fields),
+            held.expires,
+        )
 
-    def _look(self, channel: "Channel", request: Command, header: NotificationRequestHeader, expires: float) -> Command | None:
+    def _look(
+        self, channel: Channel, request: Command, header: NotificationRequestHeader, expires: float
+    ) -> Command | None:
         context, service = self._context, self._context.pop
         topic = checked_topic(context, channel, header.topic, header.queue_id)
         checked_group(context, header.consumer_group)
-        queues = range(topic.read_queue_nums) if header.queue_id < 0 else range(header.queue_id, header.queue_id + 1)
+        queues = (
+            range(topic.read_queue_nums)
+            if header.queue_id < 0
+            else range(header.queue_id, header.queue_id + 1)
+        )
         free_at = 0
         for queue_id in queues:
             found, blocked_until = self._has_messages(header, header.topic, queue_id)
@@ -67,7 +85,10 @@ class NotificationProcessor:
         key = (header.topic, header.consumer_group, header.queue_id)
         if waiting.closing or header.poll_time <= 0 or expires - clock.monotonic() < _LEAST_WAIT:
             return _answer(found=False)
-        if waiting.held >= config.max_pop_polling_size or waiting.waiting(*key) > config.pop_polling_size:
+        if (
+            waiting.held >= config.max_pop_polling_size
+            or waiting.waiting(*key) > config.pop_polling_size
+        ):
             return _answer(found=False, full=True)
         held = HeldPop(channel, request, *key, None, expires, ordered=header.order)
         if free_at:
@@ -75,36 +96,55 @@ class NotificationProcessor:
         waiting.hold(held)
         return None
 
-    def _has_messages(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> tuple[bool, int]:
-        """Whether there is something in a queue, and until when the queue is blocked."""
+    def _has_messages(
+        self, header: NotificationRequestHeader, topic: str, queue_id: int
+    ) -> tuple[bool, int]:
+        """Whether there is something in a queue, and until when the queue is
+        blocked.
+        """
         context, service, group = self._context, self._context.pop, header.consumer_group
         committed = context.offsets.query(group, topic, queue_id)
         if header.order:
-            blocked_until = service.order.blocked_until(topic, group, queue_id, header.attempt_id, committed)
+            blocked_until = service.order.blocked_until(
+                topic, group, queue_id, header.attempt_id, committed
+            )
             if blocked_until:
                 return False, blocked_until
         else:
             committed = max(committed, service.buffer.position((topic, group, queue_id)))
-        return context.store.max_offset(topic, queue_id) > max(committed, context.store.min_offset(topic, queue_id)), 0
+        return context.store.max_offset(topic, queue_id) > max(
+            committed, context.store.min_offset(topic, queue_id)
+        ), 0
 
     def _has_retries(self, header: NotificationRequestHeader) -> bool:
         if header.order:
             return False
         context = self._context
-        for name in policy_of(context.config.current).retry_topics(header.topic, header.consumer_group, 0):
+        for name in policy_of(context.config.current).retry_topics(
+            header.topic, header.consumer_group, 0
+        ):
             topic = context.topics.get(name)
-            if topic is not None and any(self._has_messages(header, name, queue_id)[0] for queue_id in range(topic.read_queue_nums)):
+            if topic is not None and any(
+                self._has_messages(header, name, queue_id)[0]
+                for queue_id in range(topic.read_queue_nums)
+            ):
                 return True
         return False
 
-    def polling_info(self, channel: "Channel", request: Command) -> Command:
+    def polling_info(self, channel: Channel, request: Command) -> Command:
         """How many pops wait for a queue, or for any."""
         header = PollingInfoRequestHeader.from_ext(request.ext_fields)
         checked_topic(self._context, channel, header.topic, header.queue_id)
         checked_group(self._context, header.consumer_group)
-        number = self._context.pop.waiting.waiting(header.topic, header.consumer_group, header.queue_id)
-        return Command.response(header=PollingInfoResponseHeader(polling_num=number), remark=_REMARK)
+        number = self._context.pop.waiting.waiting(
+            header.topic, header.consumer_group, header.queue_id
+        )
+        return Command.response(
+            header=PollingInfoResponseHeader(polling_num=number), remark=_REMARK
+        )
 
 
 def _answer(*, found: bool, full: bool = False) -> Command:
-    return Command.response(header=NotificationResponseHeader(has_msg=found, polling_full=full), remark=_REMARK)
+    return Command.response(
+        header=NotificationResponseHeader(has_msg=found, polling_full=full), remark=_REMARK
+    )

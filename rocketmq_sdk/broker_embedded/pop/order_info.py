@@ -1,8 +1,13 @@
-"""Ordered pops: which messages of a queue a group has in hand, so that nobody gets those behind them (`QueueLevelConsumerManager`).
+"""Ordered pops: which messages of a queue a group has in hand, so that nobody gets
+those behind them (`QueueLevelConsumerManager`).
 
-A queue is blocked until all messages of its last pop are acknowledged, or may be seen again. The table is written every few seconds: after a crash a
-queue may be free too early, and its messages come again; none is lost, because the group's offset never passes one that is not acknowledged.
+A queue is blocked until all messages of its last pop are acknowledged, or may be seen
+again. The table is written every few seconds: after a crash a queue may be free too
+early, and its messages come again; none is lost, because the group's offset never
+passes one that is not acknowledged.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -29,17 +34,22 @@ class OrderInfoManager:
 
     __slots__ = ("_clock", "_file", "_table", "dirty")
 
-    def __init__(self, config_file: "ConfigFile", clock: "Clock") -> None:
+    def __init__(self, config_file: ConfigFile, clock: Clock) -> None:
         self._file = config_file
         self._clock = clock
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table of order infos."""
+        """Read the file. Raises `FieldError` when it holds something else than a table
+        of order infos.
+        """
         found = self._file.load()
         if found is not None:
-            self._table = {key: dict(queues) for key, queues in ConsumerOrderInfoSerializeWrapper.from_json(found).table.items()}
+            self._table = {
+                key: dict(queues)
+                for key, queues in ConsumerOrderInfoSerializeWrapper.from_json(found).table.items()
+            }
 
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
@@ -54,19 +64,30 @@ class OrderInfoManager:
 
     def wrapper(self) -> ConsumerOrderInfoSerializeWrapper:
         """All order infos, as the file holds them."""
-        return ConsumerOrderInfoSerializeWrapper({key: dict(queues) for key, queues in self._table.items()})
+        return ConsumerOrderInfoSerializeWrapper(
+            {key: dict(queues) for key, queues in self._table.items()}
+        )
 
     def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
         """What is remembered of a queue."""
         return self._table.get(f"{topic}@{group}", _EMPTY).get(queue_id)
 
-    def blocked_until(self, topic: str, group: str, queue_id: int, attempt_id: str | None, committed: int) -> int:
-        """When a queue may be popped (epoch milliseconds): 0 now, else when its messages may be seen again unless they are acknowledged before.
+    def blocked_until(
+        self, topic: str, group: str, queue_id: int, attempt_id: str | None, committed: int
+    ) -> int:
+        """When a queue may be popped (epoch milliseconds): 0 now, else when its
+        messages may be seen again unless they are acknowledged before.
 
-        The same attempt may pop again what it popped. What lies before the group's offset blocks nothing.
+        The same attempt may pop again what it popped. What lies before the group's
+        offset blocks nothing.
         """
         info = self.find(topic, group, queue_id)
-        if info is None or not info.offset_list or (attempt_id and attempt_id == info.attempt_id) or info.offsets()[-1] < committed:
+        if (
+            info is None
+            or not info.offset_list
+            or (attempt_id and attempt_id == info.attempt_id)
+            or info.offsets()[-1] < committed
+        ):
             return 0
         free_at = info.free_at()
         return free_at if free_at > self._clock.now_ms() else 0
@@ -76,14 +97,16 @@ class OrderInfoManager:
         topic: str,
         group: str,
         queue_id: int,
-        offsets: "Sequence[int]",
+        offsets: Sequence[int],
         *,
         attempt_id: str | None,
         pop_time: int,
         invisible_time: int,
         kind: str,
     ) -> list[str]:
-        """Remember a pop; gives the parts of `orderCountInfo`: earlier deliveries of each message that had some, and the least of all."""
+        """Remember a pop; gives the parts of `orderCountInfo`: earlier deliveries of
+        each message that had some, and the least of all.
+        """
         before = self.find(topic, group, queue_id)
         counts = _counts_after(before, attempt_id, offsets)
         self._table.setdefault(f"{topic}@{group}", {})[queue_id] = OrderInfo(
@@ -95,15 +118,22 @@ class OrderInfoManager:
             pop_time=pop_time,
         )
         self.dirty = True
-        parts = [f"{kind} {order_offset_key(queue_id, offset)} {count}" for offset, count in (counts or {}).items()]
+        parts = [
+            f"{kind} {order_offset_key(queue_id, offset)} {count}"
+            for offset, count in (counts or {}).items()
+        ]
         least = min(counts.values()) if counts and len(counts) == len(offsets) else 0
         return [*parts, f"{kind} {queue_id} {least}"]
 
-    def commit_and_next(self, topic: str, group: str, queue_id: int, offset: int, pop_time: int) -> int:
+    def commit_and_next(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+    ) -> int:
         """Note that a message is done; gives where the group goes on.
 
-        `ILLEGAL` for an offset that was not popped, `IGNORED` for an ack of another pop than the last one. (Apache takes an ack of a queue of which
-        it remembers nothing for the next offset, which after a crash would pass messages that nobody acknowledged; here it is ignored.)
+        `ILLEGAL` for an offset that was not popped, `IGNORED` for an ack of another pop
+        than the last one. (Apache takes an ack of a queue of which it remembers nothing
+        for the next offset, which after a crash would pass messages that nobody
+        acknowledged; here it is ignored.)
         """
         info = self.find(topic, group, queue_id)
         if info is None or info.pop_time != pop_time:
@@ -118,8 +148,12 @@ class OrderInfoManager:
         self.dirty = True
         return info.next_offset()
 
-    def change_visible(self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int) -> None:
-        """Let a message of the last pop be seen again at another time; what was not popped last is left alone."""
+    def change_visible(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int
+    ) -> None:
+        """Let a message of the last pop be seen again at another time; what was not
+        popped last is left alone.
+        """
         info = self.find(topic, group, queue_id)
         if info is not None and info.pop_time == pop_time and offset in info.offsets():
             info.next_visible = {**(info.next_visible or {}), offset: visible_at}
@@ -151,7 +185,9 @@ class OrderInfoManager:
     def _expire(self) -> None:
         oldest = self._clock.now_ms() - IDLE_MS
         for key, queues in list(self._table.items()):
-            for queue_id in [queue_id for queue_id, info in queues.items() if info.last_consume < oldest]:
+            for queue_id in [
+                queue_id for queue_id, info in queues.items() if info.last_consume < oldest
+            ]:
                 del queues[queue_id]
             if not queues:
                 del self._table[key]
@@ -160,8 +196,12 @@ class OrderInfoManager:
 _EMPTY: Final[dict[int, OrderInfo]] = {}
 
 
-def _counts_after(before: OrderInfo | None, attempt_id: str | None, offsets: "Sequence[int]") -> dict[int, int] | None:
-    """Earlier deliveries of the messages of a pop: one more for each that the pop before held too, unless it was the same attempt."""
+def _counts_after(
+    before: OrderInfo | None, attempt_id: str | None, offsets: Sequence[int]
+) -> dict[int, int] | None:
+    """Earlier deliveries of the messages of a pop: one more for each that the pop
+    before held too, unless it was the same attempt.
+    """
     if before is None:
         return None
     known = before.counts or {}

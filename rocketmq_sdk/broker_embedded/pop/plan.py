@@ -1,16 +1,31 @@
-"""What a pop looks at, in which order, and what it says of what it found. Pure: randomness comes as an argument."""
+"""What a pop looks at, in which order, and what it says of what it found. Pure:
+randomness comes as an argument.
+"""
 
-from collections.abc import Iterable, Iterator
+from __future__ import annotations
+
 from struct import Struct, iter_unpack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.model.properties import POP_CK, without_property
 from rocketmq_sdk.names import pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, POSITION_QUEUE_OFFSET, decode_messages, encode_record
-from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle, message_offsets_part, start_offset_part
+from rocketmq_sdk.protocol.message_codec import (
+    MAX_PROPERTIES,
+    POSITION_QUEUE_OFFSET,
+    decode_messages,
+    encode_record,
+)
+from rocketmq_sdk.protocol.receipt_handle import (
+    ReceiptHandle,
+    message_offsets_part,
+    start_offset_part,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 HUNDRED: Final = 100
 _SIZE: Final = Struct(">i")
@@ -27,7 +42,9 @@ class PopPolicy:
     descending: bool = True
 
     def retry_topics(self, topic: str, group: str, draw: int) -> tuple[str, ...]:
-        """The retry topics of a group, the one to look at first in front. `draw` is a number below 100."""
+        """The retry topics of a group, the one to look at first in front. `draw` is a
+        number below 100.
+        """
         first, second = pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)
         if not self.retry_v2:
             return (first,)
@@ -50,8 +67,11 @@ def record_offsets(body: bytes) -> list[int]:
     """The queue offsets of joined records."""
     size = _SIZE.unpack_from(body)[0] if body else 0
     if size > POSITION_QUEUE_OFFSET + _QUEUE_OFFSET.size and len(body) % size == 0:
-        # Records of one length, as most backlogs are made of: read without looking for where each begins.
-        found = list(iter_unpack(f">i{POSITION_QUEUE_OFFSET - _SIZE.size}xq{size - POSITION_QUEUE_OFFSET - _QUEUE_OFFSET.size}x", body))
+        # Records of one length, as most backlogs are made of: read without looking for
+        # where each begins.
+        before = POSITION_QUEUE_OFFSET - _SIZE.size
+        behind = size - POSITION_QUEUE_OFFSET - _QUEUE_OFFSET.size
+        found = list(iter_unpack(f">i{before}xq{behind}x", body))
         if all(length == size for length, _offset in found):
             return [offset for _length, offset in found]
     offsets: list[int] = []
@@ -63,12 +83,23 @@ def record_offsets(body: bytes) -> list[int]:
 
 
 class PopAnswer:
-    """What a pop has found so far. `rest` counts messages that it left behind, `free_at` is when a blocked queue may be popped (0: none is).
+    """What a pop has found so far. `rest` counts messages that it left behind,
+    `free_at` is when a blocked queue may be popped (0: none is).
 
-    `unseen` tells that a read ended before the end of its queue with nothing for the pop: what follows was not looked at yet.
+    `unseen` tells that a read ended before the end of its queue with nothing for the
+    pop: what follows was not looked at yet.
     """
 
-    __slots__ = ("bodies", "count", "free_at", "offset_parts", "order_parts", "rest", "start_parts", "unseen")
+    __slots__ = (
+        "bodies",
+        "count",
+        "free_at",
+        "offset_parts",
+        "order_parts",
+        "rest",
+        "start_parts",
+        "unseen",
+    )
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -97,9 +128,11 @@ class PopAnswer:
 
 
 def as_of_topic(body: bytes, topic: str, handle: ReceiptHandle) -> bytes:
-    """Records of a retry topic as records of the topic that the consumer knows, each with its receipt handle as a property.
+    """Records of a retry topic as records of the topic that the consumer knows, each
+    with its receipt handle as a property.
 
-    `handle` is that of the pop; a record whose properties have no room for a handle stays as it is, which clients understand too.
+    `handle` is that of the pop; a record whose properties have no room for a handle
+    stays as it is, which clients understand too.
     """
     return b"".join(_rewritten(body, topic, handle))
 

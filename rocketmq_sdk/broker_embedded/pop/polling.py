@@ -1,10 +1,14 @@
 """Pops and notifications that wait for a message (`PopLongPollingService`).
 
-A request waits for a topic and a group, for one queue or for any. A message that arrives wakes the one of a group's waiting pops that has waited
-longest and whose filter lets it through; the next message wakes the next. (Notifications are woken the other way round, as with Apache.) A message
-put into the group's pop retry topic wakes too, by its property ORIGIN_GROUP. A woken request runs again from its beginning and may wait once more;
-its deadline, and the time when an ordered queue becomes free, wake it as well.
+A request waits for a topic and a group, for one queue or for any. A message that
+arrives wakes the one of a group's waiting pops that has waited longest and whose filter
+lets it through; the next message wakes the next. (Notifications are woken the other way
+round, as with Apache.) A message put into the group's pop retry topic wakes too, by its
+property ORIGIN_GROUP. A woken request runs again from its beginning and may wait once
+more; its deadline, and the time when an ordered queue becomes free, wake it as well.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -24,18 +28,20 @@ _TOTAL = 1 << 31
 
 
 class HeldPop(HeldPull):
-    """One request that waits; `queue_id` -1 means any queue, `ordered` that retries are not for it."""
+    """One request that waits; `queue_id` -1 means any queue, `ordered` that retries are
+    not for it.
+    """
 
     __slots__ = ("expires", "group", "ordered", "outdated")
 
     def __init__(
         self,
-        channel: "Channel",
-        request: "Command",
+        channel: Channel,
+        request: Command,
         topic: str,
         group: str,
         queue_id: int,
-        message_filter: "MessageFilter | None",
+        message_filter: MessageFilter | None,
         deadline: float,
         *,
         ordered: bool = False,
@@ -49,16 +55,20 @@ class HeldPop(HeldPull):
         self.key = (topic, group, queue_id)
 
     def wake_at(self, moment: float) -> None:
-        """Look again at a moment (monotonic seconds) that may come before the deadline."""
+        """Look again at a moment (monotonic seconds) that may come before the
+        deadline.
+        """
         self.deadline = min(self.expires, moment)
 
 
 class PopHolder(PullHolder):
-    """Holds pops until a message is there for them or their time is over. `on_arrival` belongs into the store's list of listeners."""
+    """Holds pops until a message is there for them or their time is over. `on_arrival`
+    belongs into the store's list of listeners.
+    """
 
     __slots__ = ("_groups", "_last_first")
 
-    def __init__(self, clock: "Clock", rerun: "Rerun", *, last_first: bool = False) -> None:
+    def __init__(self, clock: Clock, rerun: Rerun, *, last_first: bool = False) -> None:
         super().__init__(clock, rerun, limit=_TOTAL)
         self._last_first = last_first
         self._groups: dict[str, dict[str, set[int]]] = {}
@@ -73,7 +83,7 @@ class PopHolder(PullHolder):
         self._groups.setdefault(pull.topic, {}).setdefault(pull.group, set()).add(pull.queue_id)
         super().hold(pull)
 
-    def on_arrival(self, arrival: "Arrival") -> None:
+    def on_arrival(self, arrival: Arrival) -> None:
         """Wake one request of each group that the message is for."""
         if not self._queues:
             return
@@ -86,7 +96,7 @@ class PopHolder(PullHolder):
                 if not self._wake_one(topic, group, ANY_QUEUE, arrival):
                     self._wake_one(topic, group, arrival.queue_id, arrival)
 
-    def _on_retry(self, topic: str, arrival: "Arrival") -> None:
+    def _on_retry(self, topic: str, arrival: Arrival) -> None:
         group = property_in_text(arrival.properties, ORIGIN_GROUP)
         if group is None or not topic.startswith(group, len(RETRY_PREFIX)):
             return
@@ -96,19 +106,31 @@ class PopHolder(PullHolder):
                 return
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Something may be there for a request of a group that waits for a queue, or for any."""
+        """Something may be there for a request of a group that waits for a queue, or
+        for any.
+        """
         if not self._wake_one(topic, group, ANY_QUEUE, None) and queue_id != ANY_QUEUE:
             self._wake_one(topic, group, queue_id, None)
 
     def wake_outdated(self, group: str, topic: str) -> None:
-        """A group wants other messages of a topic than before: its requests are not to take, or pass over, anything by the expressions they have."""
+        """A group wants other messages of a topic than before: its requests are not to
+        take, or pass over, anything by the expressions they have.
+        """
         for queue_id in sorted(self._groups.get(topic, {}).get(group, ())):
             for pop in list(self._queues[topic, group, queue_id]):
                 assert isinstance(pop, HeldPop)
                 pop.outdated = True
                 self._wake(pop)
 
-    def _wake_one(self, topic: str, group: str, queue_id: int, arrival: "Arrival | None", *, retried: bool = False) -> bool:
+    def _wake_one(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        arrival: Arrival | None,
+        *,
+        retried: bool = False,
+    ) -> bool:
         held = self._queues.get((topic, group, queue_id))
         if not held:
             return False

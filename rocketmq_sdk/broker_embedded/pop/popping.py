@@ -1,9 +1,14 @@
-"""Pops: POP_MESSAGE (200050), and PEEK_MESSAGE (200052), which only looks (`PopMessageProcessor`, `PeekMessageProcessor`).
+"""Pops: POP_MESSAGE (200050), and PEEK_MESSAGE (200052), which only looks
+(`PopMessageProcessor`, `PeekMessageProcessor`).
 
-A pop takes messages of several queues, the group's retry topics among them. Each queue's part is in the books (a checkpoint, in memory or in the
-store; order info for ordered pops) before its messages leave. All of it happens without interruption, except where a queue has to be read from the
-disk: then that queue is closed to other pops until the read is over.
+A pop takes messages of several queues, the group's retry topics among them. Each
+queue's part is in the books (a checkpoint, in memory or in the store; order info for
+ordered pops) before its messages leave. All of it happens without interruption, except
+where a queue has to be read from the disk: then that queue is closed to other pops
+until the read is over.
 """
+
+from __future__ import annotations
 
 import logging
 import random
@@ -13,7 +18,14 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.filter.filtering import pop_filter
-from rocketmq_sdk.broker_embedded.pop.plan import HUNDRED, PopAnswer, PopPolicy, as_of_topic, queue_order, record_offsets
+from rocketmq_sdk.broker_embedded.pop.plan import (
+    HUNDRED,
+    PopAnswer,
+    PopPolicy,
+    as_of_topic,
+    queue_order,
+    record_offsets,
+)
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.service import policy_of
@@ -24,7 +36,11 @@ from rocketmq_sdk.errors import BrokerError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.protocol.bodies.pop import MAX_COUNT, PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.pop import PeekMessageRequestHeader, PopMessageRequestHeader, PopMessageResponseHeader
+from rocketmq_sdk.protocol.headers.pop import (
+    PeekMessageRequestHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from rocketmq_sdk.protocol.receipt_handle import NORMAL, ORDERED_QUEUE, ReceiptHandle, topic_kind
 
 if TYPE_CHECKING:
@@ -47,13 +63,20 @@ LATE_MS: Final = 500
 """How much later than its polling time a pop may arrive."""
 _LEAST_WAIT: Final = 0.05
 _INIT_MAX: Final = 1
-_MOVED: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
+_MOVED: Final = frozenset(
+    {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
+)
 _NOTHING_FOR_IT: Final = frozenset(
-    {GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_LOGIC_QUEUE}
+    {
+        GetStatus.NO_MATCHED_MESSAGE,
+        GetStatus.OFFSET_FOUND_NULL,
+        GetStatus.MESSAGE_WAS_REMOVING,
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+    }
 )
 
 
-def handlers(processor: "PopProcessor") -> "dict[int, Handler]":
+def handlers(processor: PopProcessor) -> dict[int, Handler]:
     """The table of this module."""
     return {RequestCode.POP_MESSAGE: processor.pop, RequestCode.PEEK_MESSAGE: processor.peek}
 
@@ -62,11 +85,24 @@ class _Pop:
     """One pop while it is served."""
 
     __slots__ = (
-        "answer", "channel", "draw", "expires", "fresh", "header", "last_put", "message_filter", "pop_time", "refused", "request",
-        "revive_queue", "topic",
-    )  # fmt: skip
+        "answer",
+        "channel",
+        "draw",
+        "expires",
+        "fresh",
+        "header",
+        "last_put",
+        "message_filter",
+        "pop_time",
+        "refused",
+        "request",
+        "revive_queue",
+        "topic",
+    )
 
-    def __init__(self, channel: "Channel", request: Command, header: PopMessageRequestHeader, expires: float) -> None:
+    def __init__(
+        self, channel: Channel, request: Command, header: PopMessageRequestHeader, expires: float
+    ) -> None:
         self.channel = channel
         self.request = request
         self.header = header
@@ -78,7 +114,9 @@ class _Pop:
         self.draw = 0
         self.fresh = False
         self.last_put: PutResult | None = None
-        """The last checkpoint that is in the store: what leaves waits until it is safe."""
+        """The last checkpoint that is in the store: what leaves waits until it is
+        safe.
+        """
         self.refused: PutResult | None = None
         """A checkpoint that the store did not take."""
         self.answer = PopAnswer()
@@ -91,8 +129,10 @@ class _Pop:
 class PopProcessor:
     """Hands messages out for a time."""
 
-    def __init__(self, context: "BrokerContext", *, draws: "Callable[[], int] | None" = None) -> None:
-        """`draws` gives numbers below 100, from which each pop takes its order of queues and whether retries come first."""
+    def __init__(self, context: BrokerContext, *, draws: Callable[[], int] | None = None) -> None:
+        """`draws` gives numbers below 100, from which each pop takes its order of
+        queues and whether retries come first.
+        """
         self._context = context
         self._store = context.store
         self._offsets = context.offsets
@@ -101,23 +141,37 @@ class PopProcessor:
         self._locked: set[QueueKey] = set()
         self._draw = draws or (lambda: random.randrange(HUNDRED))
 
-    def pop(self, channel: "Channel", request: Command) -> "Answer":
+    def pop(self, channel: Channel, request: Command) -> Answer:
         """A pop that may be held."""
         header = PopMessageRequestHeader.from_ext(request.ext_fields)
         now = self._context.clock.now_ms()
         left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
         if left < -LATE_MS:
-            return _refusal(ResponseCode.POLLING_TIMEOUT, f"the broker[{self._host()}] pop message is timeout, please check client's clock")
-        return self._run(_Pop(channel, request, header, self._context.clock.monotonic() + left / 1000))
+            return _refusal(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the broker[{self._host()}] pop message is timeout, please check client's clock",
+            )
+        return self._run(
+            _Pop(channel, request, header, self._context.clock.monotonic() + left / 1000)
+        )
 
-    def rerun(self, held: "HeldPull") -> "Answer":
+    def rerun(self, held: HeldPull) -> Answer:
         """A pop that was held, from its beginning; it may be held again."""
         assert isinstance(held, HeldPop)
         if held.outdated:
-            return _refusal(ResponseCode.POLLING_TIMEOUT, "the subscription of the group has changed; ask again")
-        return self._run(_Pop(held.channel, held.request, PopMessageRequestHeader.from_ext(held.request.ext_fields), held.expires))
+            return _refusal(
+                ResponseCode.POLLING_TIMEOUT, "the subscription of the group has changed; ask again"
+            )
+        return self._run(
+            _Pop(
+                held.channel,
+                held.request,
+                PopMessageRequestHeader.from_ext(held.request.ext_fields),
+                held.expires,
+            )
+        )
 
-    def _run(self, pop: _Pop) -> "Answer":
+    def _run(self, pop: _Pop) -> Answer:
         if self._service.waiting.closing:
             return _refusal(ResponseCode.POLLING_TIMEOUT, "the broker is closing")
         try:
@@ -139,13 +193,15 @@ class PopProcessor:
             return self._finish(pop)
         return lambda: self._read_on(pop, reading, wanted)
 
-    async def _read_on(self, pop: _Pop, reading: "Reading", wanted: "Wanted") -> Command | None:
+    async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted) -> Command | None:
         """Go on with a pop of which a queue has to be read from the disk."""
         try:
             while True:
                 topic, queue_id, offset, most, message_filter = wanted
                 try:
-                    result = await self._store.get_cold(topic, queue_id, offset, most, MAX_BYTES, message_filter)
+                    result = await self._store.get_cold(
+                        topic, queue_id, offset, most, MAX_BYTES, message_filter
+                    )
                 except StoreError as error:
                     result = _unreadable(topic, queue_id, error)
                 wanted = reading.send(result)
@@ -165,58 +221,95 @@ class PopProcessor:
         context, header = self._context, pop.header
         config = context.config.current
         if not config.broker_permission & Permission.READ:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"the broker[{self._host()}] pop message is forbidden")
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._host()}] pop message is forbidden"
+            )
         if header.max_msg_nums > MAX_COUNT:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the broker[{self._host()}] pop message's num is greater than {MAX_COUNT}")
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{self._host()}] pop message's num is greater than {MAX_COUNT}",
+            )
         if not config.timer_wheel_enable:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the broker[{self._host()}] pop message is forbidden because timerWheelEnable is false")
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                (
+                    f"the broker[{self._host()}] pop message is forbidden because "
+                    "timerWheelEnable is "
+                    "false"
+                ),
+            )
         pop.topic = checked_topic(context, pop.channel, header.topic, header.queue_id)
         checked_group(context, header.consumer_group)
         longest = config.store.timer_max_delay_sec * 1000
         if header.invisible_time > longest:
-            remark = f"the invisible time {header.invisible_time}ms is longer than {longest}ms, timerMaxDelaySec of this broker"
+            remark = (
+                f"the invisible time {header.invisible_time}ms is longer than {longest}ms, "
+                "timerMaxDelaySec of this broker"
+            )
             raise BrokerError(ResponseCode.INVALID_PARAMETER, remark)
         if context.topics.has_batch_queues(header.topic):
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"the topic[{header.topic}] has queues of batches, which can be pulled only")
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"the topic[{header.topic}] has queues of batches, which can be pulled only",
+            )
         subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type)
         if subscription is None:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            )
         pop.message_filter = pop_filter(context, header.consumer_group, subscription)
 
-    def _policy(self, pop: _Pop) -> "tuple[PopPolicy, int]":
+    def _policy(self, pop: _Pop) -> tuple[PopPolicy, int]:
         """The policy, and the draw as topics with priorities change it."""
         policy = policy_of(self._context.config.current)
         if pop.header.order or pop.topic.attributes.get("message.type") != "PRIORITY":
             return policy, pop.draw
         group = self._context.groups.find_existing(pop.header.consumer_group)
-        factor = int(group.attributes.get("priority.factor", "100")) if group is not None else HUNDRED
+        factor = (
+            int(group.attributes.get("priority.factor", "100")) if group is not None else HUNDRED
+        )
         if pop.draw >= factor:
             return policy, pop.draw
-        return attrs.evolve(policy, retry_probability=self._context.config.current.pop_from_retry_probability_for_priority), 0
+        return attrs.evolve(
+            policy,
+            retry_probability=self._context.config.current.pop_from_retry_probability_for_priority,
+        ), 0
 
     # What there is
 
-    def _collect(self, pop: _Pop) -> "Reading":
+    def _collect(self, pop: _Pop) -> Reading:
         header = pop.header
         policy, draw = self._policy(pop)
-        retries = () if header.order else policy.retry_topics(header.topic, header.consumer_group, draw)
+        retries = (
+            () if header.order else policy.retry_topics(header.topic, header.consumer_group, draw)
+        )
         retry_first = policy.retry_first(draw)
         if retry_first:
             yield from self._collect_retries(pop, retries, policy, draw)
-        queues = queue_order(pop.topic.read_queue_nums, draw, descending=policy.descending) if header.queue_id < 0 else (header.queue_id,)
+        queues = (
+            queue_order(pop.topic.read_queue_nums, draw, descending=policy.descending)
+            if header.queue_id < 0
+            else (header.queue_id,)
+        )
         for queue_id in queues:
             yield from self._take(pop, header.topic, queue_id, pop.message_filter)
         if not retry_first and pop.missing > 0:
             yield from self._collect_retries(pop, retries, policy, draw)
 
-    def _collect_retries(self, pop: _Pop, retries: tuple[str, ...], policy: "PopPolicy", draw: int) -> "Reading":
+    def _collect_retries(
+        self, pop: _Pop, retries: tuple[str, ...], policy: PopPolicy, draw: int
+    ) -> Reading:
         for name in retries:
             topic = self._context.topics.get(name)
             if topic is not None:
-                for queue_id in queue_order(topic.read_queue_nums, draw, descending=policy.descending):
+                for queue_id in queue_order(
+                    topic.read_queue_nums, draw, descending=policy.descending
+                ):
                     yield from self._take(pop, name, queue_id, None)
 
-    def _take(self, pop: _Pop, topic: str, queue_id: int, message_filter: "MessageFilter | None") -> "Reading":
+    def _take(
+        self, pop: _Pop, topic: str, queue_id: int, message_filter: MessageFilter | None
+    ) -> Reading:
         """Take what there is for a pop in one queue."""
         header, answer = pop.header, pop.answer
         key = (topic, header.consumer_group, queue_id)
@@ -225,7 +318,9 @@ class PopProcessor:
             return
         offset = self._position(pop, key)
         if header.order:
-            free_at = self._service.order.blocked_until(topic, header.consumer_group, queue_id, header.attempt_id, offset)
+            free_at = self._service.order.blocked_until(
+                topic, header.consumer_group, queue_id, header.attempt_id, offset
+            )
             if free_at:
                 answer.note_blocked(free_at)
                 return
@@ -242,12 +337,14 @@ class PopProcessor:
             self._pass(pop, key, result.next_begin_offset)
 
     def _read(
-        self, pop: _Pop, key: "QueueKey", offset: int, message_filter: "MessageFilter | None"
-    ) -> "Generator[Wanted, GetResult, GetResult]":
+        self, pop: _Pop, key: QueueKey, offset: int, message_filter: MessageFilter | None
+    ) -> Generator[Wanted, GetResult, GetResult]:
         topic, _group, queue_id = key
         if not self._store.is_cold(topic, queue_id, offset):
             try:
-                return self._store.get(topic, queue_id, offset, pop.missing, MAX_BYTES, message_filter)
+                return self._store.get(
+                    topic, queue_id, offset, pop.missing, MAX_BYTES, message_filter
+                )
             except StoreError as error:
                 return _unreadable(topic, queue_id, error)
         self._locked.add(key)
@@ -255,31 +352,57 @@ class PopProcessor:
             return (yield topic, queue_id, offset, pop.missing, message_filter)
         finally:
             self._locked.discard(key)
-            self._service.waiting.wake(pop.header.topic, pop.header.consumer_group, pop.header.queue_id)
+            self._service.waiting.wake(
+                pop.header.topic, pop.header.consumer_group, pop.header.queue_id
+            )
 
-    def _hand_out(self, pop: _Pop, key: "QueueKey", result: GetResult) -> None:
+    def _hand_out(self, pop: _Pop, key: QueueKey, result: GetResult) -> None:
         topic, group, queue_id = key
         header, answer = pop.header, pop.answer
         offsets = record_offsets(result.body)
-        first, kind, body = offsets[0], topic_kind(topic) if topic != header.topic else NORMAL, result.body
+        first, kind, body = (
+            offsets[0],
+            topic_kind(topic) if topic != header.topic else NORMAL,
+            result.body,
+        )
         if header.order:
             self._offsets.commit(group, topic, queue_id, first)
             answer.order_parts += self._service.order.update(
-                topic, group, queue_id, offsets, attempt_id=header.attempt_id, pop_time=pop.pop_time, invisible_time=header.invisible_time, kind=kind
+                topic,
+                group,
+                queue_id,
+                offsets,
+                attempt_id=header.attempt_id,
+                pop_time=pop.pop_time,
+                invisible_time=header.invisible_time,
+                kind=kind,
             )
         elif not self._book(pop, key, offsets, result.next_begin_offset):
             answer.rest += len(offsets)
             return
         broker_name = self._context.config.current.broker_name
-        if kind != NORMAL and not self._context.config.current.pop_response_return_actual_retry_topic:
-            handle = ReceiptHandle(first, pop.pop_time, header.invisible_time, pop.revive_queue, kind, broker_name, queue_id)
+        if (
+            kind != NORMAL
+            and not self._context.config.current.pop_response_return_actual_retry_topic
+        ):
+            handle = ReceiptHandle(
+                first,
+                pop.pop_time,
+                header.invisible_time,
+                pop.revive_queue,
+                kind,
+                broker_name,
+                queue_id,
+            )
             body = as_of_topic(body, header.topic, handle)
         answer.add(kind, queue_id, body, offsets)
         answer.rest += max(0, result.max_offset - result.next_begin_offset)
         self._context.stats.got(topic, group, queue_id, len(offsets), result.size)
 
-    def _book(self, pop: _Pop, key: "QueueKey", offsets: list[int], next_offset: int) -> bool:
-        """Keep or store the checkpoint of what leaves; False when it can not be stored."""
+    def _book(self, pop: _Pop, key: QueueKey, offsets: list[int], next_offset: int) -> bool:
+        """Keep or store the checkpoint of what leaves; False when it cannot be
+        stored.
+        """
         topic, group, queue_id = key
         checkpoint = PopCheckPoint(
             topic,
@@ -301,7 +424,7 @@ class PopProcessor:
         pop.last_put = stored
         return True
 
-    def _pass(self, pop: _Pop, key: "QueueKey", next_offset: int) -> None:
+    def _pass(self, pop: _Pop, key: QueueKey, next_offset: int) -> None:
         """Nothing up to an offset is for this pop; go over it."""
         topic, group, queue_id = key
         if pop.header.order:
@@ -315,7 +438,7 @@ class PopProcessor:
 
     # Positions
 
-    def _position(self, pop: _Pop, key: "QueueKey") -> int:
+    def _position(self, pop: _Pop, key: QueueKey) -> int:
         """Where a pop of a queue begins."""
         topic, group, queue_id = key
         if self._context.config.current.use_server_side_reset_offset:
@@ -337,27 +460,38 @@ class PopProcessor:
         if pop.header.init_mode != _INIT_MAX or topic != pop.header.topic:
             return least
         pop.fresh = True
-        in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(topic, queue_id, 0)
-        if self._context.config.current.init_pop_offset_by_check_msg_in_mem and least <= 0 and in_memory:
+        in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(
+            topic, queue_id, 0
+        )
+        if (
+            self._context.config.current.init_pop_offset_by_check_msg_in_mem
+            and least <= 0
+            and in_memory
+        ):
             return 0
         return max(0, store.max_offset(topic, queue_id) - 1)
 
-    def _commit(self, key: "QueueKey", offset: int) -> None:
+    def _commit(self, key: QueueKey, offset: int) -> None:
         topic, group, queue_id = key
         self._offsets.commit(group, topic, queue_id, offset)
 
-    def _behind(self, key: "QueueKey") -> int:
+    def _behind(self, key: QueueKey) -> int:
         topic, group, queue_id = key
-        committed = max(self._offsets.query(group, topic, queue_id), self._service.buffer.position(key), 0)
+        committed = max(
+            self._offsets.query(group, topic, queue_id), self._service.buffer.position(key), 0
+        )
         return max(0, self._store.max_offset(topic, queue_id) - committed)
 
     # The answer
 
-    def _finish(self, pop: _Pop) -> "Answer":
+    def _finish(self, pop: _Pop) -> Answer:
         answer, header = pop.answer, pop.header
         if not answer.count:
             if pop.refused is not None:
-                return _refusal(ResponseCode.SYSTEM_ERROR, f"what was popped could not be recorded: {pop.refused.status.name}")
+                return _refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"what was popped could not be recorded: {pop.refused.status.name}",
+                )
             return self._hold_or_end(pop)
         response = self._response(ResponseCode.SUCCESS, GetStatus.FOUND.name, pop)
         response.body = answer.bodies[0] if len(answer.bodies) == 1 else b"".join(answer.bodies)
@@ -367,11 +501,18 @@ class PopProcessor:
         return (lambda: self._when_safe(pop, response)) if waits or pop.fresh else response
 
     async def _when_safe(self, pop: _Pop, response: Command) -> Command:
-        """Answer when neither a kill nor, under SYNC_FLUSH, a power cut can make the group begin elsewhere."""
+        """Answer when neither a kill nor, under SYNC_FLUSH, a power cut can make the
+        group begin elsewhere.
+        """
         if pop.fresh:
             await self._offsets.persist()
-        if pop.last_put is not None and await self._store.wait_durable(pop.last_put) is PutStatus.SERVICE_NOT_AVAILABLE:
-            return _refusal(ResponseCode.SYSTEM_ERROR, "what was popped could not be recorded: the store failed")
+        if (
+            pop.last_put is not None
+            and await self._store.wait_durable(pop.last_put) is PutStatus.SERVICE_NOT_AVAILABLE
+        ):
+            return _refusal(
+                ResponseCode.SYSTEM_ERROR, "what was popped could not be recorded: the store failed"
+            )
         return response
 
     def _hold_or_end(self, pop: _Pop) -> Command | None:
@@ -379,13 +520,23 @@ class PopProcessor:
         clock = self._context.clock
         left = pop.expires - clock.monotonic()
         if header.poll_time <= 0 or left < _LEAST_WAIT:
-            return self._response(ResponseCode.POLLING_TIMEOUT, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop)
+            return self._response(
+                ResponseCode.POLLING_TIMEOUT, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop
+            )
         key = (header.topic, header.consumer_group, header.queue_id)
-        if waiting.held >= config.max_pop_polling_size or waiting.waiting(*key) > config.pop_polling_size:
-            return self._response(ResponseCode.POLLING_FULL, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop)
-        held = HeldPop(pop.channel, pop.request, *key, pop.message_filter, pop.expires, ordered=header.order)
+        if (
+            waiting.held >= config.max_pop_polling_size
+            or waiting.waiting(*key) > config.pop_polling_size
+        ):
+            return self._response(
+                ResponseCode.POLLING_FULL, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop
+            )
+        held = HeldPop(
+            pop.channel, pop.request, *key, pop.message_filter, pop.expires, ordered=header.order
+        )
         if pop.answer.unseen:
-            # No message that arrives has to wake it: it goes on where it ended, when others have been served.
+            # No message that arrives has to wake it: it goes on where it ended, when
+            # others have been served.
             held.wake_at(clock.monotonic())
         elif pop.answer.free_at:
             held.wake_at(clock.monotonic() + max(1, pop.answer.free_at - clock.now_ms()) / 1000)
@@ -407,51 +558,73 @@ class PopProcessor:
 
     # Looking only
 
-    def peek(self, channel: "Channel", request: Command) -> Command:
+    def peek(self, channel: Channel, request: Command) -> Command:
         """What a pop would get from the topic, without taking it."""
         header = PeekMessageRequestHeader.from_ext(request.ext_fields)
         context, group = self._context, header.consumer_group
         if header.max_msg_nums > MAX_COUNT:
-            return _refusal(ResponseCode.INVALID_PARAMETER, f"the broker[{self._host()}] peek message's num is greater than {MAX_COUNT}")
+            return _refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{self._host()}] peek message's num is greater than {MAX_COUNT}",
+            )
         topic = checked_topic(context, channel, header.topic, header.queue_id)
         checked_group(context, group)
         bodies: list[bytes] = []
         rest = count = 0
         for queue_id in range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,):
             key = (header.topic, group, queue_id)
-            offset = max(self._offsets.query(group, header.topic, queue_id), self._service.buffer.position(key))
+            offset = max(
+                self._offsets.query(group, header.topic, queue_id),
+                self._service.buffer.position(key),
+            )
             offset = max(offset, self._store.min_offset(header.topic, queue_id))
             rest += max(0, self._store.max_offset(header.topic, queue_id) - offset)
             if count < header.max_msg_nums:
-                result = self._store.get(header.topic, queue_id, offset, header.max_msg_nums - count, MAX_BYTES)
+                result = self._store.get(
+                    header.topic, queue_id, offset, header.max_msg_nums - count, MAX_BYTES
+                )
                 bodies.append(result.body)
                 count += result.count
         code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.FOUND if count else GetStatus.NO_MESSAGE_IN_QUEUE
-        return Command.response(code, PopMessageResponseHeader(rest_num=rest), body=b"".join(bodies), remark=status.name)
+        return Command.response(
+            code, PopMessageResponseHeader(rest_num=rest), body=b"".join(bodies), remark=status.name
+        )
 
 
-def checked_topic(context: "BrokerContext", channel: "Channel", name: str, queue_id: int) -> "TopicConfig":
-    """The topic of a request. Raises `BrokerError` when it can not be read, or has no such queue (below 0: any)."""
+def checked_topic(
+    context: BrokerContext, channel: Channel, name: str, queue_id: int
+) -> TopicConfig:
+    """The topic of a request. Raises `BrokerError` when it cannot be read, or has no
+    such queue (below 0: any).
+    """
     topic = context.topics.get(name)
     if topic is None:
-        raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}")
+        raise BrokerError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
+        )
     if not topic.perm & Permission.READ:
-        raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden")
+        raise BrokerError(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
+        )
     if queue_id >= topic.read_queue_nums:
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,
-            f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+            f"queueId[{queue_id}] is illegal, topic:[{name}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
             f"consumer:[/{channel.remote_address}]",
         )
     return topic
 
 
-def checked_group(context: "BrokerContext", name: str) -> None:
+def checked_group(context: BrokerContext, name: str) -> None:
     """Raises `BrokerError` when a group does not exist or may not consume."""
     group = context.groups.get(name)
     if group is None:
-        raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, {FAQ}")
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{name}] does not exist, {FAQ}",
+        )
     if not group.consume_enable:
         raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
 

@@ -1,14 +1,18 @@
 """What a crash must not undo: how far groups have popped.
 
-Offsets are written every few seconds, checkpoints are in the log at once. So at each start the positions of groups are raised above what the
-checkpoints say was handed out since the offsets were written; what is due comes back through revival, not by being read again. Two things make that
-sound. Offsets are written only behind the part of the log that they rest on, so that after a power cut no offset has passed messages whose
-checkpoint is gone. And a small file of its own remembers where the log ended when the offsets were taken, so that a start reads only what came after.
-(Apache's broker does neither: it pops those messages again.)
+Offsets are written every few seconds, checkpoints are in the log at once. So at each
+start the positions of groups are raised above what the checkpoints say was handed out
+since the offsets were written; what is due comes back through revival, not by being
+read again. Two things make that sound. Offsets are written only behind the part of the
+log that they rest on, so that after a power cut no offset has passed messages whose
+checkpoint is gone. And a small file of its own remembers where the log ended when the
+offsets were taken, so that a start reads only what came after. (Apache's broker does
+neither: it pops those messages again.)
 """
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +26,7 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
@@ -39,18 +43,22 @@ _CHECKPOINT_CODE: Final = tags_code(CHECKPOINT_TAG)
 QueueKey = tuple[str, str, int]
 """Topic, group, queue id."""
 Identity = tuple[str, int, int, int, str]
-"""What a copy in a retry topic has in common with what would be made of its message again."""
+"""What a copy in a retry topic has in common with what would be made of its message
+again.
+"""
 
 
 class PopProgress:
-    """Stands around the writing of offsets. `activity` counts what pop has put into the log.
+    """Stands around the writing of offsets. `activity` counts what pop has put into the
+    log.
 
-    `position` and `before` are where the log ended when the offsets were written the last time and the time before that; 0 when it is not known.
+    `position` and `before` are where the log ended when the offsets were written the
+    last time and the time before that; 0 when it is not known.
     """
 
     __slots__ = ("_activity", "_file", "_store", "_written", "before", "position")
 
-    def __init__(self, store: "MessageStore", activity: "Callable[[], int]") -> None:
+    def __init__(self, store: MessageStore, activity: Callable[[], int]) -> None:
         self._store = store
         self._activity = activity
         self._written = 0
@@ -61,9 +69,15 @@ class PopProgress:
     def load(self) -> None:
         """Read the file."""
         found = self._file.load()
-        values = [found.get(name) for name in (_POSITION, _BEFORE)] if isinstance(found, dict) else [0, 0]
+        values = (
+            [found.get(name) for name in (_POSITION, _BEFORE)]
+            if isinstance(found, dict)
+            else [0, 0]
+        )
         end = self._store.max_physical_offset
-        self.position, self.before = (value if isinstance(value, int) and 0 <= value <= end else 0 for value in values)
+        self.position, self.before = (
+            value if isinstance(value, int) and 0 <= value <= end else 0 for value in values
+        )
 
     @asynccontextmanager
     async def _around(self, position: int, activity: int) -> AsyncIterator[None]:
@@ -77,12 +91,18 @@ class PopProgress:
         self._written, self.position, self.before = activity, position, before
 
     def writing(self) -> AbstractAsyncContextManager[None]:
-        """To be entered around the writing of the offsets as they are now. Raises `StoreError` when the log can not be made durable."""
+        """To be entered around the writing of the offsets as they are now. Raises
+        `StoreError` when the log cannot be made durable.
+        """
         return self._around(self._store.max_physical_offset, self._activity())
 
 
-def _since(store: "MessageStore", topic: str, queue_id: int, position: int, end: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """The units of a queue whose records lie behind a position of the log, oldest first; those before the offset `end`."""
+def _since(
+    store: MessageStore, topic: str, queue_id: int, position: int, end: int | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """The units of a queue whose records lie behind a position of the log, oldest
+    first; those before the offset `end`.
+    """
     low = store.min_offset(topic, queue_id)
     high = end = store.max_offset(topic, queue_id) if end is None else end
     while low < high:
@@ -98,7 +118,9 @@ def _since(store: "MessageStore", topic: str, queue_id: int, position: int, end:
             yield unit
 
 
-def _messages(store: "MessageStore", units: Iterator[tuple[int, int, int]]) -> "Iterator[tuple[int, ReceivedMessage]]":
+def _messages(
+    store: MessageStore, units: Iterator[tuple[int, int, int]]
+) -> Iterator[tuple[int, ReceivedMessage]]:
     for position, size, _code in units:
         record = store.record_at(position, size)
         if record is None:
@@ -110,13 +132,20 @@ def _messages(store: "MessageStore", units: Iterator[tuple[int, int, int]]) -> "
 
 
 def raise_positions(
-    store: "MessageStore", topics: "TopicManager", groups: "GroupManager", offsets: "ConsumerOffsetManager", revive_topic: str, since: int
+    store: MessageStore,
+    topics: TopicManager,
+    groups: GroupManager,
+    offsets: ConsumerOffsetManager,
+    revive_topic: str,
+    since: int,
 ) -> None:
-    """Raise the offsets of groups above what the checkpoints behind a position of the log say was handed out.
+    """Raise the offsets of groups above what the checkpoints behind a position of the
+    log say was handed out.
 
-    One that is complete raises an offset above all it covers. Others (of changed invisible times, of pops behind what was in memory only and may be
-    gone, and all of Apache's) raise it as far as they leave no gap. A checkpoint of a topic or group that is gone, or of a topic's earlier life,
-    raises nothing.
+    One that is complete raises an offset above all it covers. Others (of changed
+    invisible times, of pops behind what was in memory only and may be gone, and all of
+    Apache's) raise it as far as they leave no gap. A checkpoint of a topic or group
+    that is gone, or of a topic's earlier life, raises nothing.
     """
     passed: dict[QueueKey, int] = {}
     taken: dict[QueueKey, set[int]] = {}
@@ -127,11 +156,14 @@ def raise_positions(
         if complete:
             passed[key] = max(passed.get(key, -1), checkpoint.offset_at(checkpoint.count - 1) + 1)
         else:
-            taken.setdefault(key, set()).update(checkpoint.offset_at(index) for index in range(checkpoint.count))
+            taken.setdefault(key, set()).update(
+                checkpoint.offset_at(index) for index in range(checkpoint.count)
+            )
     for key in {**passed, **taken}:
         topic, group, queue_id = key
         before, others = offsets.query(group, topic, queue_id), taken.get(key, set())
-        # A group whose first offset was never written began at the least one; where it is told to begin elsewhere, that is written at once.
+        # A group whose first offset was never written began at the least one; where it
+        # is told to begin elsewhere, that is written at once.
         least = before if before >= 0 else store.min_offset(topic, queue_id)
         reached = max(least, passed.get(key, -1))
         while reached in others:
@@ -140,11 +172,20 @@ def raise_positions(
             offsets.commit(group, topic, queue_id, reached)
 
 
-def _checkpoints_since(store: "MessageStore", revive_topic: str, since: int) -> Iterator[tuple[QueueKey, PopCheckPoint, bool]]:
-    """The checkpoints of messages behind a position of the log that are there and lie before them, and whether they are complete."""
-    queues = [(TIMER_TOPIC, 0), *((revive_topic, queue_id) for queue_id in store.queue_ids(revive_topic))]
+def _checkpoints_since(
+    store: MessageStore, revive_topic: str, since: int
+) -> Iterator[tuple[QueueKey, PopCheckPoint, bool]]:
+    """The checkpoints of messages behind a position of the log that are there and lie
+    before them, and whether they are complete.
+    """
+    queues = [
+        (TIMER_TOPIC, 0),
+        *((revive_topic, queue_id) for queue_id in store.queue_ids(revive_topic)),
+    ]
     for name, queue_id in queues:
-        units = (unit for unit in _since(store, name, queue_id, since) if unit[2] == _CHECKPOINT_CODE)
+        units = (
+            unit for unit in _since(store, name, queue_id, since) if unit[2] == _CHECKPOINT_CODE
+        )
         for position, message in _messages(store, units):
             text = message.properties_bytes.decode("utf-8", "replace")
             if name == TIMER_TOPIC and property_in_text(text, REAL_TOPIC) != revive_topic:
@@ -158,12 +199,22 @@ def _checkpoints_since(store: "MessageStore", revive_topic: str, since: int) -> 
             topic, queue_id = checkpoint.topic, checkpoint.queue_id
             unit = store.queue_unit(topic, queue_id, checkpoint.offset_at(checkpoint.count - 1))
             if unit is not None and unit[0] < position:
-                yield (topic, checkpoint.group, queue_id), checkpoint, property_in_text(text, COMPLETE) is not None
+                yield (
+                    (topic, checkpoint.group, queue_id),
+                    checkpoint,
+                    property_in_text(text, COMPLETE) is not None,
+                )
 
 
-def checkpoints_before(store: "MessageStore", topic: str, queue_id: int, since: int, end: int) -> Iterator[PopCheckPoint]:
-    """The checkpoints in a revive queue behind a position of the log and before an offset."""
-    units = (unit for unit in _since(store, topic, queue_id, since, end) if unit[2] == _CHECKPOINT_CODE)
+def checkpoints_before(
+    store: MessageStore, topic: str, queue_id: int, since: int, end: int
+) -> Iterator[PopCheckPoint]:
+    """The checkpoints in a revive queue behind a position of the log and before an
+    offset.
+    """
+    units = (
+        unit for unit in _since(store, topic, queue_id, since, end) if unit[2] == _CHECKPOINT_CODE
+    )
     for _position, message in _messages(store, units):
         try:
             yield PopCheckPoint.decode(message.body)
@@ -171,24 +222,46 @@ def checkpoints_before(store: "MessageStore", topic: str, queue_id: int, since: 
             continue
 
 
-def revived_copies(store: "MessageStore", since: int) -> "Counter[Identity]":
-    """The copies that revival has put into retry topics behind a position of the log."""
+def revived_copies(store: MessageStore, since: int) -> Counter[Identity]:
+    """The copies that revival has put into retry topics behind a position of the
+    log.
+    """
     found: Counter[Identity] = Counter()
     for topic in store.topics():
         if topic.startswith(RETRY_PREFIX):
             for queue_id in store.queue_ids(topic):
                 for _position, message in _messages(store, _since(store, topic, queue_id, since)):
                     text = message.properties_bytes.decode("utf-8", "replace")
-                    if property_in_text(text, ORIGIN_GROUP) is not None or text.endswith(_UNWRITTEN):
-                        found[identity_of(topic, message, message.reconsume_times, message.properties_bytes)] += 1
+                    if property_in_text(text, ORIGIN_GROUP) is not None or text.endswith(
+                        _UNWRITTEN
+                    ):
+                        found[
+                            identity_of(
+                                topic, message, message.reconsume_times, message.properties_bytes
+                            )
+                        ] += 1
     return found
 
 
 def is_torn(found: Identity, wanted: Identity) -> bool:
-    """Whether a copy that was found is the one that was to be made, with properties whose end was never written."""
-    return found[:4] == wanted[:4] and found[4].endswith(_UNWRITTEN) and wanted[4].startswith(found[4].rstrip(_UNWRITTEN))
+    """Whether a copy that was found is the one that was to be made, with properties
+    whose end was never written.
+    """
+    return (
+        found[:4] == wanted[:4]
+        and found[4].endswith(_UNWRITTEN)
+        and wanted[4].startswith(found[4].rstrip(_UNWRITTEN))
+    )
 
 
-def identity_of(topic: str, message: "ReceivedMessage", reconsume_times: int, properties: bytes) -> Identity:
+def identity_of(
+    topic: str, message: ReceivedMessage, reconsume_times: int, properties: bytes
+) -> Identity:
     """What tells a copy from others."""
-    return topic, message.born_timestamp, message.body_crc, reconsume_times, properties.decode("utf-8", "replace")
+    return (
+        topic,
+        message.born_timestamp,
+        message.body_crc,
+        reconsume_times,
+        properties.decode("utf-8", "replace"),
+    )

@@ -1,7 +1,11 @@
-"""Checkpoints and acks on their way into the revive topic, as messages that are delivered there when they are due.
+"""Checkpoints and acks on their way into the revive topic, as messages that are
+delivered there when they are due.
 
-A checkpoint is due one second before its messages are to be seen again, an ack at that time, so an ack never comes before what it is about.
+A checkpoint is due one second before its messages are to be seen again, an ack at that
+time, so an ack never comes before what it is about.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +26,9 @@ CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""
 _TAG_CODES: Final = {tag: tags_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 COMPLETE: Final = "POP_COMPLETE"
-"""The property of a pop's checkpoint in front of which nothing of its queue was in memory only; Apache's broker does not look at it."""
+"""The property of a pop's checkpoint in front of which nothing of its queue was in
+memory only; Apache's broker does not look at it.
+"""
 _COMPLETE_TEXT: Final = f"{COMPLETE}\x01true\x02"
 
 
@@ -31,7 +37,9 @@ class PopRecords:
 
     __slots__ = ("_clock", "_put", "_store_host", "topic", "written")
 
-    def __init__(self, put: "PutPipeline", config: "LiveConfig", clock: "Clock", store_host: bytes) -> None:
+    def __init__(
+        self, put: PutPipeline, config: LiveConfig, clock: Clock, store_host: bytes
+    ) -> None:
         self._put = put
         self._clock = clock
         self._store_host = store_host
@@ -40,21 +48,32 @@ class PopRecords:
         self.written = 0
         """How many records were written since the start."""
 
-    def put_checkpoint(self, checkpoint: "PopCheckPoint", revive_queue_id: int, *, complete: bool = False) -> "PutResult":
+    def put_checkpoint(
+        self, checkpoint: PopCheckPoint, revive_queue_id: int, *, complete: bool = False
+    ) -> PutResult:
         """Store a checkpoint; the caller looks whether it is stored.
 
-        `complete`: it is that of a pop, and what the group has taken in front of it is stored or done, so a position may be raised above all of it.
+        `complete`: it is that of a pop, and what the group has taken in front of it is
+        stored or done, so a position may be raised above all of it.
         """
         due = checkpoint.revive_time - CHECKPOINT_LEAD_MS
         more = _COMPLETE_TEXT if complete else ""
-        return self._store(checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more)
+        return self._store(
+            checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more
+        )
 
-    def put_ack(self, ack: "AckRecord", revive_queue_id: int, due_ms: int) -> "PutResult":
-        """Store an ack, to be delivered when its checkpoint's messages would be seen again."""
+    def put_ack(self, ack: AckRecord, revive_queue_id: int, due_ms: int) -> PutResult:
+        """Store an ack, to be delivered when its checkpoint's messages would be seen
+        again.
+        """
         return self._store(ack.encode(), ack.tag, ack.unique_key, revive_queue_id, due_ms)
 
-    def _store(self, body: bytes, tag: str, unique_key: str, queue_id: int, due_ms: int, more: str = "") -> "PutResult":
-        properties = f"TAGS\x01{tag}\x02UNIQ_KEY\x01{unique_key}\x02TIMER_DELIVER_MS\x01{due_ms}\x02{more}"
+    def _store(
+        self, body: bytes, tag: str, unique_key: str, queue_id: int, due_ms: int, more: str = ""
+    ) -> PutResult:
+        properties = (
+            f"TAGS\x01{tag}\x02UNIQ_KEY\x01{unique_key}\x02TIMER_DELIVER_MS\x01{due_ms}\x02{more}"
+        )
         now = self._clock.now_ms()
         message = MessageToStore(
             self.topic,
@@ -70,7 +89,7 @@ class PopRecords:
         return self._put.put_at(message, due_ms, now)
 
 
-def is_stored(result: "PutResult") -> bool:
+def is_stored(result: PutResult) -> bool:
     """Whether a record is in the store."""
     status = result.status
     return status is PutStatus.PUT_OK or status in STORED

@@ -1,13 +1,20 @@
-"""Revival: messages that were popped and not acknowledged in time go into the group's retry topic (`PopReviveService`).
+"""Revival: messages that were popped and not acknowledged in time go into the group's
+retry topic (`PopReviveService`).
 
-Checkpoints and acks come out of the timer wheel into the queues of the revive topic. A checkpoint waits here until its time is over and all acks that
-were due by then have come, then each message without an ack is put into the retry topic, with one more attempt counted; whoever pops decides when
-that is enough. Checkpoints are finished in the order of their queue, so one offset, that of the last finished one, tells how far revival went; it is
-kept as the offset of the group CID_RMQ_SYS_REVIVE_GROUP, as Apache keeps it.
+Checkpoints and acks come out of the timer wheel into the queues of the revive topic. A
+checkpoint waits here until its time is over and all acks that were due by then have
+come, then each message without an ack is put into the retry topic, with one more
+attempt counted; whoever pops decides when that is enough. Checkpoints are finished in
+the order of their queue, so one offset, that of the last finished one, tells how far
+revival went; it is kept as the offset of the group CID_RMQ_SYS_REVIVE_GROUP, as Apache
+keeps it.
 
-Apache looks at each queue every second and waits two more to be sure that acks have come; here the wheel is asked, and revival happens within about
-a second after the invisible time.
+Apache looks at each queue every second and waits two more to be sure that acks have
+come; here the wheel is asked, and revival happens within about a second after the
+invisible time.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
@@ -21,9 +28,22 @@ from rocketmq_sdk.broker_embedded.pop.progress import checkpoints_before, identi
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
 from rocketmq_sdk.errors import ProtocolError, StoreError
-from rocketmq_sdk.model.properties import FIRST_POP_TIME, ORIGIN_GROUP, TAGS, TIMER_DELIVER_MS, property_in_text, without_property
+from rocketmq_sdk.model.properties import (
+    FIRST_POP_TIME,
+    ORIGIN_GROUP,
+    TAGS,
+    TIMER_DELIVER_MS,
+    property_in_text,
+    without_property,
+)
 from rocketmq_sdk.names import RETRY_PREFIX, REVIVE_GROUP, pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, AckRecord, PopCheckPoint
+from rocketmq_sdk.protocol.bodies.pop import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    AckRecord,
+    PopCheckPoint,
+)
 from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -45,8 +65,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKOFF_SECONDS: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""How much later a message whose revival failed is tried again, by the number of failures."""
+BACKOFF_SECONDS: Final = (
+    10,
+    20,
+    30,
+    60,
+    120,
+    180,
+    240,
+    300,
+    360,
+    420,
+    480,
+    540,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+)
+"""How much later a message whose revival failed is tried again, by the number of
+failures.
+"""
 RETRY_SECONDS: Final = 1.0
 """How long revival rests when not even that could be written down."""
 _GRACE_MS: Final = 2000
@@ -59,7 +99,7 @@ _GONE: Final = None
 
 
 class _UnavailableError(Exception):
-    """Something can not be done now; the text says what."""
+    """Something cannot be done now; the text says what."""
 
 
 class _ReviveQueue:
@@ -89,23 +129,27 @@ class _ReviveQueue:
 
 
 class ReviveService:
-    """Revives the messages of one broker. `on_arrival` belongs into the store's list of listeners, `run` into a task."""
+    """Revives the messages of one broker. `on_arrival` belongs into the store's list of
+    listeners, `run` into a task.
+    """
 
     def __init__(
         self,
-        store: "MessageStore",
-        topics: "TopicManager",
-        groups: "GroupManager",
-        offsets: "ConsumerOffsetManager",
-        records: "PopRecords",
-        config: "LiveConfig",
-        clock: "Clock",
+        store: MessageStore,
+        topics: TopicManager,
+        groups: GroupManager,
+        offsets: ConsumerOffsetManager,
+        records: PopRecords,
+        config: LiveConfig,
+        clock: Clock,
         store_host: bytes,
         *,
-        delivered_until: "Callable[[], int]",
-        stats: "BrokerStats",
+        delivered_until: Callable[[], int],
+        stats: BrokerStats,
     ) -> None:
-        """`delivered_until` tells up to which moment (epoch milliseconds) all timers were delivered."""
+        """`delivered_until` tells up to which moment (epoch milliseconds) all timers
+        were delivered.
+        """
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -126,21 +170,33 @@ class ReviveService:
         self.revived = 0
         """Messages put into retry topics since the start."""
 
-    def load(self, copies: "Counter[Identity]", since: int) -> None:
+    def load(self, copies: Counter[Identity], since: int) -> None:
         """Go on where the offsets say.
 
-        `copies` are in the retry topics since those were written, and are not made twice. The wheel may deliver checkpoints once more that it had
-        delivered before a crash; the finished ones among those behind the position `since` of the log are known again.
+        `copies` are in the retry topics since those were written, and are not made
+        twice. The wheel may deliver checkpoints once more that it had delivered before
+        a crash; the finished ones among those behind the position `since` of the log
+        are known again.
         """
         topic = self._records.topic
-        for queue_id in {*range(self._config.current.revive_queue_num), *self._store.queue_ids(topic)}:
+        for queue_id in {
+            *range(self._config.current.revive_queue_num),
+            *self._store.queue_ids(topic),
+        }:
             finished = self._offsets.query(REVIVE_GROUP, topic, queue_id)
-            queue = self._queues[queue_id] = _ReviveQueue(queue_id, max(finished + 1, self._store.min_offset(topic, queue_id)))
+            queue = self._queues[queue_id] = _ReviveQueue(
+                queue_id, max(finished + 1, self._store.min_offset(topic, queue_id))
+            )
             queue.old_end = self._store.max_offset(topic, queue_id)
-            self._finished.update(checkpoint.identity for checkpoint in checkpoints_before(self._store, topic, queue_id, since, queue.next_offset))
+            self._finished.update(
+                checkpoint.identity
+                for checkpoint in checkpoints_before(
+                    self._store, topic, queue_id, since, queue.next_offset
+                )
+            )
         self._copies, self._loaded_at = copies, self._clock.now_ms()
 
-    def on_arrival(self, arrival: "Arrival") -> None:
+    def on_arrival(self, arrival: Arrival) -> None:
         """A message has arrived; one of the revive topic is looked at."""
         if arrival.topic == self._records.topic:
             self._wake.set()
@@ -155,7 +211,9 @@ class ReviveService:
                 await self._wake.wait()
 
     async def _round(self) -> float:
-        """Read and finish what can be; gives for how many seconds there is nothing to do unless something arrives."""
+        """Read and finish what can be; gives for how many seconds there is nothing to
+        do unless something arrives.
+        """
         wait = float("inf")
         delivered = self._delivered_and_readable()
         for queue in self._queues.values():
@@ -178,7 +236,9 @@ class ReviveService:
         return wait
 
     def _delivered_and_readable(self) -> int:
-        """Up to which moment timers were delivered into queues from which they can be read: under SYNC_FLUSH that is behind their sync."""
+        """Up to which moment timers were delivered into queues from which they can be
+        read: under SYNC_FLUSH that is behind their sync.
+        """
         store = self._store
         for _ in range(2):
             if store.dispatched.value < self._mark[1]:
@@ -188,11 +248,13 @@ class ReviveService:
         return self._readable_until
 
     def _until(self, checkpoint: PopCheckPoint) -> float:
-        """Seconds until a checkpoint may be finished: the acks of its time leave the wheel when their second is over."""
+        """Seconds until a checkpoint may be finished: the acks of its time leave the
+        wheel when their second is over.
+        """
         over = -(-checkpoint.revive_time // _SECOND_MS) * _SECOND_MS
         return max(_BEHIND_SECONDS, (over - self._clock.now_ms()) / 1000)
 
-    # --- reading ---------------------------------------------------------------------------------------------------------------------------------
+    # --- reading
 
     def _read(self, queue: _ReviveQueue) -> bool:
         """Read some more of a queue; whether there is still more."""
@@ -208,14 +270,20 @@ class ReviveService:
             try:
                 self._take_in(queue, unit[0], unit[1])
             except (ProtocolError, ValueError) as error:
-                logger.error("message %d of queue %d of %s is skipped: %s", queue.next_offset, queue.queue_id, topic, error)
+                logger.error(
+                    "message %d of queue %d of %s is skipped: %s",
+                    queue.next_offset,
+                    queue.queue_id,
+                    topic,
+                    error,
+                )
             queue.next_offset += 1
         return True
 
     def _take_in(self, queue: _ReviveQueue, position: int, size: int) -> None:
         record = self._store.record_at(position, size)
         if record is None:
-            raise ValueError("it can not be read")
+            raise ValueError("it cannot be read")
         message = decode_message(record, inflate=False)
         text = message.properties_bytes.decode("utf-8", "replace")
         tag = property_in_text(text, TAGS)
@@ -224,21 +292,27 @@ class ReviveService:
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
             if not (ack.broker_name or "").strip():
-                # Apache's merge buffer names no broker in the batches that it writes (`putBatchAckToStore`); this one is meant.
+                # Apache's merge buffer names no broker in the batches that it writes
+                # (`putBatchAckToStore`); this one is meant.
                 ack.broker_name = self._config.current.broker_name
             for checkpoint in queue.by_key.get(ack.key, ()):
                 checkpoint.acknowledge(ack.offsets)
         due = property_in_text(text, TIMER_DELIVER_MS)
         if due is not None and due.isdecimal() and len(due) < 16:
-            # A time far ahead can only come from a peer's hand; it says nothing about acks.
+            # A time far ahead can only come from a peer's hand; it says nothing about
+            # acks.
             queue.latest_ms = max(queue.latest_ms, min(int(due), self._clock.now_ms()))
 
     def _take_checkpoint(self, queue: _ReviveQueue, checkpoint: PopCheckPoint) -> None:
         checkpoint.revive_offset = queue.next_offset
         if checkpoint.revive_time > self._clock.now_ms() + _EARLY_MS:
-            # Not due for long, so it did not come through the wheel; it would hold up those behind it.
+            # Not due for long, so it did not come through the wheel; it would hold up
+            # those behind it.
             if not is_stored(self._records.put_checkpoint(checkpoint, queue.queue_id)):
-                raise ValueError(f"a checkpoint of {checkpoint.topic} is due at {checkpoint.revive_time}, which is too far ahead")
+                raise ValueError(
+                    f"a checkpoint of {checkpoint.topic} is due at {checkpoint.revive_time}, "
+                    "which is too far ahead"
+                )
             return
         same_key = queue.by_key.get(checkpoint.key, ())
         if same_key or self._finished:
@@ -248,10 +322,12 @@ class ReviveService:
         queue.by_key.setdefault(checkpoint.key, []).append(checkpoint)
         queue.open.append(checkpoint)
 
-    # --- finishing -------------------------------------------------------------------------------------------------------------------------------
+    # --- finishing
 
     async def _finish(self, queue: _ReviveQueue, delivered: int) -> bool:
-        """Revive what is due at the head of a queue; whether there was something. All timers up to `delivered` were read."""
+        """Revive what is due at the head of a queue; whether there was something. All
+        timers up to `delivered` were read.
+        """
         some = False
         turn = 0
         while queue.open:
@@ -273,15 +349,22 @@ class ReviveService:
 
     def _keep_offset(self, queue: _ReviveQueue) -> None:
         finished = queue.finished
-        if finished >= 0 and finished > self._offsets.query(REVIVE_GROUP, self._records.topic, queue.queue_id):
+        if finished >= 0 and finished > self._offsets.query(
+            REVIVE_GROUP, self._records.topic, queue.queue_id
+        ):
             self._offsets.commit(REVIVE_GROUP, self._records.topic, queue.queue_id, finished)
 
     async def _revive(self, checkpoint: PopCheckPoint, queue_id: int) -> None:
-        """Put every message without an ack into the retry topic, or write down that it is to be tried again.
+        """Put every message without an ack into the retry topic, or write down that it
+        is to be tried again.
 
-        Raises `_UnavailableError` when not even that can be written; the checkpoint stays, with the bits of what was done.
+        Raises `_UnavailableError` when not even that can be written; the checkpoint
+        stays, with the bits of what was done.
         """
-        if self._topics.get(checkpoint.topic) is None or self._groups.find_existing(checkpoint.group) is None:
+        if (
+            self._topics.get(checkpoint.topic) is None
+            or self._groups.find_existing(checkpoint.group) is None
+        ):
             return
         for offset in checkpoint.open_offsets():
             try:
@@ -292,8 +375,10 @@ class ReviveService:
                 self._put_again(checkpoint, offset, queue_id, problem)
             checkpoint.acknowledge([offset])
 
-    async def _look_up(self, checkpoint: PopCheckPoint, offset: int) -> "ReceivedMessage | None":
-        """The message at an offset; None when it is gone. Raises `StoreError` when the disk does not give it."""
+    async def _look_up(self, checkpoint: PopCheckPoint, offset: int) -> ReceivedMessage | None:
+        """The message at an offset; None when it is gone. Raises `StoreError` when the
+        disk does not give it.
+        """
         topic, queue_id, store = checkpoint.topic, checkpoint.queue_id, self._store
         if store.is_cold(topic, queue_id, offset):
             found = await store.get_cold(topic, queue_id, offset, 1)
@@ -304,24 +389,40 @@ class ReviveService:
         try:
             return decode_message(found.body, inflate=False)
         except ProtocolError as error:
-            logger.error("message %d of queue %d of %s can not be revived and is skipped: %s", offset, queue_id, topic, error)
+            logger.error(
+                "message %d of queue %d of %s cannot be revived and is skipped: %s",
+                offset,
+                queue_id,
+                topic,
+                error,
+            )
             return _GONE
 
-    def _put_copy(self, checkpoint: PopCheckPoint, message: "ReceivedMessage") -> None:
-        """Raises `_UnavailableError` or `StoreError` when the copy could not be stored."""
+    def _put_copy(self, checkpoint: PopCheckPoint, message: ReceivedMessage) -> None:
+        """Raises `_UnavailableError` or `StoreError` when the copy could not be
+        stored.
+        """
         topic, queue_id = self._retry_queue(checkpoint)
         raw = message.properties_bytes
         properties = _properties_of_copy(raw, checkpoint)
         attempt = message.reconsume_times + 1
         if self._is_there(topic, message, attempt, properties):
             return
-        for text in (properties.decode("utf-8", "replace"), raw.decode("utf-8", "replace"), raw.decode("utf-8", "ignore")):
+        for text in (
+            properties.decode("utf-8", "replace"),
+            raw.decode("utf-8", "replace"),
+            raw.decode("utf-8", "ignore"),
+        ):
             result = self._store.put(self._copy(message, topic, queue_id, text, attempt))
             if result.status not in _FOREVER:
                 break
         else:
             logger.error(
-                "message %d of %s can not be put into %s (%s); it is given up", message.offset, checkpoint.topic, topic, result.status.name
+                "message %d of %s cannot be put into %s (%s); it is given up",
+                message.offset,
+                checkpoint.topic,
+                topic,
+                result.status.name,
             )
             return
         if not is_stored(result):
@@ -329,7 +430,9 @@ class ReviveService:
         self.revived += 1
         self._stats.put(topic, queue_id, result.count, result.size)
 
-    def _copy(self, message: "ReceivedMessage", topic: str, queue_id: int, text: str, attempt: int) -> MessageToStore:
+    def _copy(
+        self, message: ReceivedMessage, topic: str, queue_id: int, text: str, attempt: int
+    ) -> MessageToStore:
         return MessageToStore(
             topic,
             queue_id,
@@ -344,14 +447,21 @@ class ReviveService:
             store_host=self._store_host,
         )
 
-    def _is_there(self, topic: str, message: "ReceivedMessage", attempt: int, properties: bytes) -> bool:
+    def _is_there(
+        self, topic: str, message: ReceivedMessage, attempt: int, properties: bytes
+    ) -> bool:
         """Whether the copy was made before the broker was killed."""
         if self._copies is None:
             return False
         identity = identity_of(topic, message, attempt, properties)
         if not self._copies[identity]:
-            # A copy that was being written when the power failed is kept by recovery even where its properties do not reach to their end.
-            known = (found for found, number in self._copies.items() if number and is_torn(found, identity))
+            # A copy that was being written when the power failed is kept by recovery
+            # even where its properties do not reach to their end.
+            known = (
+                found
+                for found, number in self._copies.items()
+                if number and is_torn(found, identity)
+            )
             if (torn := next(known, None)) is None:
                 return False
             identity = torn
@@ -359,26 +469,49 @@ class ReviveService:
         return True
 
     def _retry_queue(self, checkpoint: PopCheckPoint) -> tuple[str, int]:
-        """Where a message is put, topic made where it is missing. Raises `StoreError`."""
+        """Where a message is put, topic made where it is missing. Raises
+        `StoreError`.
+        """
         config, group = self._config.current, checkpoint.group
         topic = checkpoint.topic
         if not topic.startswith(RETRY_PREFIX):
-            topic = (pop_retry_topic_v2 if config.enable_retry_topic_v2 else pop_retry_topic_v1)(topic, group)
+            topic = (pop_retry_topic_v2 if config.enable_retry_topic_v2 else pop_retry_topic_v1)(
+                topic, group
+            )
         known = self._topics.get(checkpoint.topic)
         separate = config.use_separate_retry_queue and known is not None
         existing = self._topics.get(topic)
         if existing is None:
-            existing = self._topics.create_retry(topic, known.read_queue_nums if separate and known is not None else 1)
+            existing = self._topics.create_retry(
+                topic, known.read_queue_nums if separate and known is not None else 1
+            )
             if self._offsets.query(group, topic, 0) < 0:
                 self._offsets.commit(group, topic, 0, 0)
-        queue_id = checkpoint.queue_id if separate and checkpoint.queue_id < existing.read_queue_nums else 0
+        queue_id = (
+            checkpoint.queue_id
+            if separate and checkpoint.queue_id < existing.read_queue_nums
+            else 0
+        )
         return topic, queue_id
 
-    def _put_again(self, checkpoint: PopCheckPoint, offset: int, queue_id: int, problem: Exception) -> None:
-        """Write a checkpoint of one message for later. Raises `_UnavailableError` when that can not be done either."""
+    def _put_again(
+        self, checkpoint: PopCheckPoint, offset: int, queue_id: int, problem: Exception
+    ) -> None:
+        """Write a checkpoint of one message for later. Raises `_UnavailableError` when
+        that cannot be done either.
+        """
         times = checkpoint.re_put_times or 0
-        if times >= len(BACKOFF_SECONDS) and self._config.current.skip_when_ck_re_put_reach_max_times:
-            logger.error("message %d of %s is given up after %d tries: %s", offset, checkpoint.topic, times, problem)
+        if (
+            times >= len(BACKOFF_SECONDS)
+            and self._config.current.skip_when_ck_re_put_reach_max_times
+        ):
+            logger.error(
+                "message %d of %s is given up after %d tries: %s",
+                offset,
+                checkpoint.topic,
+                times,
+                problem,
+            )
             return
         grown = BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS) - 1)] * 1000
         overdue = max(0, self._clock.now_ms() - checkpoint.revive_time)
@@ -393,11 +526,19 @@ class ReviveService:
         )
         if not is_stored(self._records.put_checkpoint(again, queue_id)):
             raise _UnavailableError(str(problem))
-        logger.warning("message %d of %s is revived in %d s: %s", offset, checkpoint.topic, grown // 1000, problem)
+        logger.warning(
+            "message %d of %s is revived in %d s: %s",
+            offset,
+            checkpoint.topic,
+            grown // 1000,
+            problem,
+        )
 
 
 def _properties_of_copy(raw: bytes, checkpoint: PopCheckPoint) -> bytes:
-    """The properties with what tells clients and pops of the revival; as they were when there is no room."""
+    """The properties with what tells clients and pops of the revival; as they were when
+    there is no room.
+    """
     text = raw.decode("utf-8", "surrogateescape")
     head = without_property(text, ORIGIN_GROUP)
     if head and not head.endswith("\x02"):

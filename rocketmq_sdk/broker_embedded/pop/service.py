@@ -1,4 +1,8 @@
-"""The parts of a broker that pop is made of, and what they are told of topics and groups that go."""
+"""The parts of a broker that pop is made of, and what they are told of topics and
+groups that go.
+"""
+
+from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,11 +27,23 @@ if TYPE_CHECKING:
 
 
 class PopService:
-    """Managers and services of pop over an open store; entering the broker loads them, leaving it closes them."""
+    """Managers and services of pop over an open store; entering the broker loads them,
+    leaving it closes them.
+    """
 
-    __slots__ = ("_context", "buffer", "modes", "notifications", "order", "progress", "records", "revive", "waiting")
+    __slots__ = (
+        "_context",
+        "buffer",
+        "modes",
+        "notifications",
+        "order",
+        "progress",
+        "records",
+        "revive",
+        "waiting",
+    )
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         store, config, clock = context.store, context.config, context.clock
         self._context = context
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
@@ -53,9 +69,11 @@ class PopService:
         context.group_deleted += [self.order.remove_group, self.buffer.remove_group]
 
     def load(self) -> None:
-        """Read the files, raise the groups' positions above what the store says was popped, and look where revival goes on.
+        """Read the files, raise the groups' positions above what the store says was
+        popped, and look where revival goes on.
 
-        Raises `FieldError` or `StoreCorruptError` when a file can not be what it claims to be, `StoreError` when the store can not be read.
+        Raises `FieldError` or `StoreCorruptError` when a file cannot be what it claims
+        to be, `StoreError` when the store cannot be read.
         """
         self.order.load()
         self.modes.load()
@@ -63,7 +81,14 @@ class PopService:
         if context.config.current.is_slave:
             return  # the master knows what was popped
         progress.load()
-        raise_positions(context.store, context.topics, context.groups, context.offsets, self.records.topic, progress.position)
+        raise_positions(
+            context.store,
+            context.topics,
+            context.groups,
+            context.offsets,
+            self.records.topic,
+            progress.position,
+        )
         self.revive.load(revived_copies(context.store, progress.before), progress.before)
         context.offsets.around_write = progress.writing
 
@@ -73,22 +98,29 @@ class PopService:
         self.notifications.release_all()
 
     async def close(self) -> None:
-        """Bring what is in memory into the store and the offsets. Raises `StoreError` when that can not be done."""
+        """Bring what is in memory into the store and the offsets. Raises `StoreError`
+        when that cannot be done.
+        """
         stored = self.buffer.flush()
         await self.order.persist()
         if not stored:
-            raise StoreError("checkpoints of pops could not be stored; what they cover is popped again after the next start")
+            raise StoreError(
+                "checkpoints of pops could not be stored; what they cover is popped again after "
+                "the next start"
+            )
 
 
-def delivered_until(timers: "TimerService") -> int:
-    """Up to which moment (epoch milliseconds) all timers were delivered; 0 when that can not be said now."""
+def delivered_until(timers: TimerService) -> int:
+    """Up to which moment (epoch milliseconds) all timers were delivered; 0 when that
+    cannot be said now.
+    """
     if timers.behind_messages:
         return 0
     wheel = timers.timers
     return wheel.write_time if wheel.next_slot is None else min(wheel.next_slot, wheel.write_time)
 
 
-def policy_of(config: "BrokerConfig") -> PopPolicy:
+def policy_of(config: BrokerConfig) -> PopPolicy:
     """What the settings in force say about retries and the order of queues."""
     return _policy(
         config.pop_from_retry_probability,

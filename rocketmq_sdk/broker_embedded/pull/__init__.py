@@ -1,1 +1,3 @@
-"""Reading by pull: pulls that are answered or held, offsets of broadcasting groups, and look-ups of messages."""
+"""Reading by pull: pulls that are answered or held, offsets of broadcasting groups, and
+look-ups of messages.
+"""

@@ -1,10 +1,15 @@
-"""How far the clients of broadcasting groups have pulled (`BroadcastOffsetManager` of Apache RocketMQ 5.4.0).
+"""How far the clients of broadcasting groups have pulled (`BroadcastOffsetManager` of
+Apache RocketMQ 5.4.0).
 
-A broadcasting client keeps its offsets in a file of its own, which a proxy in front of the broker does not have. The broker notes therefore where
-each client pulls, so that one that comes through a proxy for the first time, or changes between a proxy and the broker, is told where to begin. The
-lowest offset of a group's clients is committed now and then for `<group>@broadcast`; it is kept in `consumerOffset.json` like all others, and is what
-remains of the clients after a restart.
+A broadcasting client keeps its offsets in a file of its own, which a proxy in front of
+the broker does not have. The broker notes therefore where each client pulls, so that
+one that comes through a proxy for the first time, or changes between a proxy and the
+broker, is told where to begin. The lowest offset of a group's clients is committed now
+and then for `<group>@broadcast`; it is kept in `consumerOffset.json` like all others,
+and is what remains of the clients after a restart.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +26,9 @@ GROUP_SUFFIX: Final = "@broadcast"
 
 
 class _Client:
-    """One client in a topic: the offset of its last pull by queue, and whether that came through a proxy (which Apache remembers by client only)."""
+    """One client in a topic: the offset of its last pull by queue, and whether that
+    came through a proxy (which Apache remembers by client only).
+    """
 
     __slots__ = ("from_proxy", "offsets", "pulled_at")
 
@@ -32,12 +39,18 @@ class _Client:
 
 
 class BroadcastOffsetManager:
-    """Clients of broadcasting groups by topic and group. `first_of(topic, queue_id)` says where one begins of whom nothing is known."""
+    """Clients of broadcasting groups by topic and group. `first_of(topic, queue_id)`
+    says where one begins of whom nothing is known.
+    """
 
     __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets")
 
     def __init__(
-        self, consumers: "ConsumerManager", offsets: "ConsumerOffsetManager", clock: "Clock", first_of: "Callable[[str, int], int]"
+        self,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        clock: Clock,
+        first_of: Callable[[str, int], int],
     ) -> None:
         self._consumers = consumers
         self._offsets = offsets
@@ -45,7 +58,16 @@ class BroadcastOffsetManager:
         self._first_of = first_of
         self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
 
-    def note_pull(self, topic: str, group: str, queue_id: int, offset: int, client_id: str, *, from_proxy: bool) -> None:
+    def note_pull(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offset: int,
+        client_id: str,
+        *,
+        from_proxy: bool,
+    ) -> None:
         """A client was answered for a pull at an offset; offsets only rise."""
         clients = self._clients.setdefault((topic, group), {})
         client = clients.get(client_id)
@@ -55,10 +77,14 @@ class BroadcastOffsetManager:
         client.from_proxy[queue_id] = from_proxy
         client.offsets[queue_id] = max(offset, client.offsets.get(queue_id, offset))
 
-    def start(self, topic: str, group: str, queue_id: int, asked: int, client_id: str, *, from_proxy: bool) -> int | None:
-        """Where a client has to begin instead of the offset that it asks for; None when its own is right.
+    def start(
+        self, topic: str, group: str, queue_id: int, asked: int, client_id: str, *, from_proxy: bool
+    ) -> int | None:
+        """Where a client has to begin instead of the offset that it asks for; None when
+        its own is right.
 
-        A proxy asks with a negative offset when it knows none. A client that always came directly is never told anything.
+        A proxy asks with a negative offset when it knows none. A client that always
+        came directly is never told anything.
         """
         client = self._clients.get((topic, group), {}).get(client_id)
         needs_one = from_proxy and asked < 0
@@ -73,7 +99,8 @@ class BroadcastOffsetManager:
     def scan(self, offline: float, online: float) -> None:
         """Commit the lowest offset of each group in each queue, and forget clients.
 
-        One whose connection is gone is forgotten `offline` seconds after its last pull, one that is connected after `online` seconds.
+        One whose connection is gone is forgotten `offline` seconds after its last pull,
+        one that is connected after `online` seconds.
         """
         now = self._clock.monotonic()
         for (topic, group), clients in list(self._clients.items()):

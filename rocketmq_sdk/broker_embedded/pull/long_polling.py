@@ -1,12 +1,16 @@
-"""Pulls that wait for a message (`PullRequestHoldService`, `NotifyMessageArrivingListener`).
+"""Pulls that wait for a message (`PullRequestHoldService`,
+`NotifyMessageArrivingListener`).
 
-A pull that found nothing is held with a predicate: queue, offset, tags. A message that arrives wakes exactly the pulls it matches; whatever time runs
-out for is woken by its deadline. No service looks at held pulls in between. A woken pull is run once more and answered whatever it finds, it is never
-held again.
+A pull that found nothing is held with a predicate: queue, offset, tags. A message that
+arrives wakes exactly the pulls it matches; whatever time runs out for is woken by its
+deadline. No service looks at held pulls in between. A woken pull is run once more and
+answered whatever it finds, it is never held again.
 
-Woken pulls are run by a task of their own, behind the code that appended: it is not delayed by its readers, and messages that arrive together are
-answered together.
+Woken pulls are run by a task of their own, behind the code that appended: it is not
+delayed by its readers, and messages that arrive together are answered together.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
@@ -31,18 +35,39 @@ logger = logging.getLogger(__name__)
 Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
 DEFAULT_LIMIT: Final = 100_000
 UNSENT_MAX: Final = 8 * 1024 * 1024
-"""Bytes of answers that a peer has not taken yet, above which its held pulls are answered without messages."""
+"""Bytes of answers that a peer has not taken yet, above which its held pulls are
+answered without messages.
+"""
 _UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
 _SLACK: Final = 64
 
 
 class HeldPull:
-    """One pull that waits. `message_filter` is None when every message matches; `deadline` is monotonic seconds."""
+    """One pull that waits. `message_filter` is None when every message matches;
+    `deadline` is monotonic seconds.
+    """
 
-    __slots__ = ("channel", "deadline", "key", "message_filter", "offset", "over", "queue_id", "request", "topic")
+    __slots__ = (
+        "channel",
+        "deadline",
+        "key",
+        "message_filter",
+        "offset",
+        "over",
+        "queue_id",
+        "request",
+        "topic",
+    )
 
     def __init__(
-        self, channel: "Channel", request: Command, topic: str, queue_id: int, offset: int, message_filter: "MessageFilter | None", deadline: float
+        self,
+        channel: Channel,
+        request: Command,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        message_filter: MessageFilter | None,
+        deadline: float,
     ) -> None:
         self.channel = channel
         self.request = request
@@ -54,7 +79,7 @@ class HeldPull:
         self.key: tuple[str | int, ...] = (topic, queue_id)
         self.over = False
 
-    def matches(self, arrival: "Arrival") -> bool:
+    def matches(self, arrival: Arrival) -> bool:
         """Whether a message that has arrived ends the wait."""
         if arrival.queue_offset < self.offset:
             return False
@@ -67,7 +92,9 @@ class HeldPull:
 
 
 class PullHolder:
-    """Holds pulls until a message matches or their time is over. `on_arrival` belongs into the store's list of listeners."""
+    """Holds pulls until a message matches or their time is over. `on_arrival` belongs
+    into the store's list of listeners.
+    """
 
     __slots__ = (
         "_channels",
@@ -85,11 +112,12 @@ class PullHolder:
         "closing",
     )
 
-    def __init__(self, clock: "Clock", rerun: Rerun, *, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, clock: Clock, rerun: Rerun, *, limit: int = DEFAULT_LIMIT) -> None:
         self._clock = clock
         self._rerun = rerun
         self._limit = limit
-        # The inner tables are ordered sets: a connection that ends takes thousands of its pulls out of a long one.
+        # The inner tables are ordered sets: a connection that ends takes thousands of
+        # its pulls out of a long one.
         self._queues: dict[tuple[str | int, ...], dict[HeldPull, None]] = {}
         self._channels: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
@@ -117,7 +145,9 @@ class PullHolder:
         return self._held >= self._limit or self.closing
 
     def hold(self, pull: HeldPull) -> None:
-        """Keep a pull until it is woken; the caller has seen that the holder is not `full`."""
+        """Keep a pull until it is woken; the caller has seen that the holder is not
+        `full`.
+        """
         self._held += 1
         self._queues.setdefault(pull.key, {})[pull] = None
         pulls = self._channels.get(pull.channel)
@@ -131,7 +161,7 @@ class PullHolder:
         if pull.deadline < self._nearest:
             self._nearer.set()
 
-    def on_arrival(self, arrival: "Arrival") -> None:
+    def on_arrival(self, arrival: Arrival) -> None:
         """Wake the pulls that a message matches."""
         if not self._queues:
             return
@@ -142,11 +172,13 @@ class PullHolder:
             self._wake(pull)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
-        """Have the pulls of a queue looked at again now, whatever they wait for: something else than a message has come."""
+        """Have the pulls of a queue looked at again now, whatever they wait for:
+        something else than a message has come.
+        """
         for pull in list(self._queues.get((topic, queue_id), ())):
             self._wake(pull)
 
-    def channel_closed(self, channel: "Channel") -> None:
+    def channel_closed(self, channel: Channel) -> None:
         """Forget the pulls of a connection that has ended."""
         for pull in self._channels.pop(channel, ()):
             self._drop(pull)
@@ -186,12 +218,17 @@ class PullHolder:
             trio.lowlevel.reschedule(task)
 
     def _finish(self, pull: HeldPull) -> Callable[[], Awaitable[Command | None]] | None:
-        """Run a woken pull and answer it; what is still to be awaited for the answer."""
+        """Run a woken pull and answer it; what is still to be awaited for the
+        answer.
+        """
         if pull.channel.closed:
             return None
         if pull.channel.unsent_bytes() > UNSENT_MAX:
-            # One message can wake thousands of pulls of a peer that reads nothing; it is not read for each of them.
-            pull.channel.respond(pull.request, Command.response(ResponseCode.SYSTEM_BUSY, remark=_UNREAD))
+            # One message can wake thousands of pulls of a peer that reads nothing; it
+            # is not read for each of them.
+            pull.channel.respond(
+                pull.request, Command.response(ResponseCode.SYSTEM_BUSY, remark=_UNREAD)
+            )
             return None
         try:
             answer = self._rerun(pull)
@@ -206,7 +243,9 @@ class PullHolder:
             return None
         return answer
 
-    async def _answer(self, pull: HeldPull, continuation: Callable[[], Awaitable[Command | None]]) -> None:
+    async def _answer(
+        self, pull: HeldPull, continuation: Callable[[], Awaitable[Command | None]]
+    ) -> None:
         try:
             answer = await continuation()
         except RocketMQError as error:

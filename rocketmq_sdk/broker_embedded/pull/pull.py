@@ -1,7 +1,11 @@
-"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (`PullMessageProcessor`, `DefaultPullMessageResultHandler`).
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (`PullMessageProcessor`,
+`DefaultPullMessageResultHandler`).
 
-The checks come in Apache's order. A pull that finds nothing is held where it asks for that, and run again at most once.
+The checks come in Apache's order. A pull that finds nothing is held where it asks for
+that, and run again at most once.
 """
+
+from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -50,7 +54,9 @@ _LONGEST: Final = 65536
 
 
 class _Forbidden:
-    """Why reading is forbidden, as the field forbiddenType says it (`ForbiddenType`)."""
+    """Why reading is forbidden, as the field forbiddenType says it
+    (`ForbiddenType`).
+    """
 
     BROKER: Final = 1
     GROUP: Final = 2
@@ -59,7 +65,7 @@ class _Forbidden:
     SUBSCRIPTION: Final = 5
 
 
-def handlers(processor: "PullProcessor") -> "dict[int, Handler]":
+def handlers(processor: PullProcessor) -> dict[int, Handler]:
     """The table of this module."""
     return {RequestCode.PULL_MESSAGE: processor.pull, RequestCode.LITE_PULL_MESSAGE: processor.pull}
 
@@ -67,15 +73,17 @@ def handlers(processor: "PullProcessor") -> "dict[int, Handler]":
 class PullProcessor:
     """Reads queues for consumers."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._offsets = context.offsets
         self._store = context.store
 
-    def pull(self, channel: "Channel", request: Command) -> "Answer":
+    def pull(self, channel: Channel, request: Command) -> Answer:
         """A pull that may be held."""
         if self._context.held_pulls.closing:
-            return _answer(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, the broker is closing")
+            return _answer(
+                ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, the broker is closing"
+            )
         refusal = why_not_read(self._context)
         if refusal is not None:
             return _answer(ResponseCode.SYSTEM_BUSY, refusal)
@@ -84,67 +92,90 @@ class PullProcessor:
         except _Refused as refused:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
-    def rerun(self, held: HeldPull) -> "Answer":
-        """A pull that was held: checked and read again, and answered whatever is found."""
+    def rerun(self, held: HeldPull) -> Answer:
+        """A pull that was held: checked and read again, and answered whatever is
+        found.
+        """
         try:
             return self._pull(held.channel, held.request, first=False)
         except _Refused as refused:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
-    def _pull(self, channel: "Channel", request: Command, *, first: bool) -> "Answer":
+    def _pull(self, channel: Channel, request: Command, *, first: bool) -> Answer:
         header = PullMessageRequestHeader.from_ext(request.ext_fields)
         context = self._context
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            subscription = parse_subscription(header.topic, header.subscription, header.expression_type)
+            subscription = parse_subscription(
+                header.topic, header.subscription, header.expression_type
+            )
             if subscription is None:
-                raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                    "parse the consumer's subscription failed",
+                )
             message_filter = header_filter(context, header.consumer_group, subscription)
         else:
             subscription = self._check_registered(header, group)
-            message_filter = registered_filter(context, header.consumer_group, subscription, header.sub_version)
+            message_filter = registered_filter(
+                context, header.consumer_group, subscription, header.sub_version
+            )
         name, queue_id = header.topic, header.queue_id
         resets = context.config.current.use_server_side_reset_offset
         reset = self._offsets.take_reset(header.consumer_group, name, queue_id) if resets else None
         if reset is None:
             reset = self._broadcast_start(channel, header)
         if reset is not None:
-            result = GetResult(GetStatus.OFFSET_RESET, reset, self._store.min_offset(name, queue_id), self._store.max_offset(name, queue_id))
+            result = GetResult(
+                GetStatus.OFFSET_RESET,
+                reset,
+                self._store.min_offset(name, queue_id),
+                self._store.max_offset(name, queue_id),
+            )
         elif self._store.is_cold(name, queue_id, header.queue_offset):
             return self._pull_cold(channel, request, header, topic, group, message_filter, first)
         else:
-            result = self._store.get(name, queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter)
+            result = self._store.get(
+                name, queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter
+            )
         return self._finish(channel, request, header, topic, group, message_filter, result, first)
 
     def _pull_cold(
         self,
-        channel: "Channel",
+        channel: Channel,
         request: Command,
         header: PullMessageRequestHeader,
-        topic: "TopicConfig",
-        group: "SubscriptionGroupConfig",
-        message_filter: "MessageFilter | None",
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        message_filter: MessageFilter | None,
         first: bool,
-    ) -> "Callable[[], Awaitable[Command | None]]":
+    ) -> Callable[[], Awaitable[Command | None]]:
         """What is not in memory is read in a thread."""
 
         async def read() -> Command | None:
             result = await self._store.get_cold(
-                header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                header.max_msg_nums,
+                MAX_BYTES,
+                message_filter,
             )
-            return self._finish(channel, request, header, topic, group, message_filter, result, first)
+            return self._finish(
+                channel, request, header, topic, group, message_filter, result, first
+            )
 
         return read
 
     def _finish(
         self,
-        channel: "Channel",
+        channel: Channel,
         request: Command,
         header: PullMessageRequestHeader,
-        topic: "TopicConfig",
-        group: "SubscriptionGroupConfig",
-        message_filter: "MessageFilter | None",
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        message_filter: MessageFilter | None,
         result: GetResult,
         first: bool,
     ) -> Command | None:
@@ -152,21 +183,48 @@ class PullProcessor:
         status = result.status
         code: int
         if status in _NOTHING:
-            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+            code = (
+                ResponseCode.PULL_OFFSET_MOVED
+                if header.queue_offset
+                else ResponseCode.PULL_NOT_FOUND
+            )
         else:
             code = _CODES[status]
         if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
-            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        self._note_broadcast(channel, header, result.next_begin_offset if code == ResponseCode.PULL_OFFSET_MOVED else header.queue_offset)
+            self._offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        self._note_broadcast(
+            channel,
+            header,
+            result.next_begin_offset
+            if code == ResponseCode.PULL_OFFSET_MOVED
+            else header.queue_offset,
+        )
         code, next_offset, suggested = directed(context, group, result, code, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
             holder = context.held_pulls
             if holder.full:
-                return _answer(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-            holder.hold(HeldPull(channel, request, header.topic, header.queue_id, header.queue_offset, message_filter, self._deadline(header)))
+                return _answer(
+                    ResponseCode.SYSTEM_BUSY,
+                    "[OVERLOAD]system busy, start flow control for a while",
+                )
+            holder.hold(
+                HeldPull(
+                    channel,
+                    request,
+                    header.topic,
+                    header.queue_id,
+                    header.queue_offset,
+                    message_filter,
+                    self._deadline(header),
+                )
+            )
             return None
         if code == ResponseCode.SUCCESS:
-            context.stats.got(header.topic, header.consumer_group, header.queue_id, result.count, result.size)
+            context.stats.got(
+                header.topic, header.consumer_group, header.queue_id, result.count, result.size
+            )
         else:
             context.stats.pull_missed += 1
         self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, next_offset)
@@ -178,93 +236,167 @@ class PullProcessor:
             "topicSysFlag": str(topic.topic_sys_flag),
             "groupSysFlag": str(group.group_sys_flag),
         }
-        return Command(code, flag=FLAG_RESPONSE, remark=status.name, ext_fields=fields, body=result.body)
+        return Command(
+            code, flag=FLAG_RESPONSE, remark=status.name, ext_fields=fields, body=result.body
+        )
 
-    def _broadcast_client(self, channel: "Channel", header: PullMessageRequestHeader) -> tuple[str, bool] | None:
-        """The client of a broadcasting group that a pull comes from, and whether a proxy brings it; None for all other pulls."""
+    def _broadcast_client(
+        self, channel: Channel, header: PullMessageRequestHeader
+    ) -> tuple[str, bool] | None:
+        """The client of a broadcasting group that a pull comes from, and whether a
+        proxy brings it; None for all other pulls.
+        """
         context = self._context
         if not context.config.current.enable_broadcast_offset_store:
             return None
         if header.request_source == RequestSource.PROXY_FOR_BROADCAST:
-            return None if header.proxy_froward_client_id is None else (header.proxy_froward_client_id, True)
+            return (
+                None
+                if header.proxy_froward_client_id is None
+                else (header.proxy_froward_client_id, True)
+            )
         group = context.consumers.group(header.consumer_group)
-        if group is None or not group.broadcasting or group.consume_type is not ConsumeType.CONSUME_PASSIVELY:
+        if (
+            group is None
+            or not group.broadcasting
+            or group.consume_type is not ConsumeType.CONSUME_PASSIVELY
+        ):
             return None
         client = group.channels.get(channel)
         return None if client is None else (client.client_id, False)
 
-    def _broadcast_start(self, channel: "Channel", header: PullMessageRequestHeader) -> int | None:
-        """Where a client of a broadcasting group has to begin, when that is not what it asks for."""
+    def _broadcast_start(self, channel: Channel, header: PullMessageRequestHeader) -> int | None:
+        """Where a client of a broadcasting group has to begin, when that is not what it
+        asks for.
+        """
         found = self._broadcast_client(channel, header)
         if found is None:
             return None
         client_id, from_proxy = found
         offsets, asked = self._context.broadcast_offsets, header.queue_offset
-        return offsets.start(header.topic, header.consumer_group, header.queue_id, asked, client_id, from_proxy=from_proxy)
+        return offsets.start(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            asked,
+            client_id,
+            from_proxy=from_proxy,
+        )
 
-    def _note_broadcast(self, channel: "Channel", header: PullMessageRequestHeader, offset: int) -> None:
+    def _note_broadcast(
+        self, channel: Channel, header: PullMessageRequestHeader, offset: int
+    ) -> None:
         found = self._broadcast_client(channel, header)
         if found is not None:
             client_id, from_proxy = found
             offsets = self._context.broadcast_offsets
-            offsets.note_pull(header.topic, header.consumer_group, header.queue_id, offset, client_id, from_proxy=from_proxy)
+            offsets.note_pull(
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                offset,
+                client_id,
+                from_proxy=from_proxy,
+            )
 
     def _deadline(self, header: PullMessageRequestHeader) -> float:
         config = self._context.config.current
-        wait_ms = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
+        wait_ms = (
+            header.suspend_timeout_millis
+            if config.long_polling_enable
+            else config.short_polling_time_mills
+        )
         return self._context.clock.monotonic() + max(0, wait_ms) / 1000
 
-    def _check_group(self, request: Command, header: PullMessageRequestHeader) -> "SubscriptionGroupConfig":
+    def _check_group(
+        self, request: Command, header: PullMessageRequestHeader
+    ) -> SubscriptionGroupConfig:
         config = self._context.config.current
         if not config.broker_permission & Permission.READ:
-            raise _Refused(f"the broker[{self._context.address()}] pulling message is forbidden", _Forbidden.BROKER)
+            raise _Refused(
+                f"the broker[{self._context.address()}] pulling message is forbidden",
+                _Forbidden.BROKER,
+            )
         if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
-            raise _Refused(f"the broker[{self._context.address()}] for lite pull consumer is forbidden", _Forbidden.BROKER)
+            raise _Refused(
+                f"the broker[{self._context.address()}] for lite pull consumer is forbidden",
+                _Forbidden.BROKER,
+            )
         group = self._context.groups.get(header.consumer_group)
         if group is None:
             raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
             )
         if not group.consume_enable:
-            raise _Refused(f"subscription group no permission, {header.consumer_group}", _Forbidden.GROUP)
+            raise _Refused(
+                f"subscription group no permission, {header.consumer_group}", _Forbidden.GROUP
+            )
         return group
 
-    def _check_topic(self, channel: "Channel", header: PullMessageRequestHeader) -> "TopicConfig":
+    def _check_topic(self, channel: Channel, header: PullMessageRequestHeader) -> TopicConfig:
         topic = self._context.topics.get(header.topic)
         if topic is None:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}")
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
+            )
         if not topic.perm & Permission.READ:
-            raise _Refused(f"the topic[{header.topic}] pulling message is forbidden", _Forbidden.TOPIC)
+            raise _Refused(
+                f"the topic[{header.topic}] pulling message is forbidden", _Forbidden.TOPIC
+            )
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
                 f"consumer:[/{channel.remote_address}]",
             )
         return topic
 
-    def _check_registered(self, header: PullMessageRequestHeader, config: "SubscriptionGroupConfig") -> SubscriptionData:
+    def _check_registered(
+        self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
+    ) -> SubscriptionData:
         """The subscription that the group's heartbeats brought."""
         context = self._context
         group = context.consumers.group(header.consumer_group)
         if group is None:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
+            )
         if group.broadcasting and not config.consume_broadcast_enable:
-            raise _Refused(f"the consumer group[{header.consumer_group}] can not consume by broadcast way", _Forbidden.BROADCASTING)
+            raise _Refused(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                _Forbidden.BROADCASTING,
+            )
         if context.groups.is_forbidden(header.consumer_group, header.topic):
-            raise _Refused(f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]", _Forbidden.SUBSCRIPTION)
+            raise _Refused(
+                f"the consumer group[{header.consumer_group}] is forbidden for "
+                f"topic[{header.topic}]",
+                _Forbidden.SUBSCRIPTION,
+            )
         subscription = group.subscriptions.get(header.topic)
         if subscription is None:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
+            )
         if subscription.sub_version < header.sub_version:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
         self._check_pull_type(group)
         return subscription
 
-    def _check_pull_type(self, group: "ConsumerGroup") -> None:
+    def _check_pull_type(self, group: ConsumerGroup) -> None:
         rejects = self._context.config.current.reject_pull_consumer_enable
-        if rejects and group.consume_type is ConsumeType.CONSUME_ACTIVELY and not is_system_group(group.name):
-            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if (
+            rejects
+            and group.consume_type is ConsumeType.CONSUME_ACTIVELY
+            and not is_system_group(group.name)
+        ):
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
+            )
 
 
 class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
@@ -276,8 +408,12 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
         self.forbidden = forbidden
 
 
-def parse_subscription(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
-    """The subscription in a pull's own header; None when it can not be parsed. Long ones, of any length a peer likes, are not kept."""
+def parse_subscription(
+    topic: str, expression: str | None, expression_type: str | None
+) -> SubscriptionData | None:
+    """The subscription in a pull's own header; None when it cannot be parsed. Long
+    ones, of any length a peer likes, are not kept.
+    """
     length = len(expression or "") + len(expression_type or "")
     if length > _LONGEST:
         return None  # its hash codes would take long, and nobody else would be served meanwhile
@@ -286,7 +422,9 @@ def parse_subscription(topic: str, expression: str | None, expression_type: str 
     return _parse_cached(topic, expression, expression_type)
 
 
-def _parse_now(topic: str, expression: str | None, expression_type: str | None) -> SubscriptionData | None:
+def _parse_now(
+    topic: str, expression: str | None, expression_type: str | None
+) -> SubscriptionData | None:
     try:
         return build_subscription(topic, expression, expression_type, sub_version=0)
     except ConfigurationError:

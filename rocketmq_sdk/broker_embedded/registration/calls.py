@@ -1,5 +1,7 @@
 """The broker's calls to name servers elsewhere (`BrokerOuterAPI`)."""
 
+from __future__ import annotations
+
 import zlib
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +21,9 @@ class Caller(Protocol):
     """What the calls go through: `remoting.client.RemotingClient` is one."""
 
     async def call(self, address: str | None, command: Command, timeout: float) -> Command:
-        """Send a request to an address and wait for its answer, whatever the answer's code."""
+        """Send a request to an address and wait for its answer, whatever the answer's
+        code.
+        """
         ...
 
 
@@ -28,7 +32,9 @@ class BrokerIdentity:
 
     __slots__ = ("address", "broker_id", "broker_name", "cluster", "ha_server_address")
 
-    def __init__(self, cluster: str, broker_name: str, broker_id: int, address: str, ha_server_address: str) -> None:
+    def __init__(
+        self, cluster: str, broker_name: str, broker_id: int, address: str, ha_server_address: str
+    ) -> None:
         self.cluster = cluster
         self.broker_name = broker_name
         self.broker_id = broker_id
@@ -37,22 +43,33 @@ class BrokerIdentity:
 
 
 class Registered:
-    """What a name server answers to a registration: the order configuration of topics, and for a slave where its master is."""
+    """What a name server answers to a registration: the order configuration of topics,
+    and for a slave where its master is.
+    """
 
     __slots__ = ("ha_server_address", "master_address", "order")
 
-    def __init__(self, order: dict[str, str], master_address: str | None, ha_server_address: str | None) -> None:
+    def __init__(
+        self, order: dict[str, str], master_address: str | None, ha_server_address: str | None
+    ) -> None:
         self.order = order
         self.master_address = master_address
         self.ha_server_address = ha_server_address
 
 
 async def register_broker(
-    caller: Caller, namesrv: str, identity: BrokerIdentity, wrapper: "TopicConfigSerializeWrapper", *, compressed: bool, timeout: float
+    caller: Caller,
+    namesrv: str,
+    identity: BrokerIdentity,
+    wrapper: TopicConfigSerializeWrapper,
+    *,
+    compressed: bool,
+    timeout: float,
 ) -> Registered:
     """REGISTER_BROKER (103) with a table of topics.
 
-    Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError` when there is no answer.
+    Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError`
+    when there is no answer.
     """
     registration = RegisterBrokerBody(wrapper)
     body = registration.encode_compressed() if compressed else registration.encode()
@@ -66,34 +83,65 @@ async def register_broker(
         compressed=compressed,
         body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
     )
-    answer = await caller.call(namesrv, Command.request(RequestCode.REGISTER_BROKER, header, body=body), timeout)
+    answer = await caller.call(
+        namesrv, Command.request(RequestCode.REGISTER_BROKER, header, body=body), timeout
+    )
     _check(answer, namesrv)
     master = headers.RegisterBrokerResponseHeader.from_ext(answer.ext_fields)
-    return Registered(KVTable.decode(answer.body).table if answer.body else {}, master.master_addr or None, master.ha_server_addr or None)
+    return Registered(
+        KVTable.decode(answer.body).table if answer.body else {},
+        master.master_addr or None,
+        master.ha_server_addr or None,
+    )
 
 
-async def unregister_broker(caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float) -> None:
+async def unregister_broker(
+    caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float
+) -> None:
     """UNREGISTER_BROKER (104). Raises as `register_broker` does."""
     header = headers.UnRegisterBrokerRequestHeader(
-        broker_name=identity.broker_name, broker_addr=identity.address, cluster_name=identity.cluster, broker_id=identity.broker_id
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster,
+        broker_id=identity.broker_id,
     )
-    _check(await caller.call(namesrv, Command.request(RequestCode.UNREGISTER_BROKER, header), timeout), namesrv)
+    _check(
+        await caller.call(namesrv, Command.request(RequestCode.UNREGISTER_BROKER, header), timeout),
+        namesrv,
+    )
 
 
-async def topics_changed(caller: Caller, namesrv: str, identity: BrokerIdentity, version: "DataVersion", *, timeout: float) -> bool:
-    """QUERY_DATA_VERSION (322): whether the name server holds another version of the topics. Raises as `register_broker` does."""
+async def topics_changed(
+    caller: Caller, namesrv: str, identity: BrokerIdentity, version: DataVersion, *, timeout: float
+) -> bool:
+    """QUERY_DATA_VERSION (322): whether the name server holds another version of the
+    topics. Raises as `register_broker` does.
+    """
     header = headers.QueryDataVersionRequestHeader(
-        broker_name=identity.broker_name, broker_addr=identity.address, cluster_name=identity.cluster, broker_id=identity.broker_id
+        broker_name=identity.broker_name,
+        broker_addr=identity.address,
+        cluster_name=identity.cluster,
+        broker_id=identity.broker_id,
     )
-    answer = await caller.call(namesrv, Command.request(RequestCode.QUERY_DATA_VERSION, header, body=version.encode()), timeout)
+    answer = await caller.call(
+        namesrv,
+        Command.request(RequestCode.QUERY_DATA_VERSION, header, body=version.encode()),
+        timeout,
+    )
     _check(answer, namesrv)
     return headers.QueryDataVersionResponseHeader.from_ext(answer.ext_fields).changed
 
 
-async def topic_route(caller: Caller, namesrv: str, topic: str, *, timeout: float) -> "TopicRoute | None":
-    """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker holds it. Raises as `register_broker` does."""
+async def topic_route(
+    caller: Caller, namesrv: str, topic: str, *, timeout: float
+) -> TopicRoute | None:
+    """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker
+    holds it. Raises as `register_broker` does.
+    """
     header = headers.GetRouteInfoRequestHeader(topic=topic)
-    answer = await caller.call(namesrv, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout)
+    answer = await caller.call(
+        namesrv, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout
+    )
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         return None
     _check(answer, namesrv)

@@ -1,18 +1,26 @@
-"""Telling name servers what this broker is and holds (`BrokerController.registerBrokerAll`).
+"""Telling name servers what this broker is and holds
+(`BrokerController.registerBrokerAll`).
 
-The name server in the same process is told by a call, so it knows a topic before the send that made it is answered. Each name server elsewhere has a
-task of its own: it registers everything at the start and again every 30 seconds, which is what keeps the broker alive there, and changed topics at
-once. A name server that can not be reached delays nobody.
+The name server in the same process is told by a call, so it knows a topic before the
+send that made it is answered. Each name server elsewhere has a task of its own: it
+registers everything at the start and again every 30 seconds, which is what keeps the
+broker alive there, and changed topics at once. A name server that cannot be reached
+delays nobody.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.namesrv.registration import NEVER_MS, OWN_BROKER, BrokerRegistration
+from rocketmq_sdk.broker_embedded.namesrv.registration import (
+    NEVER_MS,
+    OWN_BROKER,
+    BrokerRegistration,
+)
 from rocketmq_sdk.broker_embedded.registration import calls as calls
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import Permission
@@ -20,6 +28,8 @@ from rocketmq_sdk.model.route import MASTER_ID, parse_addresses, split_address
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
     from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity, Caller
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
@@ -35,7 +45,9 @@ _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
 
 class _Remote:
-    """A name server elsewhere: whether it holds this broker, which topics changed since it was told, and the signals of its task."""
+    """A name server elsewhere: whether it holds this broker, which topics changed since
+    it was told, and the signals of its task.
+    """
 
     __slots__ = ("address", "changed", "registered", "told", "wake")
 
@@ -57,20 +69,24 @@ class _Remote:
 
 
 class RegistrationService:
-    """Registers the broker. `topic_changed` is what the topic manager calls; `waiting` is what answers ask before they leave."""
+    """Registers the broker. `topic_changed` is what the topic manager calls; `waiting`
+    is what answers ask before they leave.
+    """
 
     def __init__(
         self,
-        config: "LiveConfig",
-        topics: "TopicManager",
+        config: LiveConfig,
+        topics: TopicManager,
         *,
-        identity: "Callable[[], BrokerIdentity]",
-        namesrv: "NameServer | None" = None,
-        caller: "Caller | None" = None,
+        identity: Callable[[], BrokerIdentity],
+        namesrv: NameServer | None = None,
+        caller: Caller | None = None,
     ) -> None:
-        """`identity` tells who registers, asked when there is something to tell; `caller` carries calls to the name servers of `namesrvAddr`.
+        """`identity` tells who registers, asked when there is something to tell;
+        `caller` carries calls to the name servers of `namesrvAddr`.
 
-        Raises `ConfigurationError` when `namesrvAddr` holds something that is no address.
+        Raises `ConfigurationError` when `namesrvAddr` holds something that is no
+        address.
         """
         self._config = config
         self._topics = topics
@@ -78,9 +94,15 @@ class RegistrationService:
         self._namesrv = namesrv
         self._caller = caller
         addresses = config.current.namesrv_addr
-        self._remotes = [_Remote(address) for address in parse_addresses(addresses)] if addresses and caller is not None else []
+        self._remotes = (
+            [_Remote(address) for address in parse_addresses(addresses)]
+            if addresses and caller is not None
+            else []
+        )
         self.on_master: Callable[[str | None, str | None], None] = lambda _master, _ha_server: None
-        """Told with each registration of a slave where its master and its master's port for slaves are, as far as the name server knows."""
+        """Told with each registration of a slave where its master and its master's port
+        for slaves are, as far as the name server knows.
+        """
         config.on_change.append(self._config_changed)
         if namesrv is not None and config.current.is_slave:
             namesrv.on_registration.append(self._somebody_registered)
@@ -117,17 +139,22 @@ class RegistrationService:
 
     def _somebody_registered(self, registration: BrokerRegistration) -> None:
         """A master that registers at the name server of its slave is found at once."""
-        if registration.broker_name == self._config.current.broker_name and registration.broker_id == MASTER_ID:
+        if (
+            registration.broker_name == self._config.current.broker_name
+            and registration.broker_id == MASTER_ID
+        ):
             self.register_own()
 
-    def _own_ha_address(self, identity: "BrokerIdentity") -> str:
-        """As with the broker's own address: where no host is set, replicas are told the one that they dialled."""
+    def _own_ha_address(self, identity: BrokerIdentity) -> str:
+        """As with the broker's own address: where no host is set, replicas are told the
+        one that they dialled.
+        """
         config = self._config.current
         if config.broker_ip1 is not None or config.broker_ip2 is not None:
             return identity.ha_server_address
         return f"{OWN_BROKER}:{split_address(identity.ha_server_address)[1]}"
 
-    def _own_address(self, identity: "BrokerIdentity") -> str:
+    def _own_address(self, identity: BrokerIdentity) -> str:
         return OWN_BROKER if self._config.current.broker_ip1 is None else identity.address
 
     def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
@@ -135,22 +162,32 @@ class RegistrationService:
         permission = self._config.current.broker_permission
         if permission & _READ_WRITE == _READ_WRITE:
             return topics
-        return {name: attrs.evolve(topic, perm=topic.perm & permission) for name, topic in topics.items()}
+        return {
+            name: attrs.evolve(topic, perm=topic.perm & permission)
+            for name, topic in topics.items()
+        }
 
     # Changes
 
     def topic_changed(self, topic: TopicConfig) -> None:
-        """A topic was created or changed: the own name server knows it when this returns, the others are told as soon as possible."""
+        """A topic was created or changed: the own name server knows it when this
+        returns, the others are told as soon as possible.
+        """
         self._tell_own({topic.topic_name: topic}, self._topics.data_version)
         for remote in self._remotes:
             remote.note(topic)
 
     def waiting(self) -> Callable[[], Awaitable[None]] | None:
-        """What an answer about a new topic has to wait for: None, or a function that waits at most 3 s and warns in the log when that was not enough.
+        """What an answer about a new topic has to wait for: None, or a function that
+        waits at most 3 s and warns in the log when that was not enough.
 
-        Name servers that can not be reached at the moment are not waited for.
+        Name servers that cannot be reached at the moment are not waited for.
         """
-        events = {remote.address: remote.told for remote in self._remotes if remote.registered and not remote.told.is_set()}
+        events = {
+            remote.address: remote.told
+            for remote in self._remotes
+            if remote.registered and not remote.told.is_set()
+        }
         if not events:
             return None
 
@@ -160,11 +197,15 @@ class RegistrationService:
                     await told.wait()
             if scope.cancelled_caught:
                 slow = [address for address, told in events.items() if not told.is_set()]
-                logger.warning("the name servers %s do not know a changed topic after %.0f s", ", ".join(slow), WAIT_SECONDS)
+                logger.warning(
+                    "the name servers %s do not know a changed topic after %.0f s",
+                    ", ".join(slow),
+                    WAIT_SECONDS,
+                )
 
         return wait
 
-    def _config_changed(self, before: "BrokerConfig", after: "BrokerConfig") -> None:
+    def _config_changed(self, before: BrokerConfig, after: BrokerConfig) -> None:
         if before.broker_permission != after.broker_permission:
             self._topics.renew_version()
             self.register_own()
@@ -175,13 +216,17 @@ class RegistrationService:
     # Name servers elsewhere
 
     async def run(self) -> None:
-        """Keep the broker registered at the name servers of `namesrvAddr` until cancelled; returns at once when there are none."""
+        """Keep the broker registered at the name servers of `namesrvAddr` until
+        cancelled; returns at once when there are none.
+        """
         async with trio.open_nursery() as nursery:
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
 
     async def wait_tried(self) -> None:
-        """Wait until each name server elsewhere was told of this broker or could not be reached, for at most 3 s."""
+        """Wait until each name server elsewhere was told of this broker or could not be
+        reached, for at most 3 s.
+        """
         with trio.move_on_after(WAIT_SECONDS):
             for remote in self._remotes:
                 await remote.told.wait()
@@ -195,7 +240,11 @@ class RegistrationService:
                 remote.registered = True
             except RocketMQError as error:
                 log = logger.warning if remote.registered or not changed else logger.info
-                log("registration at the name server %s failed and is tried again: %s", remote.address, error)
+                log(
+                    "registration at the name server %s failed and is tried again: %s",
+                    remote.address,
+                    error,
+                )
                 remote.registered = False
             if not remote.changed:
                 remote.told.set()
@@ -205,11 +254,15 @@ class RegistrationService:
     def _period(self) -> float:
         """Slaves ask more often, as the answer tells them where their master is."""
         config = self._config.current
-        period = max(_SHORTEST_PERIOD, min(config.register_name_server_period / 1000, _LONGEST_PERIOD))
+        period = max(
+            _SHORTEST_PERIOD, min(config.register_name_server_period / 1000, _LONGEST_PERIOD)
+        )
         return _SHORTEST_PERIOD if config.is_slave else period
 
     async def _tell(self, remote: _Remote, changed: dict[str, TopicConfig]) -> None:
-        """One registration: changed topics where the name server knows the rest, else all of them."""
+        """One registration: changed topics where the name server knows the rest, else
+        all of them.
+        """
         caller = self._caller
         assert caller is not None
         config, identity = self._config.current, self._identity()
@@ -218,28 +271,46 @@ class RegistrationService:
         table = changed if remote.registered and changed else wrapper.topic_config_table
         if remote.registered and not changed and not config.force_register:
             version = wrapper.data_version or DataVersion()
-            if not await calls.topics_changed(caller, remote.address, identity, version, timeout=timeout):
+            if not await calls.topics_changed(
+                caller, remote.address, identity, version, timeout=timeout
+            ):
                 return
         wrapper = attrs.evolve(wrapper, topic_config_table=self._permitted(table))
-        registered = await calls.register_broker(caller, remote.address, identity, wrapper, compressed=config.compressed_register, timeout=timeout)
+        registered = await calls.register_broker(
+            caller,
+            remote.address,
+            identity,
+            wrapper,
+            compressed=config.compressed_register,
+            timeout=timeout,
+        )
         if config.is_slave:
             self.on_master(registered.master_address, registered.ha_server_address)
         for topic in registered.order:
             self._topics.set_order(topic)
 
     async def unregister(self, timeout: float = WAIT_SECONDS) -> None:
-        """Tell all name servers that the broker is gone, those elsewhere within `timeout` seconds. Failures only go to the log."""
+        """Tell all name servers that the broker is gone, those elsewhere within
+        `timeout` seconds. Failures only go to the log.
+        """
         identity = self._identity()
         if self._namesrv is not None:
-            self._namesrv.unregister(identity.cluster, self._own_address(identity), identity.broker_name, identity.broker_id)
+            self._namesrv.unregister(
+                identity.cluster,
+                self._own_address(identity),
+                identity.broker_name,
+                identity.broker_id,
+            )
         with trio.move_on_after(timeout):
             async with trio.open_nursery() as nursery:
                 for remote in self._remotes:
                     nursery.start_soon(self._leave, remote, identity, timeout)
 
-    async def _leave(self, remote: _Remote, identity: "BrokerIdentity", timeout: float) -> None:
+    async def _leave(self, remote: _Remote, identity: BrokerIdentity, timeout: float) -> None:
         assert self._caller is not None
         try:
             await calls.unregister_broker(self._caller, remote.address, identity, timeout=timeout)
         except RocketMQError as error:
-            logger.info("the name server %s was not told that the broker is gone: %s", remote.address, error)
+            logger.info(
+                "the name server %s was not told that the broker is gone: %s", remote.address, error
+            )

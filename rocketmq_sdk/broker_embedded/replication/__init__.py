@@ -1,1 +1,3 @@
-"""Masters and slaves: copying the log, what lies beside it, and what a role changes for clients."""
+"""Masters and slaves: copying the log, what lies beside it, and what a role changes for
+clients.
+"""

@@ -1,11 +1,17 @@
-"""A master's side of replication: one connection for each slave (`DefaultHAConnection`, `AcceptSocketService` of Apache RocketMQ 5.4.0).
+"""A master's side of replication: one connection for each slave (`DefaultHAConnection`,
+`AcceptSocketService` of Apache RocketMQ 5.4.0).
 
-Nothing is sent until the slave has reported where its log ends. From there on it is sent the log as it lies in the files, with the blank ends of
-them, up to the confirm offset: under SYNC_FLUSH only what is synced, so that a power cut can not leave a slave ahead of its master.
+Nothing is sent until the slave has reported where its log ends. From there on it is
+sent the log as it lies in the files, with the blank ends of them, up to the confirm
+offset: under SYNC_FLUSH only what is synced, so that a power cut cannot leave a slave
+ahead of its master.
 
-Beyond Apache a slave that is ahead of the master all the same is refused, and so is one whose position the log no longer holds; the log says which
-and what to do. At Apache's such a slave is sent bytes from the middle of other records, or waits for ever.
+Beyond Apache a slave that is ahead of the master all the same is refused, and so is one
+whose position the log no longer holds; the log says which and what to do. At Apache's
+such a slave is sent bytes from the middle of other records, or waits for ever.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -13,15 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.replicas import Replica, Replicas
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.transport.ends import stream_ends
-from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 64
@@ -53,11 +60,13 @@ class ReplicatedStore(Protocol):
 
 
 class _Refused(Exception):  # noqa: N818 - the end of a connection, not a failure
-    """A slave that can not be served, and why."""
+    """A slave that cannot be served, and why."""
 
 
 class Master:
-    """Serves slaves. Connections are streams of any kind; `replicas` knows how far each of them is."""
+    """Serves slaves. Connections are streams of any kind; `replicas` knows how far each
+    of them is.
+    """
 
     def __init__(self, store: ReplicatedStore, replicas: Replicas, clock: Clock) -> None:
         self._store = store
@@ -68,8 +77,12 @@ class Master:
         self._scopes: dict[Replica, trio.CancelScope] = {}
         self.replicas = replicas
 
-    async def serve(self, listeners: "list[Any]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept and serve slaves until cancelled, then close the listeners. Never raises for what a connection does."""
+    async def serve(
+        self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Accept and serve slaves until cancelled, then close the listeners. Never
+        raises for what a connection does.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
@@ -87,13 +100,15 @@ class Master:
             except trio.ClosedResourceError:
                 return
             except OSError as error:
-                _log.error("can not accept the connection of a slave: %s", error)
+                _log.error("cannot accept the connection of a slave: %s", error)
                 await trio.sleep(ACCEPT_PAUSE)
                 continue
             nursery.start_soon(self.serve_stream, stream)
 
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
-        """Serve one slave until its connection ends, for whatever reason, which goes to the log."""
+        """Serve one slave until its connection ends, for whatever reason, which goes to
+        the log.
+        """
         replica = Replica(stream_ends(stream).remote_address)
         async with stream:
             if not self._make_place(replica):
@@ -110,16 +125,37 @@ class Master:
             finally:
                 self.replicas.remove(replica)
                 del self._scopes[replica]
-                _log.info("the slave %s is gone; it has the log up to %d", replica.address, replica.acknowledged)
+                _log.info(
+                    "the slave %s is gone; it has the log up to %d",
+                    replica.address,
+                    replica.acknowledged,
+                )
 
     def _make_place(self, replica: Replica) -> bool:
-        """Room for one more connection: where there is none, one that never reported anything gives its place away."""
+        """Room for one more connection: where there is none, one that never reported
+        anything gives its place away.
+        """
         if len(self._scopes) >= MAX_CONNECTIONS:
-            silent = next((other for other, scope in self._scopes.items() if other.acknowledged < 0 and not scope.cancel_called), None)
+            silent = next(
+                (
+                    other
+                    for other, scope in self._scopes.items()
+                    if other.acknowledged < 0 and not scope.cancel_called
+                ),
+                None,
+            )
             if silent is None:
-                _log.warning("the slave %s is refused: %d others are connected", replica.address, len(self._scopes))
+                _log.warning(
+                    "the slave %s is refused: %d others are connected",
+                    replica.address,
+                    len(self._scopes),
+                )
                 return False
-            _log.warning("the connection of %s, which never reported anything, gives its place to %s", silent.address, replica.address)
+            _log.warning(
+                "the connection of %s, which never reported anything, gives its place to %s",
+                silent.address,
+                replica.address,
+            )
             self._scopes[silent].cancel()
         self._scopes[replica] = trio.CancelScope()
         return True
@@ -128,10 +164,16 @@ class Master:
         """Read and send until one of both ends, and raise what ended it."""
         problems: list[Exception] = []
 
-        async def guarded(work: "Callable[..., Awaitable[None]]", *arguments: Any) -> None:
+        async def guarded(work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
             try:
                 await work(replica, stream, *arguments)
-            except (_Refused, RemoteProtocolError, StoreError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            except (
+                _Refused,
+                RemoteProtocolError,
+                StoreError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+            ) as error:
                 problems.append(error)
             nursery.cancel_scope.cancel()
 
@@ -144,14 +186,22 @@ class Master:
         if problems:
             raise problems[0]
 
-    async def _read(self, replica: Replica, stream: trio.abc.Stream, begin: "Callable[[], None]") -> None:
-        """Take reports until the slave says nothing more; sending begins with the first one."""
+    async def _read(
+        self, replica: Replica, stream: trio.abc.Stream, begin: Callable[[], None]
+    ) -> None:
+        """Take reports until the slave says nothing more; sending begins with the first
+        one.
+        """
         reader = ReportReader()
         while True:
             with trio.move_on_after(self._silence) as scope:
                 data = await stream.receive_some(_READ_SIZE)
             if scope.cancelled_caught:
-                _log.warning("the slave %s reported nothing for %.0f s; its connection is closed", replica.address, self._silence)
+                _log.warning(
+                    "the slave %s reported nothing for %.0f s; its connection is closed",
+                    replica.address,
+                    self._silence,
+                )
                 return
             if not data:
                 return
@@ -162,19 +212,27 @@ class Master:
                 self.replicas.acknowledge(replica, position)
                 if first:
                     replica.sent = self._first_position(position)
-                    _log.info("the slave %s has the log up to %d and is sent it from %d on", replica.address, position, replica.sent)
+                    _log.info(
+                        "the slave %s has the log up to %d and is sent it from %d on",
+                        replica.address,
+                        position,
+                        replica.sent,
+                    )
                     begin()
 
     def _check(self, position: int) -> None:
         end = self._store.max_physical_offset
         if position > end:
             raise _Refused(
-                f"it has the log up to {position}, {position - end} bytes more than this master, whose log ends at {end}: what is behind was lost "
+                f"it has the log up to {position}, {position - end} bytes more than this master, "
+                f"whose log ends at {end}: what is behind was lost "
                 "here or is another master's; make that slave the master, or empty its directory"
             )
 
     def _first_position(self, position: int) -> int:
-        """Where sending begins; a slave with an empty log gets the last file only, as with Apache, and earlier ones that somebody waits for."""
+        """Where sending begins; a slave with an empty log gets the last file only, as
+        with Apache, and earlier ones that somebody waits for.
+        """
         store = self._store
         if position == 0:
             end, size = store.max_physical_offset, store.config.mapped_file_size_commit_log
@@ -182,7 +240,8 @@ class Master:
             return max(store.min_physical_offset, needed - needed % size)
         if position < store.min_physical_offset:
             raise _Refused(
-                f"its log ends at {position}, this one begins at {store.min_physical_offset}, as older files are gone: empty its directory"
+                f"its log ends at {position}, this one begins at {store.min_physical_offset}, as "
+                "older files are gone: empty its directory"
             )
         return position
 
@@ -196,7 +255,10 @@ class Master:
                 continue
             data = await store.log_bytes(position, batch * _FRAMES_AT_ONCE)
             if not data:
-                raise _Refused(f"the log has nothing to read at {position} any more; it begins at {store.min_physical_offset}")
+                raise _Refused(
+                    f"the log has nothing to read at {position} any more; it begins at "
+                    f"{store.min_physical_offset}"
+                )
             parts: list[bytes | bytearray] = []
             for at in range(0, len(data), batch):
                 piece = data[at : at + batch]
@@ -204,4 +266,3 @@ class Master:
             await stream.send_all(b"".join(parts))
             replica.sent = position + len(data)
             replica.transferred += len(data)
-

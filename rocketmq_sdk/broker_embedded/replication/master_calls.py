@@ -1,18 +1,28 @@
-"""A slave's calls to its master: the tables that are not in the log (`BrokerOuterAPI`, `SlaveSynchronize`)."""
+"""A slave's calls to its master: the tables that are not in the log (`BrokerOuterAPI`,
+`SlaveSynchronize`).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import RemoteProtocolError, broker_error
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketmq_sdk.protocol.bodies.offsets import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+)
+from rocketmq_sdk.protocol.bodies.topics import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.groups import GetAllSubscriptionGroupRequestHeader
 from rocketmq_sdk.protocol.headers.topics import GetAllTopicConfigRequestHeader
 
 if TYPE_CHECKING:
-
     from rocketmq_sdk.broker_embedded.registration.calls import Caller
     from rocketmq_sdk.protocol.header import Header
 
@@ -22,24 +32,32 @@ _RESTARTS = 5
 _Value = TypeVar("_Value")
 
 
-async def ask(caller: "Caller", address: str, code: RequestCode, header: "Header | None" = None) -> Command:
-    """One request to the master. Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError` when there is no answer."""
+async def ask(
+    caller: Caller, address: str, code: RequestCode, header: Header | None = None
+) -> Command:
+    """One request to the master. Raises `BrokerError` when it is refused,
+    `ConnectError` or `RequestTimeoutError` when there is no answer.
+    """
     answer = await caller.call(address, Command.request(code, header), CALL_TIMEOUT)
     if answer.code != ResponseCode.SUCCESS:
         raise broker_error(answer.code, answer.remark, address=address)
     return answer
 
 
-async def all_topics(caller: "Caller", address: str) -> TopicConfigSerializeWrapper:
-    """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes of it.
+async def all_topics(caller: Caller, address: str) -> TopicConfigSerializeWrapper:
+    """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes
+    of it.
 
-    Raises as `ask` does, and `RemoteProtocolError` when the parts do not come to an end.
+    Raises as `ask` does, and `RemoteProtocolError` when the parts do not come to an
+    end.
     """
     for _ in range(_RESTARTS):
         table: dict[str, TopicConfig] = {}
         version: DataVersion | None = None
         while True:
-            header = GetAllTopicConfigRequestHeader(topic_seq=len(table), data_version=_text(version), max_topic_num=PAGE_SIZE)
+            header = GetAllTopicConfigRequestHeader(
+                topic_seq=len(table), data_version=_text(version), max_topic_num=PAGE_SIZE
+            )
             answer = await ask(caller, address, RequestCode.GET_ALL_TOPIC_CONFIG, header)
             wrapper = TopicConfigSerializeWrapper.decode(answer.body)
             if version is not None and wrapper.data_version != version:
@@ -47,34 +65,48 @@ async def all_topics(caller: "Caller", address: str) -> TopicConfigSerializeWrap
             version = wrapper.data_version
             if _complete(table, wrapper.topic_config_table, answer, "totalTopicNum"):
                 return TopicConfigSerializeWrapper(table, version)
-    raise RemoteProtocolError(f"the topics of {address} changed again and again while they were fetched")
+    raise RemoteProtocolError(
+        f"the topics of {address} changed again and again while they were fetched"
+    )
 
 
-async def all_groups(caller: "Caller", address: str) -> SubscriptionGroupWrapper:
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the master makes of it. Raises as `all_topics` does."""
+async def all_groups(caller: Caller, address: str) -> SubscriptionGroupWrapper:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the
+    master makes of it. Raises as `all_topics` does.
+    """
     for _ in range(_RESTARTS):
         table: dict[str, SubscriptionGroupConfig] = {}
         version: DataVersion | None = None
         while True:
-            header = GetAllSubscriptionGroupRequestHeader(group_seq=len(table), data_version=_text(version), max_group_num=PAGE_SIZE)
-            answer = await ask(caller, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header)
+            header = GetAllSubscriptionGroupRequestHeader(
+                group_seq=len(table), data_version=_text(version), max_group_num=PAGE_SIZE
+            )
+            answer = await ask(
+                caller, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, header
+            )
             wrapper = SubscriptionGroupWrapper.decode(answer.body)
             if version is not None and wrapper.data_version != version:
                 break
             version = wrapper.data_version
             if _complete(table, wrapper.subscription_group_table, answer, "totalGroupNum"):
                 return SubscriptionGroupWrapper(table, wrapper.forbidden_table, version)
-    raise RemoteProtocolError(f"the groups of {address} changed again and again while they were fetched")
+    raise RemoteProtocolError(
+        f"the groups of {address} changed again and again while they were fetched"
+    )
 
 
 def _text(version: DataVersion | None) -> str | None:
     return None if version is None else version.encode().decode()
 
 
-def _complete(table: "dict[str, _Value]", part: "dict[str, _Value]", answer: Command, total_field: str) -> bool:
-    """Add a part; whether that was the last one. An answer without a total is the whole table.
+def _complete(
+    table: dict[str, _Value], part: dict[str, _Value], answer: Command, total_field: str
+) -> bool:
+    """Add a part; whether that was the last one. An answer without a total is the whole
+    table.
 
-    Raises `RemoteProtocolError` for a part that holds nothing new although the table is not complete.
+    Raises `RemoteProtocolError` for a part that holds nothing new although the table is
+    not complete.
     """
     before = len(table)
     table.update(part)
@@ -82,15 +114,21 @@ def _complete(table: "dict[str, _Value]", part: "dict[str, _Value]", answer: Com
     if total is None or not total.isdecimal() or len(table) >= int(total):
         return True
     if len(table) == before:
-        raise RemoteProtocolError(f"a master announces {total_field} {total} and sends the same {before} again")
+        raise RemoteProtocolError(
+            f"a master announces {total_field} {total} and sends the same {before} again"
+        )
     return False
 
 
-async def all_offsets(caller: "Caller", address: str) -> ConsumerOffsetSerializeWrapper:
+async def all_offsets(caller: Caller, address: str) -> ConsumerOffsetSerializeWrapper:
     """GET_ALL_CONSUMER_OFFSET (43). Raises as `ask` does."""
-    return ConsumerOffsetSerializeWrapper.decode((await ask(caller, address, RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+    return ConsumerOffsetSerializeWrapper.decode(
+        (await ask(caller, address, RequestCode.GET_ALL_CONSUMER_OFFSET)).body
+    )
 
 
-async def delay_offsets(caller: "Caller", address: str) -> DelayOffsetSerializeWrapper:
+async def delay_offsets(caller: Caller, address: str) -> DelayOffsetSerializeWrapper:
     """GET_ALL_DELAY_OFFSET (45). Raises as `ask` does."""
-    return DelayOffsetSerializeWrapper.decode((await ask(caller, address, RequestCode.GET_ALL_DELAY_OFFSET)).body)
+    return DelayOffsetSerializeWrapper.decode(
+        (await ask(caller, address, RequestCode.GET_ALL_DELAY_OFFSET)).body
+    )

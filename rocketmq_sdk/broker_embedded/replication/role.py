@@ -1,4 +1,8 @@
-"""What a broker's role means: a master that serves slaves, or a slave that follows its master (`BrokerController`)."""
+"""What a broker's role means: a master that serves slaves, or a slave that follows its
+master (`BrokerController`).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -26,9 +30,11 @@ logger = logging.getLogger(__name__)
 _ALONE: Final = 1
 
 
-def wants_port(config: "BrokerConfig") -> bool:
+def wants_port(config: BrokerConfig) -> bool:
     """Whether a broker listens for slaves."""
-    replicated = config.broker_role is BrokerRole.SYNC_MASTER or config.store.total_replicas > _ALONE
+    replicated = (
+        config.broker_role is BrokerRole.SYNC_MASTER or config.store.total_replicas > _ALONE
+    )
     return not config.is_slave and (config.ha_listen_port > 0 or replicated)
 
 
@@ -37,8 +43,12 @@ async def _connect(address: str) -> trio.abc.Stream:
     return await open_tcp_stream(host, port)
 
 
-async def open_ha_listeners(host: str, wanted: int, broker_port: int, asked_broker_port: int) -> tuple[list[trio.SocketListener], int]:
-    """Bind the port for slaves; gives the listeners and the port. Raises `ConfigurationError` when it can not be bound."""
+async def open_ha_listeners(
+    host: str, wanted: int, broker_port: int, asked_broker_port: int
+) -> tuple[list[trio.SocketListener], int]:
+    """Bind the port for slaves; gives the listeners and the port. Raises
+    `ConfigurationError` when it cannot be bound.
+    """
     try:
         return await open_tcp_listeners(host, wanted or broker_port + 1)
     except ConfigurationError:
@@ -48,9 +58,11 @@ async def open_ha_listeners(host: str, wanted: int, broker_port: int, asked_brok
 
 
 class Replication:
-    """The replicating half of one broker. A master has `master`, a slave has `slave` and `sync`."""
+    """The replicating half of one broker. A master has `master`, a slave has `slave`
+    and `sync`.
+    """
 
-    def __init__(self, config: "BrokerConfig", store: "MessageStore", clock: "Clock") -> None:
+    def __init__(self, config: BrokerConfig, store: MessageStore, clock: Clock) -> None:
         self._broker_id = config.broker_id
         self.master: Master | None = None
         self.slave: Slave | None = None
@@ -80,8 +92,10 @@ class Replication:
                 self.sync.wake()
         self.slave.set_master(ha_address)
 
-    def follow(self, context: "BrokerContext", caller: "Caller") -> SlaveSync:
-        """The service that takes over what is not in the log, made once the other parts of a slave are there."""
+    def follow(self, context: BrokerContext, caller: Caller) -> SlaveSync:
+        """The service that takes over what is not in the log, made once the other parts
+        of a slave are there.
+        """
         self.sync = SlaveSync(context, caller, lambda: self.master_address)
         return self.sync
 
@@ -93,7 +107,9 @@ class Replication:
         return self.slave is not None and not self.slave.may_serve
 
     def home(self, group_broker_id: int) -> int:
-        """The broker id that a consumer that keeps up is sent to: of a slave whose master is there the master's, of one that is alone its own."""
+        """The broker id that a consumer that keeps up is sent to: of a slave whose
+        master is there the master's, of one that is alone its own.
+        """
         if self.slave is None:
             return group_broker_id
         return MASTER_ID if self.master_is_there else self._broker_id
@@ -101,15 +117,22 @@ class Replication:
     @property
     def master_is_there(self) -> bool:
         """Whether a slave is connected to its master."""
-        return self.slave is not None and self.slave.state in (SlaveState.COMPARING, SlaveState.FOLLOWING)
+        return self.slave is not None and self.slave.state in (
+            SlaveState.COMPARING,
+            SlaveState.FOLLOWING,
+        )
 
-    async def serve(self, listeners: "list[Any]", task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def serve(
+        self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         """Serve slaves until cancelled."""
         assert self.master is not None
         await self.master.serve(listeners, task_status)
 
     async def run(self) -> None:
-        """Follow the master and take over what it keeps beside its log; ends at once on a master."""
+        """Follow the master and take over what it keeps beside its log; ends at once on
+        a master.
+        """
         if self.slave is None or self.sync is None:
             return
         async with trio.open_nursery() as nursery:

@@ -1,34 +1,42 @@
-"""A slave's side of replication: it follows its master's log (`DefaultHAClient` of Apache RocketMQ 5.4.0).
+"""A slave's side of replication: it follows its master's log (`DefaultHAClient` of
+Apache RocketMQ 5.4.0).
 
-Beyond Apache the two logs are compared before anything is appended: a slave whose log is not empty reports a position in front of its end, and what
-the master sends for the overlap has to be what the slave has. A slave that differs, or is ahead of its master, takes nothing and serves nobody
-until it is mended by hand.
+Beyond Apache the two logs are compared before anything is appended: a slave whose log
+is not empty reports a position in front of its end, and what the master sends for the
+overlap has to be what the slave has. A slave that differs, or is ahead of its master,
+takes nothing and serves nobody until it is mended by hand.
 
 Unlike Apache's, this slave acknowledges under SYNC_FLUSH only what is synced.
 """
+
+from __future__ import annotations
 
 import logging
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.broker_embedded.replication.wire import FrameReader, encode_report
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError, StoreCorruptError, StoreError
 from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
 OVERLAP: Final = 64 * 1024
 """How many bytes of both logs are compared, at most."""
 RETRY: Final = Backoff(first=0.2, limit=5.0)
 MASTER_WAIT: Final = 10.0
-"""Seconds for which a slave that starts waits to hear of its master before it serves what it has."""
+"""Seconds for which a slave that starts waits to hear of its master before it serves
+what it has.
+"""
 _READ_SIZE: Final = 256 * 1024
 Connect = Callable[[str], Awaitable[trio.abc.Stream]]
 
@@ -47,9 +55,13 @@ class SlaveState(Enum):
     DIVERGED = "DIVERGED"
     """Its log is not that of its master. Nothing is taken and nobody served."""
     REFUSED = "REFUSED"
-    """The master ends each connection before it has sent anything. It could not be asked, so nobody is served."""
+    """The master ends each connection before it has sent anything. It could not be
+    asked, so nobody is served.
+    """
     STOPPED = "STOPPED"
-    """Nothing more can be appended until the broker starts again. What is there is that of the master and is served."""
+    """Nothing more can be appended until the broker starts again. What is there is that
+    of the master and is served.
+    """
 
 
 class FollowingStore(Protocol):
@@ -90,9 +102,17 @@ class _Diverged(Exception):  # noqa: N818 - a state, not a failure
 
 
 class Slave:
-    """Keeps a store the copy of its master's. `connect` opens a stream to `master_address`; where that is None `set_master` tells it."""
+    """Keeps a store the copy of its master's. `connect` opens a stream to
+    `master_address`; where that is None `set_master` tells it.
+    """
 
-    def __init__(self, store: FollowingStore, clock: Clock, connect: Connect, master_address: str | None = None) -> None:
+    def __init__(
+        self,
+        store: FollowingStore,
+        clock: Clock,
+        connect: Connect,
+        master_address: str | None = None,
+    ) -> None:
         config = store.config
         self._store = store
         self._clock = clock
@@ -109,7 +129,9 @@ class Slave:
         self._next = self._compare_start = self._compare_until = 0
         self._stream: trio.abc.Stream | None = None
         self.may_serve = False
-        """Whether consumers may read here: not before the logs were compared where there is a master to compare with, and not when they differ."""
+        """Whether consumers may read here: not before the logs were compared where
+        there is a master to compare with, and not when they differ.
+        """
         self.state = SlaveState.STARTING
         self.problem: str | None = None
         """What is wrong, for people; None while nothing is."""
@@ -126,7 +148,9 @@ class Slave:
         return self._address
 
     def set_master(self, address: str | None) -> None:
-        """The name server says where the master's replication port is. An address in the settings wins."""
+        """The name server says where the master's replication port is. An address in
+        the settings wins.
+        """
         if self._configured or address == self._address or not address:
             return
         _log.info("the master's replication port is %s", address)
@@ -134,7 +158,9 @@ class Slave:
         self._moved.set()
 
     async def run(self) -> None:
-        """Follow the master until cancelled: connect, compare, append, and connect again after a loss. Ends when nothing more can be appended."""
+        """Follow the master until cancelled: connect, compare, append, and connect
+        again after a loss. Ends when nothing more can be appended.
+        """
         failures = 0
         while self.state is not SlaveState.STOPPED:
             self._moved = trio.Event()
@@ -146,7 +172,9 @@ class Slave:
                 continue
             began = self._clock.monotonic()
             lasting = await self._once(self._address)
-            failures = 0 if lasting and self._clock.monotonic() - began > RETRY.limit else failures + 1
+            failures = (
+                0 if lasting and self._clock.monotonic() - began > RETRY.limit else failures + 1
+            )
             with trio.move_on_after(RETRY.delay(failures - 1 if failures else 0, random.random())):
                 await self._moved.wait()
 
@@ -172,25 +200,45 @@ class Slave:
             except StoreCorruptError as error:
                 self._note(SlaveState.STOPPED, str(error))
                 return True
-            except (StoreError, RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            except (
+                StoreError,
+                RemoteProtocolError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+            ) as error:
                 problem = str(error) or problem
-        if self.state in (SlaveState.STARTING, SlaveState.COMPARING) and self._next == self._compare_start < self._compare_until:
-            # Where our end is that of a file too, the master may have deleted the one in front of it: then the next try does without comparing.
+        if (
+            self.state in (SlaveState.STARTING, SlaveState.COMPARING)
+            and self._next == self._compare_start < self._compare_until
+        ):
+            # Where our end is that of a file too, the master may have deleted the one
+            # in front of it: then the next try does without comparing.
             self._no_overlap = True
             self.may_serve = False
             end = self._compare_until
-            self._note(SlaveState.REFUSED, f"{problem} without having sent anything: its log may end in front of the end of this one, {end}")
+            self._note(
+                SlaveState.REFUSED,
+                (
+                    f"{problem} without having sent anything: its log may end in front of the end "
+                    "of "
+                    f"this one, {end}"
+                ),
+            )
             return True
         self._lost(problem)
         return True
 
     def _note(self, state: SlaveState, problem: str | None) -> None:
         if problem is not None and problem != self.problem:
-            (_log.error if state in (SlaveState.DIVERGED, SlaveState.STOPPED) else _log.warning)("slave: %s", problem)
+            (_log.error if state in (SlaveState.DIVERGED, SlaveState.STOPPED) else _log.warning)(
+                "slave: %s", problem
+            )
         self.state, self.problem = state, problem
 
     def _lost(self, problem: str) -> None:
-        """The connection has ended or never was. A log that was found different stays so."""
+        """The connection has ended or never was. A log that was found different stays
+        so.
+        """
         if self._differs:
             self.state = SlaveState.DIVERGED
         else:
@@ -198,7 +246,9 @@ class Slave:
             self._note(SlaveState.AWAY, problem)
 
     def _first_report(self) -> int:
-        """Where the comparison begins: some bytes in front of the end, in the last file that holds any, and never 0, which means an empty log."""
+        """Where the comparison begins: some bytes in front of the end, in the last file
+        that holds any, and never 0, which means an empty log.
+        """
         end, size = self._store.max_physical_offset, self._store.config.mapped_file_size_commit_log
         self._compare_until = end
         if end == 0 or (self._no_overlap and end % size == 0):
@@ -208,7 +258,9 @@ class Slave:
         return max(1, start_of_file, self._store.min_physical_offset, end - OVERLAP)
 
     async def _follow(self, stream: trio.abc.Stream) -> str | None:
-        """Report, compare, append until the connection ends; gives what ended it where that is known. Raises what the store or the frames raise."""
+        """Report, compare, append until the connection ends; gives what ended it where
+        that is known. Raises what the store or the frames raise.
+        """
         self._next = self._compare_start = self._first_report()
         self._compared = trio.Event()
         self._stream = stream
@@ -224,7 +276,13 @@ class Slave:
         async def guarded(work: Callable[[trio.abc.Stream], Awaitable[str | None]]) -> None:
             try:
                 ends.append(await work(stream))
-            except (_Diverged, StoreError, RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            except (
+                _Diverged,
+                StoreError,
+                RemoteProtocolError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+            ) as error:
                 problems.append(error)
             nursery.cancel_scope.cancel()
 
@@ -236,7 +294,9 @@ class Slave:
         return next((end for end in ends if end), None)
 
     async def _report(self, stream: trio.abc.Stream) -> str | None:
-        """Acknowledge what is there, as soon as there is more of it, and now and then when there is not."""
+        """Acknowledge what is there, as soon as there is more of it, and now and then
+        when there is not.
+        """
         await self._compared.wait()
         mark = self._store.flushed if self._sync_flush else self._received
         told = -1
@@ -271,7 +331,9 @@ class Slave:
         if position != self._next and not (empty and body):
             if not body:
                 return
-            raise RemoteProtocolError(f"the master sends the position {position} where {self._next} comes next")
+            raise RemoteProtocolError(
+                f"the master sends the position {position} where {self._next} comes next"
+            )
         if not body:
             if position < self._compare_until:
                 await self._incomplete(position)
@@ -289,9 +351,17 @@ class Slave:
     async def _compare(self, position: int, theirs: bytes) -> None:
         ours = await self._own(position, len(theirs))
         if ours != theirs:
-            at = position + next((index for index, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), len(ours))
+            at = position + next(
+                (
+                    index
+                    for index, (one, other) in enumerate(zip(ours, theirs, strict=False))
+                    if one != other
+                ),
+                len(ours),
+            )
             raise _Diverged(
-                f"this log is not the master's: they differ at {at}, in front of the end of this one at {self._compare_until}. Keep the master's and "
+                f"this log is not the master's: they differ at {at}, in front of the end of this "
+                f"one at {self._compare_until}. Keep the master's and "
                 "empty this directory, or make this broker the master"
             )
 
@@ -311,13 +381,17 @@ class Slave:
             await self._tell(self._stream, end)  # so that the master's log says it too
         if position == self._compare_start:
             if end % self._store.config.mapped_file_size_commit_log == 0:
-                raise StoreError(f"the connection was ended as the master has nothing at {position},")
+                raise StoreError(
+                    f"the connection was ended as the master has nothing at {position},"
+                )
             raise _Diverged(
-                f"the master has nothing at {position}, {end - position} bytes in front of the end of this log: it is behind this slave, or has "
+                f"the master has nothing at {position}, {end - position} bytes in front of the "
+                "end of this log: it is behind this slave, or has "
                 "deleted what comes next here. Empty this directory, or make this broker the master"
             )
         raise _Diverged(
-            f"this log ends at {end}, the master's at {position}: this slave is ahead of it by {end - position} bytes that the master lost. Make "
+            f"this log ends at {end}, the master's at {position}: this slave is ahead of it by "
+            f"{end - position} bytes that the master lost. Make "
             "this broker the master, or empty this directory"
         )
 
@@ -325,4 +399,6 @@ class Slave:
         self._compared.set()
         self._differs, self.may_serve = False, True
         self._note(SlaveState.FOLLOWING, None)
-        _log.info("this slave follows its master at %s from %d on", self._address, self._compare_until)
+        _log.info(
+            "this slave follows its master at %s from %d on", self._address, self._compare_until
+        )

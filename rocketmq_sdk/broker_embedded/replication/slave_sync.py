@@ -1,9 +1,14 @@
-"""What a slave takes over from its master besides the log: topics, groups, offsets, progress of delays and timers (`SlaveSynchronize`).
+"""What a slave takes over from its master besides the log: topics, groups, offsets,
+progress of delays and timers (`SlaveSynchronize`).
 
-Everything each minute, the progress of timers every 3 seconds, as Apache does it. Beyond Apache a record of a topic that the slave does not know
-makes that topic at once, before the slave acknowledges the record, and asks the master for its true configuration: else a topic made by the last
-messages before a master's death could not be read.
+Everything each minute, the progress of timers every 3 seconds, as Apache does it.
+Beyond Apache a record of a topic that the slave does not know makes that topic at once,
+before the slave acknowledges the record, and asks the master for its true
+configuration: else a topic made by the last messages before a master's death could not
+be read.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -34,16 +39,22 @@ SHORT_PERIOD: Final = 3.0
 
 
 class SlaveSync:
-    """Keeps a slave's tables those of its master. `master` tells where that one serves requests, None while nobody knows."""
+    """Keeps a slave's tables those of its master. `master` tells where that one serves
+    requests, None while nobody knows.
+    """
 
-    def __init__(self, context: "BrokerContext", caller: "Caller", master: "Callable[[], str | None]") -> None:
+    def __init__(
+        self, context: BrokerContext, caller: Caller, master: Callable[[], str | None]
+    ) -> None:
         self._context = context
         self._caller = caller
         self._master = master
         self._woken = trio.Event()
         self._due_at = 0.0
         self._own: set[str] = set()
-        """Topics made here because a record named them, which the master has not confirmed yet."""
+        """Topics made here because a record named them, which the master has not
+        confirmed yet.
+        """
         self._problems: dict[str, str] = {}
         self.synced: dict[str, int] = {}
         """When each table was taken over last; epoch milliseconds."""
@@ -53,11 +64,13 @@ class SlaveSync:
         self._due_at = 0.0
         self._woken.set()
 
-    def on_arrival(self, arrival: "Arrival") -> None:
+    def on_arrival(self, arrival: Arrival) -> None:
         """A record was replicated: its topic and queue have to be known from now on."""
         topics = self._context.topics
         known = topics.get(arrival.topic)
-        if known is not None and arrival.queue_id < max(known.read_queue_nums, known.write_queue_nums):
+        if known is not None and arrival.queue_id < max(
+            known.read_queue_nums, known.write_queue_nums
+        ):
             return
         queues = max(self._context.config.current.default_topic_queue_nums, arrival.queue_id + 1)
         if known is not None:
@@ -65,7 +78,9 @@ class SlaveSync:
         try:
             topics.put(TopicConfig(arrival.topic, queues, queues))
         except StoreError as error:
-            logger.error("the topic %s of a replicated message could not be kept: %s", arrival.topic, error)
+            logger.error(
+                "the topic %s of a replicated message could not be kept: %s", arrival.topic, error
+            )
         self._own.add(arrival.topic)
         self.wake()
 
@@ -83,7 +98,9 @@ class SlaveSync:
                 await self._woken.wait()
 
     async def sync_all(self) -> None:
-        """Take over everything once; what fails is told in the log, does not keep the rest, and comes again soon."""
+        """Take over everything once; what fails is told in the log, does not keep the
+        rest, and comes again soon.
+        """
         steps: tuple[tuple[str, Callable[[str], Awaitable[None]]], ...] = (
             ("topics", self._topics),
             ("consumer offsets", self._offsets),
@@ -96,8 +113,10 @@ class SlaveSync:
             if not await self._try(name, step):
                 self._due_at = 0.0
 
-    async def _try(self, name: str, step: "Callable[[str], Awaitable[None]]") -> bool:
-        """One step; a master that does not know it has nothing to give, and that is no failure."""
+    async def _try(self, name: str, step: Callable[[str], Awaitable[None]]) -> bool:
+        """One step; a master that does not know it has nothing to give, and that is no
+        failure.
+        """
         address = self._master()
         if address is None:
             return False
@@ -108,7 +127,9 @@ class SlaveSync:
         except RocketMQError as error:
             if self._problems.get(name) != str(error):
                 self._problems[name] = str(error)
-                logger.warning("the %s of the master at %s could not be taken over: %s", name, address, error)
+                logger.warning(
+                    "the %s of the master at %s could not be taken over: %s", name, address, error
+                )
             return False
         if self._problems.pop(name, None) is not None:
             logger.info("the %s of the master at %s are taken over again", name, address)
@@ -121,18 +142,25 @@ class SlaveSync:
         self._own -= wrapper.topic_config_table.keys()
         kept = {name: config for name in self._own if (config := topics.get(name)) is not None}
         table = {**wrapper.topic_config_table, **kept}
-        # Versions alone do not tell: a change here and one there in the same millisecond have the same one.
-        if wrapper.data_version is not None and (topics.data_version != wrapper.data_version or topics.all() != table):
+        # Versions alone do not tell: a change here and one there in the same
+        # millisecond have the same one.
+        if wrapper.data_version is not None and (
+            topics.data_version != wrapper.data_version or topics.all() != table
+        ):
             topics.replace(table, wrapper.data_version)
 
     async def _groups(self, address: str) -> None:
         wrapper = await calls.all_groups(self._caller, address)
         groups = self._context.groups
         same = (groups.data_version, groups.all(), groups.forbidden) == (
-            wrapper.data_version, wrapper.subscription_group_table, wrapper.forbidden_table,
-        )  # fmt: skip
+            wrapper.data_version,
+            wrapper.subscription_group_table,
+            wrapper.forbidden_table,
+        )
         if wrapper.data_version is not None and not same:
-            groups.replace(wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version)
+            groups.replace(
+                wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version
+            )
 
     async def _offsets(self, address: str) -> None:
         self._context.offsets.take_over(await calls.all_offsets(self._caller, address))
@@ -143,7 +171,9 @@ class SlaveSync:
         await self._context.schedule.persist()
 
     async def _modes(self, address: str) -> None:
-        body = (await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body
+        body = (
+            await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        ).body
         self._context.pop.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
 
     async def _timer_metrics(self, address: str) -> None:
@@ -151,7 +181,9 @@ class SlaveSync:
         await self._context.timers.take_over_metrics(TimerMetricsSerializeWrapper.decode(body))
 
     async def _timer_checkpoint(self, address: str) -> None:
-        """How far the master served its timers. This slave has no wheel of its own; it makes one when it is opened as master."""
+        """How far the master served its timers. This slave has no wheel of its own; it
+        makes one when it is opened as master.
+        """
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_CHECK_POINT)).body
         theirs = TimerCheckpoint.decode(body)
         own = TimerCheckpoint(theirs.last_read_time, 0, theirs.queue_offset, theirs.queue_offset)

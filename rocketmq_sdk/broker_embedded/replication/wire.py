@@ -1,8 +1,13 @@
-"""The frames of the classic replication protocol (`DefaultHAConnection`, `DefaultHAClient` of Apache RocketMQ 5.4.0). Pure: no sockets, no clock.
+"""The frames of the classic replication protocol (`DefaultHAConnection`,
+`DefaultHAClient` of Apache RocketMQ 5.4.0). Pure: no sockets, no clock.
 
-There is no handshake and nothing names the protocol. A slave sends 8 bytes again and again: up to where it has the log. The master sends frames of
-8 bytes of position, 4 bytes of size and so many bytes of its log; a frame without bytes is a heartbeat. Numbers are big-endian and signed.
+There is no handshake and nothing names the protocol. A slave sends 8 bytes again and
+again: up to where it has the log. The master sends frames of 8 bytes of position, 4
+bytes of size and so many bytes of its log; a frame without bytes is a heartbeat.
+Numbers are big-endian and signed.
 """
+
+from __future__ import annotations
 
 from struct import Struct
 from typing import Final
@@ -14,7 +19,9 @@ _HEAD: Final = Struct(">qi")
 REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
 MAX_BODY: Final = 4 * 1024 * 1024 - HEAD_SIZE
-"""What fits into the read buffer of Apache's slave, and the most that is taken from a master."""
+"""What fits into the read buffer of Apache's slave, and the most that is taken from a
+master.
+"""
 
 
 def encode_report(position: int) -> bytes:
@@ -36,7 +43,8 @@ class ReportReader:
         self._rest = b""
 
     def feed(self, data: bytes | bytearray) -> int | None:
-        """The last whole report of what came, None when none is whole yet; older ones do not count any more, as with Apache's master.
+        """The last whole report of what came, None when none is whole yet; older ones
+        do not count any more, as with Apache's master.
 
         Raises `RemoteProtocolError` for a position below 0.
         """
@@ -62,7 +70,7 @@ class FrameReader:
     def feed(self, data: bytes | bytearray) -> list[tuple[int, bytes]]:
         """The frames that are whole now, as position and bytes.
 
-        Raises `RemoteProtocolError` for a position or a size that can not be.
+        Raises `RemoteProtocolError` for a position or a size that cannot be.
         """
         buffer = self._buffer
         buffer += data
@@ -71,7 +79,9 @@ class FrameReader:
         while len(buffer) - at >= HEAD_SIZE:
             position, size = _HEAD.unpack_from(buffer, at)
             if position < 0 or not 0 <= size <= MAX_BODY:
-                raise RemoteProtocolError(f"a master sends a frame of {size} bytes at position {position}")
+                raise RemoteProtocolError(
+                    f"a master sends a frame of {size} bytes at position {position}"
+                )
             end = at + HEAD_SIZE + size
             if end > len(buffer):
                 break

@@ -1,1 +1,3 @@
-"""Taking messages in: sends of producers, messages sent back by consumers, and replies to requests."""
+"""Taking messages in: sends of producers, messages sent back by consumers, and replies
+to requests.
+"""

@@ -1,15 +1,25 @@
-"""What happens to a message between the processors and the log (`HookUtils`, `SendMessageProcessor.handlePutMessageResult`).
+"""What happens to a message between the processors and the log (`HookUtils`,
+`SendMessageProcessor.handlePutMessageResult`).
 
-Checks of size and of the store's state, then delays: a message with the property DELAY goes to the queue of its level in the schedule topic, one
-with a time of delivery to the timer topic, and both carry where they wanted to go. A transactional one goes to the half topic; its delay begins with
-its commit.
+Checks of size and of the store's state, then delays: a message with the property DELAY
+goes to the queue of its level in the schedule topic, one with a time of delivery to the
+timer topic, and both carry where they wanted to go. A transactional one goes to the
+half topic; its delay begins with its commit.
 """
+
+from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.timers.messages import IllegalTimerError, deliver_time, is_deletion, redirect_to_timer, slot_time_of
+from rocketmq_sdk.broker_embedded.timers.messages import (
+    IllegalTimerError,
+    deliver_time,
+    is_deletion,
+    redirect_to_timer,
+    slot_time_of,
+)
 from rocketmq_sdk.broker_embedded.transactions.half_messages import make_half
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FieldError
@@ -66,16 +76,25 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure
 class PutPipeline:
     """Puts messages into the store as Apache's hooks would have them."""
 
-    __slots__ = ("_clock", "_config", "_levels", "_put", "_put_batch", "_timers", "_transactions", "store")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_levels",
+        "_put",
+        "_put_batch",
+        "_timers",
+        "_transactions",
+        "store",
+    )
 
     def __init__(
         self,
-        store: "MessageStore",
-        config: "LiveConfig",
-        levels: "DelayLevels",
-        timers: "TimerStore",
-        clock: "Clock",
-        transactions: "TransactionTable",
+        store: MessageStore,
+        config: LiveConfig,
+        levels: DelayLevels,
+        timers: TimerStore,
+        clock: Clock,
+        transactions: TransactionTable,
     ) -> None:
         self.store = store
         self._transactions = transactions
@@ -86,31 +105,46 @@ class PutPipeline:
         self._timers = timers
         self._clock = clock
 
-    def put(self, message: "MessageToStore") -> PutResult:
-        """Store a message, in the schedule topic when it has a delay level, in the timer topic when it has a moment that is to come."""
+    def put(self, message: MessageToStore) -> PutResult:
+        """Store a message, in the schedule topic when it has a delay level, in the
+        timer topic when it has a moment that is to come.
+        """
         return self.prepare(message) or self._put(message)
 
-    def put_at(self, message: "MessageToStore", deliver_ms: int, now_ms: int) -> PutResult:
-        """`put` of a message of the broker's own whose only delay is the property TIMER_DELIVER_MS with this moment."""
+    def put_at(self, message: MessageToStore, deliver_ms: int, now_ms: int) -> PutResult:
+        """`put` of a message of the broker's own whose only delay is the property
+        TIMER_DELIVER_MS with this moment.
+        """
         refused = self._hold_until(message, deliver_ms, now_ms)
         return self._put(message) if refused is None else PutResult(refused)
 
-    def prepare(self, message: "MessageToStore") -> PutResult | None:
-        """Everything of `put` but the append; a result only when the message can not be stored."""
-        if len(message.topic) > MAX_TOPIC_LENGTH and (len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)):
+    def prepare(self, message: MessageToStore) -> PutResult | None:
+        """Everything of `put` but the append; a result only when the message cannot be
+        stored.
+        """
+        if len(message.topic) > MAX_TOPIC_LENGTH and (
+            len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)
+        ):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if len(message.body) > self._config.current.store.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
-        if ("DELAY\x01" in text or "TIMER_" in text) and message.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT):
+        if (
+            "DELAY\x01" in text or "TIMER_" in text
+        ) and message.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT):
             refused = self._delay(message)
             if refused is not None:
                 return PutResult(refused)
         return None
 
-    def put_half(self, message: "MessageToStore") -> PutResult:
-        """Store a transactional message in the half topic. A delay that it asks for begins with its commit."""
-        if len(message.topic) > MAX_TOPIC_LENGTH or len(message.body) > self._config.current.store.max_message_size:
+    def put_half(self, message: MessageToStore) -> PutResult:
+        """Store a transactional message in the half topic. A delay that it asks for
+        begins with its commit.
+        """
+        if (
+            len(message.topic) > MAX_TOPIC_LENGTH
+            or len(message.body) > self._config.current.store.max_message_size
+        ):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         make_half(message)
         result = self._put(message)
@@ -118,20 +152,23 @@ class PutPipeline:
             self._transactions.added(message.properties, message.body, result)
         return result
 
-    def put_inner_batch(self, message: "MessageToStore") -> PutResult:
+    def put_inner_batch(self, message: MessageToStore) -> PutResult:
         """Store a batch as one record of a topic with batch consume queues.
 
         Raises `RemoteProtocolError` for a body that is no batch.
         """
         count = len(decode_batch(message.body))
         message.sys_flag |= _INNER_BATCH
-        message.properties = f"{without_property(message.properties, INNER_NUM)}INNER_NUM\x01{count}\x02"
+        message.properties = (
+            f"{without_property(message.properties, INNER_NUM)}INNER_NUM\x01{count}\x02"
+        )
         return self.put(message)
 
-    def put_batch(self, message: "MessageToStore") -> PutResult:
+    def put_batch(self, message: MessageToStore) -> PutResult:
         """Store the messages of a batch one behind the other.
 
-        Raises `RemoteProtocolError` for a body that is no batch; Apache answers that with SYSTEM_ERROR.
+        Raises `RemoteProtocolError` for a body that is no batch; Apache answers that
+        with SYSTEM_ERROR.
         """
         if len(message.body) > self._config.current.store.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
@@ -140,24 +177,30 @@ class PutPipeline:
             decode_batch(message.body)
         return result
 
-    def _delay(self, message: "MessageToStore") -> PutStatus | None:
-        """Send a message to where it has to wait, if it has to; the status of one that can not be taken."""
+    def _delay(self, message: MessageToStore) -> PutStatus | None:
+        """Send a message to where it has to wait, if it has to; the status of one that
+        cannot be taken.
+        """
         level = delay_level(message.properties)
         if level > 0:
             redirect_to_level(message, self._levels.clamp(level))
             return None
         return None if message.topic == TIMER_TOPIC else self._to_timer(message)
 
-    def _to_timer(self, message: "MessageToStore") -> PutStatus | None:
+    def _to_timer(self, message: MessageToStore) -> PutStatus | None:
         now = self._clock.now_ms()
         text = message.properties
         try:
             deliver_ms = deliver_time(text, now)
         except IllegalTimerError:
-            return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if self._config.current.timer_wheel_enable else PutStatus.WHEEL_TIMER_NOT_ENABLE
+            return (
+                PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+                if self._config.current.timer_wheel_enable
+                else PutStatus.WHEEL_TIMER_NOT_ENABLE
+            )
         return None if deliver_ms is None else self._hold_until(message, deliver_ms, now)
 
-    def _hold_until(self, message: "MessageToStore", deliver_ms: int, now: int) -> PutStatus | None:
+    def _hold_until(self, message: MessageToStore, deliver_ms: int, now: int) -> PutStatus | None:
         config = self._config.current
         if not config.timer_wheel_enable:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
@@ -172,17 +215,23 @@ class PutPipeline:
         return None
 
     def _is_congested(self, out_ms: int, limit: int) -> bool:
-        """Above the limit of a slot more and more messages are refused, above twice the limit all (`TimerMessageStore.isReject`)."""
+        """Above the limit of a slot more and more messages are refused, above twice the
+        limit all (`TimerMessageStore.isReject`).
+        """
         if limit >= _NO_LIMIT:
             return False
         waiting = self._timers.congestion(out_ms)
-        return waiting > limit and (waiting >= 2 * limit or random.randrange(1000) > 1000 * (waiting - limit) / (limit + 0.1))
+        return waiting > limit and (
+            waiting >= 2 * limit
+            or random.randrange(1000) > 1000 * (waiting - limit) / (limit + 0.1)
+        )
 
     def illegal_remark(self) -> str:
         """The remark for a message whose body or properties are too long."""
         limit = self._config.current.store.max_message_size
         return (
-            f"the message is illegal, maybe msg body or properties length not matched. msg body length limit {limit}B, "
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {limit}B, "
             "msg properties length limit 32KB."
         )
 
@@ -191,7 +240,9 @@ class PutPipeline:
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, self.illegal_remark()
         if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
-            return ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL % (self._config.current.store.timer_max_delay_sec * 1000)
+            return ResponseCode.MESSAGE_ILLEGAL, TIMER_ILLEGAL % (
+                self._config.current.store.timer_max_delay_sec * 1000
+            )
         return _FAILURES.get(status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT"))
 
 
@@ -199,15 +250,31 @@ _FAILURES: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         (
-            "service not available now. It may be caused by one of the following reasons: the broker's disk or its memory limit is full, "
+            "service not available now. It may be caused by one of the following reasons: the "
+            "broker's disk or its memory limit is full, "
             "message store has been shut down, etc."
         ),
     ),
-    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
-    PutStatus.CREATE_MAPPED_FILE_FAILED: (ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."),
-    PutStatus.WHEEL_TIMER_FLOW_CONTROL: (ResponseCode.SYSTEM_ERROR, "timer message is under flow control, max num limit is exceeded"),
-    PutStatus.WHEEL_TIMER_NOT_ENABLE: (ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"),
-    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"),
+    PutStatus.OS_PAGE_CACHE_BUSY: (
+        ResponseCode.SYSTEM_BUSY,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: (
+        ResponseCode.SYSTEM_ERROR,
+        "timer message is under flow control, max num limit is exceeded",
+    ),
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: (
+        ResponseCode.SYSTEM_ERROR,
+        "accurate timer message is not enabled, timerWheelEnable is false",
+    ),
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
+        ResponseCode.SYSTEM_ERROR,
+        "in-sync replicas not enough",
+    ),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 
@@ -226,13 +293,17 @@ def delay_level(text: str) -> int:
         raise FieldError(f"the property DELAY is {value[:60]!r}, not a number") from None
 
 
-def redirect_to_level(message: "MessageToStore", level: int) -> None:
-    """Send a message to the queue of a delay level; the store adds the level's time to its store time in the queue unit."""
+def redirect_to_level(message: MessageToStore, level: int) -> None:
+    """Send a message to the queue of a delay level; the store adds the level's time to
+    its store time in the queue unit.
+    """
     text = message.properties
     if property_in_text(text, DELAY) != str(level):
         text = f"{without_property(text, DELAY)}DELAY\x01{level}\x02"
     for name in (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS, REAL_TOPIC, REAL_QID):
         text = without_property(text, name)
-    message.properties = f"{text}REAL_TOPIC\x01{message.topic}\x02REAL_QID\x01{message.queue_id}\x02"
+    message.properties = (
+        f"{text}REAL_TOPIC\x01{message.topic}\x02REAL_QID\x01{message.queue_id}\x02"
+    )
     message.topic = SCHEDULE_TOPIC
     message.queue_id = level - 1

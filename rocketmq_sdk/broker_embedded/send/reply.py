@@ -1,8 +1,12 @@
-"""SEND_REPLY_MESSAGE (324, 325): the reply to a request goes to the client that asked, on its own connection (`ReplyMessageProcessor`).
+"""SEND_REPLY_MESSAGE (324, 325): the reply to a request goes to the client that asked,
+on its own connection (`ReplyMessageProcessor`).
 
-The answer to the replier says whether the requester has taken the reply. The reply is stored as well while `storeReplyMessageEnable` is on, whatever
-became of the push; then the answer tells where.
+The answer to the replier says whether the requester has taken the reply. The reply is
+stored as well while `storeReplyMessageEnable` is on, whatever became of the push; then
+the answer tells where.
 """
+
+from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING, Final
@@ -29,7 +33,7 @@ PUSH_TIMEOUT: Final = 10.0
 """Seconds that a requester has to take a reply."""
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = ReplyProcessor(context)
     return {
@@ -39,32 +43,54 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 
 
 class ReplyProcessor(SendProcessor):
-    """Hands replies to the clients that wait for them. The checks are those of every send."""
+    """Hands replies to the clients that wait for them. The checks are those of every
+    send.
+    """
 
-    def reply(self, channel: "Channel", request: Command) -> "Command | Continuation":
+    def reply(self, channel: Channel, request: Command) -> Command | Continuation:
         """SEND_REPLY_MESSAGE with the long names of its fields."""
         return self._reply(channel, request, SendMessageRequestHeader.from_ext(request.ext_fields))
 
-    def reply_v2(self, channel: "Channel", request: Command) -> "Command | Continuation":
+    def reply_v2(self, channel: Channel, request: Command) -> Command | Continuation:
         """SEND_REPLY_MESSAGE_V2."""
-        return self._reply(channel, request, SendMessageRequestHeaderV2.from_ext(request.ext_fields))
+        return self._reply(
+            channel, request, SendMessageRequestHeaderV2.from_ext(request.ext_fields)
+        )
 
-    def _reply(self, channel: "Channel", request: Command, header: "SendHeader") -> "Command | Continuation":
+    def _reply(
+        self, channel: Channel, request: Command, header: SendHeader
+    ) -> Command | Continuation:
         if not request.body:
-            raise FieldError("a reply without a body can not be handed on")
-        ext = {"b": header.topic, "c": header.default_topic, "d": str(header.default_topic_queue_nums), "k": str(bool(header.unit_mode)).lower()}
+            raise FieldError("a reply without a body cannot be handed on")
+        ext = {
+            "b": header.topic,
+            "c": header.default_topic,
+            "d": str(header.default_topic_queue_nums),
+            "k": str(bool(header.unit_mode)).lower(),
+        }
         config = self._check(ext, header.topic)
         if isinstance(config, Command):
             return config
-        queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(max(1, config.write_queue_nums))
+        queue_id = (
+            header.queue_id
+            if header.queue_id >= 0
+            else random.randrange(max(1, config.write_queue_nums))
+        )
         text = header.properties or ""
         if text and not text.endswith("\x02"):
             text += "\x02"
         message = MessageToStore(
-            header.topic, queue_id, request.body, text, flag=header.flag, sys_flag=header.sys_flag, born_timestamp=header.born_timestamp,
-            born_host=channel.remote_host_packed, reconsume_times=header.reconsume_times or 0,
+            header.topic,
+            queue_id,
+            request.body,
+            text,
+            flag=header.flag,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=channel.remote_host_packed,
+            reconsume_times=header.reconsume_times or 0,
             tags_code=tags_code(property_in_text(text, TAGS)),
-        )  # fmt: skip
+        )
 
         async def answer() -> Command:
             problem = await self._push(header, message, channel)
@@ -72,7 +98,9 @@ class ReplyProcessor(SendProcessor):
 
         return answer
 
-    async def _push(self, header: "SendHeader", message: MessageToStore, replier: "Channel") -> str | None:
+    async def _push(
+        self, header: SendHeader, message: MessageToStore, replier: Channel
+    ) -> str | None:
         """Hand a reply to its requester; the reason when that does not work."""
         client_id = property_in_text(message.properties, REPLY_TO_CLIENT)
         if client_id is None:
@@ -82,7 +110,10 @@ class ReplyProcessor(SendProcessor):
         if channel is None or channel.closed:
             return f"push reply message fail, channel of <{client_id}> not found."
         now = context.clock.now_ms()
-        added = f"PUSH_REPLY_TIME\x01{now}\x02MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace}\x02"
+        added = (
+            f"PUSH_REPLY_TIME\x01{now}\x02MSG_REGION\x01{self._region}\x02"
+            f"TRACE_ON\x01{self._trace}\x02"
+        )
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -100,16 +131,32 @@ class ReplyProcessor(SendProcessor):
             store_timestamp=now,
         )
         try:
-            response = await channel.call(Command.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body=message.body), PUSH_TIMEOUT)
+            response = await channel.call(
+                Command.request(
+                    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body=message.body
+                ),
+                PUSH_TIMEOUT,
+            )
         except RocketMQError as error:
             return f"push reply message to {client_id}fail. {error}"
         if response.code:
-            return f"push reply message to {client_id} fail. response code: {int(response.code)}, {response.remark}"
+            return (
+                f"push reply message to {client_id} fail. response code: {int(response.code)}, "
+                f"{response.remark}"
+            )
         return None
 
     async def _answer(self, message: MessageToStore, problem: str | None) -> Command:
-        """Store the reply if it is to be stored, and tell the replier what became of it."""
-        fields = {"msgId": "0", "queueId": str(message.queue_id), "queueOffset": "0", "MSG_REGION": self._region, "TRACE_ON": self._trace}
+        """Store the reply if it is to be stored, and tell the replier what became of
+        it.
+        """
+        fields = {
+            "msgId": "0",
+            "queueId": str(message.queue_id),
+            "queueOffset": "0",
+            "MSG_REGION": self._region,
+            "TRACE_ON": self._trace,
+        }
         if self._context.config.current.store_reply_message_enable:
             result = self._context.put.put(message)
             if result.ok:

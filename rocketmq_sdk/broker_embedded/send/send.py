@@ -1,8 +1,13 @@
-"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), two-way and one-way (`SendMessageProcessor`).
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), two-way
+and one-way (`SendMessageProcessor`).
 
-The way of one ordinary message is straight code that reads the ext fields directly; whatever is rare (a topic not seen yet, a retry topic, a delay)
-leaves it for a function of its own. The properties keep the text that the producer wrote; what the broker adds is appended to it.
+The way of one ordinary message is straight code that reads the ext fields directly;
+whatever is rare (a topic not seen yet, a retry topic, a delay) leaves it for a function
+of its own. The properties keep the text that the producer wrote; what the broker adds
+is appended to it.
 """
+
+from __future__ import annotations
 
 import random
 import sys
@@ -34,7 +39,15 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.model.properties import property_in_text as find
-from rocketmq_sdk.names import DLQ_PREFIX, MAX_TOPIC_LENGTH, NOT_SENDABLE_TOPICS, RETRY_PREFIX, TIMER_TOPIC, dead_letter_topic, illegal_characters
+from rocketmq_sdk.names import (
+    DLQ_PREFIX,
+    MAX_TOPIC_LENGTH,
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    illegal_characters,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -74,7 +87,7 @@ _LETTERS: Final = {
 }
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = SendProcessor(context)
     return {
@@ -87,7 +100,7 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 class SendProcessor:
     """Checks, completes and stores what producers send."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._topic = context.topics.get
         self._put = context.store.put
@@ -100,16 +113,19 @@ class SendProcessor:
         context.config.on_change.append(lambda _before, now: self._configure(now))
         context.topic_deleted.append(self._checked.discard)
 
-    def _configure(self, config: "BrokerConfig") -> None:
+    def _configure(self, config: BrokerConfig) -> None:
         self._region = config.region_id
         self._trace = "true" if config.trace_on else "false"
-        self._suffix = f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace}\x02CLUSTER\x01{config.broker_cluster_name}\x02"
+        self._suffix = (
+            f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace}\x02"
+            f"CLUSTER\x01{config.broker_cluster_name}\x02"
+        )
         self._max_body = config.store.max_message_size
         self._writable = bool(config.broker_permission & Permission.WRITE)
         self._accepting_from = config.start_accept_send_request_time_stamp
         self._checked.clear()
 
-    def send(self, channel: "Channel", request: Command) -> "Answer":
+    def send(self, channel: Channel, request: Command) -> Answer:
         """SEND_MESSAGE with the long names of its fields."""
         ext = request.ext_fields
         letters = {letter: ext[name] for name, letter in _LETTERS.items() if name in ext}
@@ -119,15 +135,17 @@ class SendProcessor:
             SendMessageRequestHeader.from_ext(ext)
             raise
 
-    def send_v2(self, channel: "Channel", request: Command) -> "Answer":
-        """SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE; the flag in the header says whether the body is a batch, not the code."""
+    def send_v2(self, channel: Channel, request: Command) -> Answer:
+        """SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE; the flag in the header says whether
+        the body is a batch, not the code.
+        """
         try:
             return self._send(channel, request, request.ext_fields)
         except (KeyError, ValueError):
             SendMessageRequestHeaderV2.from_ext(request.ext_fields)
             raise
 
-    def _send(self, channel: "Channel", request: Command, ext: dict[str, str]) -> "Answer":
+    def _send(self, channel: Channel, request: Command, ext: dict[str, str]) -> Answer:
         topic = ext["b"]
         wish = ext["e"]
         try:
@@ -138,7 +156,7 @@ class SendProcessor:
             raise
         body = request.body
         if not body:
-            raise FieldError("a message without a body can not be stored")
+            raise FieldError("a message without a body cannot be stored")
         config = self._topic(topic)
         created = False
         if config is None or topic not in self._checked:
@@ -151,16 +169,30 @@ class SendProcessor:
             queue_id = random.randrange(max(1, config.write_queue_nums))
             wish = str(queue_id)
         elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            return self._error(ResponseCode.INVALID_PARAMETER, _illegal_queue(queue_id, config, channel))
+            return self._error(
+                ResponseCode.INVALID_PARAMETER, _illegal_queue(queue_id, config, channel)
+            )
         text = ext.get("i") or ""
         if text and text[-1] != "\x02":
             text += "\x02"
-        if "MSG_REGION\x01" in text or "POP_CK\x01" in text or "TRACE_ON\x01" in text or "CLUSTER\x01" in text:
+        if (
+            "MSG_REGION\x01" in text
+            or "POP_CK\x01" in text
+            or "TRACE_ON\x01" in text
+            or "CLUSTER\x01" in text
+        ):
             text = _cleaned(text)
         message = MessageToStore(
-            topic, queue_id, body, text, flag=flag, sys_flag=sys_flag, born_timestamp=born, born_host=channel.remote_host_packed,
+            topic,
+            queue_id,
+            body,
+            text,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp=born,
+            born_host=channel.remote_host_packed,
             reconsume_times=reconsume_times,
-        )  # fmt: skip
+        )
         if ext.get("m") == "true":
             return self._send_batch(channel, request, message, wish, created)
         unique = find(text, UNIQ_KEY)
@@ -172,9 +204,14 @@ class SendProcessor:
             message.tags_code = tags_code(tags)
         message.properties = text + self._suffix
         if (
-            topic[0] == "%" or config.attributes or config.topic_filter_type != "SINGLE_TAG"
-            or "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_" in text or PRIORITY in text
-        ):  # fmt: skip
+            topic[0] == "%"
+            or config.attributes
+            or config.topic_filter_type != "SINGLE_TAG"
+            or "DELAY\x01" in text
+            or "TRAN_MSG\x01" in text
+            or "TIMER_" in text
+            or PRIORITY in text
+        ):
             try:
                 result = self._put_special(request, ext, config, message)
             except Refused as refused:
@@ -188,9 +225,17 @@ class SendProcessor:
         return self._finish(channel, request, message, result, wish, unique, created)
 
     def _finish(
-        self, channel: "Channel", request: Command, message: MessageToStore, result: "PutResult", wish: str, unique: str | None, created: bool,
-        *, inner: bool = False,
-    ) -> "Answer":  # fmt: skip
+        self,
+        channel: Channel,
+        request: Command,
+        message: MessageToStore,
+        result: PutResult,
+        wish: str,
+        unique: str | None,
+        created: bool,
+        *,
+        inner: bool = False,
+    ) -> Answer:
         status = result.status
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
@@ -205,7 +250,9 @@ class SendProcessor:
             places = array("q", result.physical_offsets)
             if sys.byteorder == "little":
                 places.byteswap()
-            message_id = host + places.tobytes().hex(",", _PLACE_SIZE).upper().replace(",", f",{host}")
+            message_id = host + places.tobytes().hex(",", _PLACE_SIZE).upper().replace(
+                ",", f",{host}"
+            )
         fields = {
             "msgId": message_id,
             "queueId": wish,
@@ -229,7 +276,9 @@ class SendProcessor:
         store.when_durable(result, partial(self._answer_durable, channel, request, response))
         return None
 
-    def _answer_durable(self, channel: "Channel", request: Command, response: Command, status: PutStatus) -> None:
+    def _answer_durable(
+        self, channel: Channel, request: Command, response: Command, status: PutStatus
+    ) -> None:
         if status in STORED:
             response.code = STORED[status]
         else:
@@ -237,20 +286,35 @@ class SendProcessor:
         channel.respond(request, response)
 
     def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
-        """By what the sender of a timer can take it back; what goes to a retry topic can not be."""
+        """By what the sender of a timer can take it back; what goes to a retry topic
+        cannot be.
+        """
         topic, out_ms = find(text, REAL_TOPIC), find(text, TIMER_OUT_MS)
-        if topic is not None and out_ms is not None and out_ms.isdecimal() and not topic.startswith(RETRY_PREFIX):
-            handle = RecallHandle(topic, self._context.config.current.broker_name, str(int(out_ms) + 1), unique)
+        if (
+            topic is not None
+            and out_ms is not None
+            and out_ms.isdecimal()
+            and not topic.startswith(RETRY_PREFIX)
+        ):
+            handle = RecallHandle(
+                topic, self._context.config.current.broker_name, str(int(out_ms) + 1), unique
+            )
             fields["recallHandle"] = handle.encode()
 
     def _later(
-        self, response: Command, message: MessageToStore, result: "PutResult", registered: "Callable[[], Awaitable[None]] | None"
-    ) -> "Callable[[], Awaitable[Command]]":
+        self,
+        response: Command,
+        message: MessageToStore,
+        result: PutResult,
+        registered: Callable[[], Awaitable[None]] | None,
+    ) -> Callable[[], Awaitable[Command]]:
         store = self._context.store
 
         async def answer() -> Command:
             if store.needs_wait:
-                status = await store.wait_durable(result, wait_store_ok=find(message.properties, WAIT) != "false")
+                status = await store.wait_durable(
+                    result, wait_store_ok=find(message.properties, WAIT) != "false"
+                )
                 if status not in STORED:
                     return self._error(*self._pipeline.failure(status))
                 response.code = STORED[status]
@@ -262,34 +326,59 @@ class SendProcessor:
 
     def _error(self, code: int, remark: str) -> Command:
         """An error of the send path; it carries region and trace switch too."""
-        return Command(code, flag=FLAG_RESPONSE, remark=remark, ext_fields={"MSG_REGION": self._region, "TRACE_ON": self._trace})
+        return Command(
+            code,
+            flag=FLAG_RESPONSE,
+            remark=remark,
+            ext_fields={"MSG_REGION": self._region, "TRACE_ON": self._trace},
+        )
 
-    def _check(self, ext: dict[str, str], topic: str) -> "TopicConfig | Command":
-        """The checks of a topic in Apache's order; the topic, made when that is allowed, or the refusal."""
+    def _check(self, ext: dict[str, str], topic: str) -> TopicConfig | Command:
+        """The checks of a topic in Apache's order; the topic, made when that is
+        allowed, or the refusal.
+        """
         context = self._context
         if context.clock.now_ms() < self._accepting_from:
-            return self._error(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {self._accepting_from}")
+            return self._error(
+                ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {self._accepting_from}"
+            )
         config = context.topics.get(topic)
         if not self._writable and config is not None and config.order:
-            return self._error(ResponseCode.NO_PERMISSION, f"the broker[{context.address()}] sending message is forbidden")
+            return self._error(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{context.address()}] sending message is forbidden",
+            )
         problem = topic_remark(topic)
         if problem is not None:
             return self._error(ResponseCode.INVALID_PARAMETER, problem)
         if topic in NOT_SENDABLE_TOPICS:
-            return self._error(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+            return self._error(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
         if config is None:
             unit = ext.get("k", "").lower() == "true"
-            config = context.topics.create_on_send(topic, ext["c"], int(ext["d"]), UNIT_FLAG if unit else 0)
+            config = context.topics.create_on_send(
+                topic, ext["c"], int(ext["d"]), UNIT_FLAG if unit else 0
+            )
             if config is None and topic.startswith(RETRY_PREFIX):
-                config = context.topics.create_retry(topic, 1, sys_flag=UNIT_SUB_FLAG if unit else 0)
+                config = context.topics.create_retry(
+                    topic, 1, sys_flag=UNIT_SUB_FLAG if unit else 0
+                )
             if config is None:
-                return self._error(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+                return self._error(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic[{topic}] not exist, apply first please!{FAQ}",
+                )
         if self._writable and not self._accepting_from:
             self._checked.add(topic)
         return config
 
-    def _put_special(self, request: Command, ext: dict[str, str], config: "TopicConfig", message: MessageToStore) -> "PutResult":
-        """Whatever is not an ordinary message of an ordinary topic. Raises `Refused`."""
+    def _put_special(
+        self, request: Command, ext: dict[str, str], config: TopicConfig, message: MessageToStore
+    ) -> PutResult:
+        """Whatever is not an ordinary message of an ordinary topic. Raises
+        `Refused`.
+        """
         if message.topic.startswith(RETRY_PREFIX):
             self._prepare_retry(request, ext, message)
         if config.topic_filter_type == "MULTI_TAG":
@@ -298,9 +387,16 @@ class SendProcessor:
         if config.attributes.get("cleanup.policy") == "COMPACTION" and find(text, KEYS) is None:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         transaction = find(text, TRAN_MSG)
-        if transaction is not None and transaction.lower() == "true" and not (message.reconsume_times > 0 and delay_level(text) > 0):
+        if (
+            transaction is not None
+            and transaction.lower() == "true"
+            and not (message.reconsume_times > 0 and delay_level(text) > 0)
+        ):
             if self._context.config.current.reject_transaction_message:
-                remark = f"the broker[{self._context.address()}] sending transaction message is forbidden"
+                remark = (
+                    f"the broker[{self._context.address()}] sending transaction message is "
+                    "forbidden"
+                )
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
             return self._pipeline.put_half(message)
         priority = find(text, PRIORITY)
@@ -308,13 +404,20 @@ class SendProcessor:
             _place_by_priority(message, config, priority)
         return self._pipeline.put(message)
 
-    def _prepare_retry(self, request: Command, ext: dict[str, str], message: MessageToStore) -> None:
-        """A consumer sends a failed message itself: to the dead letter topic when it failed too often or belongs to an orderly group."""
+    def _prepare_retry(
+        self, request: Command, ext: dict[str, str], message: MessageToStore
+    ) -> None:
+        """A consumer sends a failed message itself: to the dead letter topic when it
+        failed too often or belongs to an orderly group.
+        """
         context = self._context
         group = message.topic[len(RETRY_PREFIX) :]
         config = context.groups.get(group)
         if config is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group} {FAQ}",
+            )
         most = config.retry_max_times
         if request.version >= VERSION_RETRY_TIMES_IN_HEADER and ext.get("l"):
             most = int(ext["l"])
@@ -325,18 +428,29 @@ class SendProcessor:
         message.properties = f"{without_property(message.properties, DELAY)}DELAY\x01-1\x02"
         self._stats.dead_letters += 1
 
-    def _send_batch(self, channel: "Channel", request: Command, message: MessageToStore, wish: str, created: bool) -> "Answer":
+    def _send_batch(
+        self, channel: Channel, request: Command, message: MessageToStore, wish: str, created: bool
+    ) -> Answer:
         """Messages of one topic in one body; each becomes a record of its own."""
         topic = message.topic
         if len(topic) > MAX_TOPIC_LENGTH:
-            return self._error(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(topic)}")
+            return self._error(
+                ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(topic)}"
+            )
         if topic.startswith(RETRY_PREFIX):
-            return self._error(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic[len(RETRY_PREFIX) :]}")
+            return self._error(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {topic[len(RETRY_PREFIX) :]}",
+            )
         unique = find(message.properties, UNIQ_KEY)
         message.properties += self._suffix
         inner = unique is not None and self._context.store.has_batch_queues(topic)
         try:
-            result = self._pipeline.put_inner_batch(message) if inner else self._pipeline.put_batch(message)
+            result = (
+                self._pipeline.put_inner_batch(message)
+                if inner
+                else self._pipeline.put_batch(message)
+            )
         except Refused as refused:
             return self._error(refused.code, refused.remark)
         return self._finish(channel, request, message, result, wish, unique, created, inner=inner)
@@ -349,11 +463,23 @@ def _cleaned(text: str) -> str:
     return text
 
 
-def _place_by_priority(message: MessageToStore, config: "TopicConfig", priority: str) -> None:
-    """The queue that a priority asks for, or the message without it where Apache does not apply it."""
+def _place_by_priority(message: MessageToStore, config: TopicConfig, priority: str) -> None:
+    """The queue that a priority asks for, or the message without it where Apache does
+    not apply it.
+    """
     text = message.properties
-    applies = find(text, TRAN_MSG) is None and delay_level(text) <= 0 and find(text, SHARDING_KEY) is None and "TIMER_" not in text
-    if applies and priority.isdecimal() and len(priority) < 20 and not message.topic.startswith(DLQ_PREFIX):
+    applies = (
+        find(text, TRAN_MSG) is None
+        and delay_level(text) <= 0
+        and find(text, SHARDING_KEY) is None
+        and "TIMER_" not in text
+    )
+    if (
+        applies
+        and priority.isdecimal()
+        and len(priority) < 20
+        and not message.topic.startswith(DLQ_PREFIX)
+    ):
         message.queue_id = min(int(priority), max(0, config.write_queue_nums - 1))
     else:
         message.properties = without_property(text, PRIORITY)
@@ -364,7 +490,10 @@ def topic_remark(topic: str) -> str | None:
     if not topic or topic.isspace():
         return "The specified topic is blank."
     if illegal_characters(topic):
-        return f"The specified topic: {topic}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return (
+            f"The specified topic: {topic}, contains illegal characters, allowing only "
+            "^[%|a-zA-Z0-9_-]+$"
+        )
     limit = 255 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
     if len(topic) > limit:
         return f"The specified topic: {topic}, is longer than topic max length: {limit}"
@@ -373,17 +502,27 @@ def topic_remark(topic: str) -> str | None:
 
 def permission_text(perm: int) -> str:
     """A permission as three letters (`PermName.perm2String`)."""
-    return "".join(letter if perm & bit else "-" for bit, letter in ((Permission.READ, "R"), (Permission.WRITE, "W"), (Permission.INHERIT, "X")))
+    return "".join(
+        letter if perm & bit else "-"
+        for bit, letter in (
+            (Permission.READ, "R"),
+            (Permission.WRITE, "W"),
+            (Permission.INHERIT, "X"),
+        )
+    )
 
 
-def _illegal_queue(queue_id: int, config: "TopicConfig", channel: "Channel") -> str:
+def _illegal_queue(queue_id: int, config: TopicConfig, channel: Channel) -> str:
     return (
-        f"request queueId[{queue_id}] is illegal, TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
-        f"writeQueueNums={config.write_queue_nums}, perm={permission_text(config.perm)}, topicFilterType={config.topic_filter_type}, "
-        f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, attributes={{{_attributes(config)}}}] "
+        f"request queueId[{queue_id}] is illegal, TopicConfig [topicName={config.topic_name}, "
+        f"readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={permission_text(config.perm)}, "
+        f"topicFilterType={config.topic_filter_type}, "
+        f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, "
+        f"attributes={{{_attributes(config)}}}] "
         f"Producer: {channel.remote_address}"
     )
 
 
-def _attributes(config: "TopicConfig") -> str:
+def _attributes(config: TopicConfig) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.attributes.items())

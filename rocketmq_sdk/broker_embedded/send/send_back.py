@@ -1,4 +1,8 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer failed with a message and wants it again later (`AbstractSendMessageProcessor.consumerSendMsgBack`)."""
+"""CONSUMER_SEND_MSG_BACK (36): a consumer failed with a message and wants it again
+later (`AbstractSendMessageProcessor.consumerSendMsgBack`).
+"""
+
+from __future__ import annotations
 
 import random
 from typing import TYPE_CHECKING
@@ -10,7 +14,15 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.enums import Permission
-from rocketmq_sdk.model.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, TAGS, WAIT, property_in_text, without_property
+from rocketmq_sdk.model.properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    TAGS,
+    WAIT,
+    property_in_text,
+    without_property,
+)
 from rocketmq_sdk.names import dead_letter_topic, retry_topic
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader
@@ -27,7 +39,7 @@ _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     return {RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(context).send_back}
 
@@ -35,31 +47,43 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 class SendBackProcessor:
     """Stores copies of messages for later."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def send_back(self, _channel: "Channel", request: Command) -> Command:
-        """Store a copy in the group's retry topic, behind a delay level, or in its dead letter topic when it failed too often."""
+    def send_back(self, _channel: Channel, request: Command) -> Command:
+        """Store a copy in the group's retry topic, behind a delay level, or in its dead
+        letter topic when it failed too often.
+        """
         header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
         context = self._context
         config = context.groups.get(header.group)
         if config is None:
-            return Command.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group not exist, {header.group} {FAQ}")
+            return Command.response(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"subscription group not exist, {header.group} {FAQ}",
+            )
         if not context.config.current.broker_permission & Permission.WRITE:
             remark = f"the broker[{context.address()}] sending message is forbidden"
             return Command.response(ResponseCode.NO_PERMISSION, remark=remark)
         if config.retry_queue_nums <= 0:
             return Command.response()
         flag = UNIT_SUB_FLAG if header.unit_mode else 0
-        topic = context.topics.create_retry(retry_topic(header.group), config.retry_queue_nums, sys_flag=flag)
+        topic = context.topics.create_retry(
+            retry_topic(header.group), config.retry_queue_nums, sys_flag=flag
+        )
         if not topic.perm & Permission.WRITE:
-            return Command.response(ResponseCode.NO_PERMISSION, remark=f"the topic[{topic.topic_name}] sending message is forbidden")
+            return Command.response(
+                ResponseCode.NO_PERMISSION,
+                remark=f"the topic[{topic.topic_name}] sending message is forbidden",
+            )
         original = self._look_up(header.offset)
         if original is None:
-            return Command.response(ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {header.offset}")
+            return Command.response(
+                ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {header.offset}"
+            )
         return self._store_copy(request, header, config, original)
 
-    def _look_up(self, physical_offset: int) -> "ReceivedMessage | None":
+    def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
         record = self._context.store.record_at(physical_offset)
         if record is None:
             return None
@@ -69,17 +93,26 @@ class SendBackProcessor:
             return None
 
     def _store_copy(
-        self, request: Command, header: ConsumerSendMsgBackRequestHeader, config: "SubscriptionGroupConfig", original: "ReceivedMessage"
+        self,
+        request: Command,
+        header: ConsumerSendMsgBackRequestHeader,
+        config: SubscriptionGroupConfig,
+        original: ReceivedMessage,
     ) -> Command:
         context = self._context
         most = config.retry_max_times
-        if request.version >= VERSION_RETRY_TIMES_IN_HEADER and header.max_reconsume_times is not None:
+        if (
+            request.version >= VERSION_RETRY_TIMES_IN_HEADER
+            and header.max_reconsume_times is not None
+        ):
             most = header.max_reconsume_times
         level = header.delay_level
         dead = original.reconsume_times >= most or level < 0
         if dead:
             level = 0
-            topic = context.topics.create_retry(dead_letter_topic(header.group), _DEAD_LETTER_QUEUES).topic_name
+            topic = context.topics.create_retry(
+                dead_letter_topic(header.group), _DEAD_LETTER_QUEUES
+            ).topic_name
             queue_id = 0
         else:
             level = level or _FIRST_RETRY_LEVEL + original.reconsume_times
@@ -99,7 +132,7 @@ class SendBackProcessor:
         return Command.response()
 
 
-def _copy(original: "ReceivedMessage", topic: str, queue_id: int, level: int) -> MessageToStore:
+def _copy(original: ReceivedMessage, topic: str, queue_id: int, level: int) -> MessageToStore:
     """The copy with the properties that lead back to the original."""
     text = original.properties_bytes.decode("utf-8", "replace")
     if text and not text.endswith("\x02"):

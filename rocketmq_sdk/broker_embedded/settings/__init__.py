@@ -1,1 +1,3 @@
-"""Settings of a broker under Apache's names: their values, their texts, and files of them."""
+"""Settings of a broker under Apache's names: their values, their texts, and files of
+them.
+"""

@@ -1,17 +1,32 @@
 """Settings by the names that Apache's properties files use.
 
-A settings class is a frozen attrs class whose attributes are Apache's names in snake case (`autoCreateTopicEnable` is `auto_create_topic_enable`);
-where the rule does not fit, the metadata `setting` names it. The annotation says how its text is read.
+A settings class is a frozen attrs class whose attributes are Apache's names in snake
+case (`autoCreateTopicEnable` is `auto_create_topic_enable`); where the rule does not
+fit, the metadata `setting` names it. The annotation says how its text is read.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SETTING: Final = "setting"
 """Metadata: Apache's name of the setting, None for an attribute that is no setting."""
@@ -59,7 +74,9 @@ def _find_settings(cls: Any) -> Mapping[str, Setting]:
     for attribute in attrs.fields(cls):
         name = attribute.metadata.get(SETTING, apache_name(attribute.name))
         if name is not None:
-            found[name] = Setting(attribute.name, name, _kind(hints[attribute.name]), attribute.default)
+            found[name] = Setting(
+                attribute.name, name, _kind(hints[attribute.name]), attribute.default
+            )
     return dict(sorted(found.items()))
 
 
@@ -67,7 +84,7 @@ def _kind(hint: Any) -> type:
     if get_origin(hint) in (Union, UnionType):
         hint = next(part for part in get_args(hint) if part is not NoneType)
     if not isinstance(hint, type):
-        raise TypeError(f"a setting can not be {hint!r}")
+        raise TypeError(f"a setting cannot be {hint!r}")
     return hint
 
 
@@ -107,10 +124,13 @@ def format_setting(value: object) -> str:
 def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
     """The settings with some changed, by Apache's names, all at once.
 
-    Raises `ConfigurationError` for a text that is not acceptable; nothing is changed then.
+    Raises `ConfigurationError` for a text that is not acceptable; nothing is changed
+    then.
     """
     known = settings_of(type(settings))
-    values: dict[str, Any] = {known[name].attribute: parse_setting(known[name], text) for name, text in texts.items()}
+    values: dict[str, Any] = {
+        known[name].attribute: parse_setting(known[name], text) for name, text in texts.items()
+    }
     try:
         return attrs.evolve(settings, **values)  # type: ignore[misc]
     except ConfigurationError:
@@ -122,5 +142,8 @@ def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
 
 def export_settings(settings: object) -> dict[str, str]:
     """All settings that have a value, as texts by Apache's names."""
-    values = ((name, getattr(settings, setting.attribute)) for name, setting in settings_of(type(settings)).items())
+    values = (
+        (name, getattr(settings, setting.attribute))
+        for name, setting in settings_of(type(settings)).items()
+    )
     return {name: format_setting(value) for name, value in values if value is not None}

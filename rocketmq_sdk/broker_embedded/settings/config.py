@@ -1,9 +1,14 @@
-"""Settings of the broker: Apache's names in snake case, Apache's defaults but for the few that the documentation lists.
+"""Settings of the broker: Apache's names in snake case, Apache's defaults but for the
+few that the documentation lists.
 
-Three ways lead in: Python (`BrokerConfig(...)`, `with_options`), Apache's properties text (`from_properties`) and the request UPDATE_BROKER_CONFIG
-(`LiveConfig.update`). In Python an unknown name is an error; in properties it is kept with a warning, as is a name that Apache knows and that has no
-effect here; one that asks for something refused is an error on every way.
+Three ways lead in: Python (`BrokerConfig(...)`, `with_options`), Apache's properties
+text (`from_properties`) and the request UPDATE_BROKER_CONFIG (`LiveConfig.update`). In
+Python an unknown name is an error; in properties it is kept with a warning, as is a
+name that Apache knows and that has no effect here; one that asks for something refused
+is an error on every way.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
@@ -12,7 +17,12 @@ from typing import Any, Final, Self
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.settings.apache_names import SETTING, evolve_settings, export_settings, settings_of
+from rocketmq_sdk.broker_embedded.settings.apache_names import (
+    SETTING,
+    evolve_settings,
+    export_settings,
+    settings_of,
+)
 from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -25,7 +35,8 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)
 
-# What is read once, when the broker starts. Apache takes changes of most of these and does nothing with them until the next start.
+# What is read once, when the broker starts. Apache takes changes of most of these and
+# does nothing with them until the next start.
 _READ_AT_THE_START: Final = frozenset(
     {
         "brokerClusterName",
@@ -62,20 +73,26 @@ _OF_RETENTION: Final = frozenset(
     )
 )
 _LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
-_FIXED_WHILE_RUNNING: Final = tuple(sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)))
+_FIXED_WHILE_RUNNING: Final = tuple(
+    sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE))
+)
 ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
 
 
 class BrokerRole(Enum):
-    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves before it acknowledges, a SLAVE copies its master's log."""
+    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves
+    before it acknowledges, a SLAVE copies its master's log.
+    """
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
 
 
-def _between(low: int, high: int | None = None) -> Callable[[object, "attrs.Attribute[int]", int], None]:
-    def check(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+def _between(
+    low: int, high: int | None = None
+) -> Callable[[object, attrs.Attribute[int], int], None]:
+    def check(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
         if value < low or (high is not None and value > high):
             limits = f"{low} or more" if high is None else f"{low} to {high}"
             raise ConfigurationError(f"{attribute.name}={value} is not acceptable; write {limits}")
@@ -83,9 +100,11 @@ def _between(low: int, high: int | None = None) -> Callable[[object, "attrs.Attr
     return check
 
 
-def _name(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+def _name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not value or not value.isprintable() or " " in value:
-        raise ConfigurationError(f"{attribute.name}={value!r} is not acceptable; write a name without blanks")
+        raise ConfigurationError(
+            f"{attribute.name}={value!r} is not acceptable; write a name without blanks"
+        )
 
 
 def _integer(default: int, low: int = 0, high: int | None = None) -> int:
@@ -95,7 +114,8 @@ def _integer(default: int, low: int = 0, high: int | None = None) -> int:
 
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
-    """What the broker does and how it presents itself; durations in milliseconds as Apache has them.
+    """What the broker does and how it presents itself; durations in milliseconds as
+    Apache has them.
 
     Raises `ConfigurationError` for a value out of range.
     """
@@ -105,18 +125,28 @@ class BrokerConfig:
     broker_id: int = _integer(0)
     """0 is the master; a slave has its own number from 1 on."""
     broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
-    """The host in routes and message ids; None: the host that the asking client dialled."""
+    """The host in routes and message ids; None: the host that the asking client
+    dialled.
+    """
     broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
     listen_port: int = _integer(10911, 0, 65535)
     ha_listen_port: int = _integer(0, 0, 65535)
-    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port behind their own (any free one when their own
-    was chosen by the system) and other masters have none."""
+    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above
+    1 take the port behind their own (any free one when their own was chosen by the
+    system) and other masters have none.
+    """
     ha_master_address: str | None = None
-    """Where a slave finds its master's port for slaves, as `host:port`; None: as the name server says."""
+    """Where a slave finds its master's port for slaves, as `host:port`; None: as the
+    name server says.
+    """
     slave_read_enable: bool = False
-    """Whether consumers may read from a slave, and whether a master sends those there that read what is no longer in memory."""
+    """Whether consumers may read from a slave, and whether a master sends those there
+    that read what is no longer in memory.
+    """
     namesrv_addr: str | None = None
-    """Name servers elsewhere to register at, separated by semicolons; the broker's own one is always told."""
+    """Name servers elsewhere to register at, separated by semicolons; the broker's own
+    one is always told.
+    """
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     broker_permission: int = _integer(6, 0, 7)
     region_id: str = "DefaultRegion"
@@ -146,7 +176,9 @@ class BrokerConfig:
 
     # Under pressure
     broker_fast_failure_enable: bool = True
-    """Whether requests that waited too long are refused with SYSTEM_BUSY; the limits follow."""
+    """Whether requests that waited too long are refused with SYSTEM_BUSY; the limits
+    follow.
+    """
     wait_time_mills_in_send_queue: int = _integer(200)
     wait_time_mills_in_pull_queue: int = _integer(5000)
     wait_time_mills_in_lite_pull_queue: int = _integer(5000)
@@ -169,15 +201,21 @@ class BrokerConfig:
     flush_delay_offset_interval: int = _integer(10_000, 1)
     use_server_side_reset_offset: bool = True
     enable_broadcast_offset_store: bool = True
-    """Whether the broker notes where clients of broadcasting groups pull, for those that come through a proxy."""
+    """Whether the broker notes where clients of broadcasting groups pull, for those
+    that come through a proxy.
+    """
     broadcast_offset_expire_second: int = _integer(120, 1)
-    """After how many seconds without a pull a client that is gone is forgotten; the next one is for clients that are connected."""
+    """After how many seconds without a pull a client that is gone is forgotten; the
+    next one is for clients that are connected.
+    """
     broadcast_offset_expire_max_second: int = _integer(300, 1)
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
     enable_calc_filter_bit_map: bool = False
-    """Whether messages get a bit map of the expressions that they make TRUE, where queues have room for it (`enableConsumeQueueExt`)."""
+    """Whether messages get a bit map of the expressions that they make TRUE, where
+    queues have room for it (`enableConsumeQueueExt`).
+    """
     filter_support_retry: bool = False
     """Whether retries are filtered by the expression of their original topic."""
     filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
@@ -197,7 +235,9 @@ class BrokerConfig:
 
     # Pop
     enable_pop_buffer_merge: bool = False
-    """Keep checkpoints of pops in memory for some seconds: much less is written, and after a kill the last pops come again."""
+    """Keep checkpoints of pops in memory for some seconds: much less is written, and
+    after a kill the last pops come again.
+    """
     pop_ck_stay_buffer_time: int = _integer(10_000, 1)
     pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
     pop_ck_max_buffer_size: int = _integer(200_000)
@@ -209,10 +249,16 @@ class BrokerConfig:
     priority_order_asc: bool = True
     init_pop_offset_by_check_msg_in_mem: bool = True
     pop_response_return_actual_retry_topic: bool = False
-    enable_retry_topic_v2: bool = attrs.field(default=False, metadata={SETTING: "enableRetryTopicV2"})
-    retrieve_message_from_pop_retry_topic_v1: bool = attrs.field(default=True, metadata={SETTING: "retrieveMessageFromPopRetryTopicV1"})
+    enable_retry_topic_v2: bool = attrs.field(
+        default=False, metadata={SETTING: "enableRetryTopicV2"}
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = attrs.field(
+        default=True, metadata={SETTING: "retrieveMessageFromPopRetryTopicV1"}
+    )
     use_separate_retry_queue: bool = False
-    skip_when_ck_re_put_reach_max_times: bool = attrs.field(default=False, metadata={SETTING: "skipWhenCKRePutReachMaxTimes"})
+    skip_when_ck_re_put_reach_max_times: bool = attrs.field(
+        default=False, metadata={SETTING: "skipWhenCKRePutReachMaxTimes"}
+    )
     server_load_balancer_enable: bool = True
     default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
     default_pop_share_queue_num: int = _integer(-1, -1)
@@ -226,23 +272,30 @@ class BrokerConfig:
 
     store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
-    """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG shows them."""
+    """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG
+    shows them.
+    """
 
     def __attrs_post_init__(self) -> None:
         if self.broker_id != 0 and not self.is_slave:
-            raise ConfigurationError(f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave brokerId out, as a master's is 0")
+            raise ConfigurationError(
+                f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave "
+                "brokerId out, as a master's is 0"
+            )
         parse_delay_levels(self.store.message_delay_level)
 
     @classmethod
     def from_properties(cls, text: str) -> tuple[Self, list[str]]:
-        """The settings of a properties text, and a warning for each one that has no effect.
+        """The settings of a properties text, and a warning for each one that has no
+        effect.
 
         Raises `ConfigurationError` for a bad value and for what is refused.
         """
         return cls().with_settings(read_properties(text))
 
     def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The settings changed by texts under Apache's names, all or none, and the warnings.
+        """The settings changed by texts under Apache's names, all or none, and the
+        warnings.
 
         Raises `ConfigurationError` for a bad value and for what is refused.
         """
@@ -260,23 +313,35 @@ class BrokerConfig:
                 warnings.append(f"the setting {name} is unknown; it is kept and has no effect")
             elif refusal is None:
                 warnings.append(f"the setting {name} has no effect in this broker")
-        changed_store = evolve_settings(self.store, {name: text for name, text in texts.items() if name in store})
-        changed = evolve_settings(self, {name: _optional(name, text) for name, text in texts.items() if name in own})
+        changed_store = evolve_settings(
+            self.store, {name: text for name, text in texts.items() if name in store}
+        )
+        changed = evolve_settings(
+            self, {name: _optional(name, text) for name, text in texts.items() if name in own}
+        )
         return attrs.evolve(changed, store=changed_store, extra={**self.extra, **kept}), warnings
 
     def with_options(self, options: Mapping[str, object]) -> Self:
-        """The settings changed by values under Python names, those of the store included.
+        """The settings changed by values under Python names, those of the store
+        included.
 
         Raises `ConfigurationError` for a name that does not exist and for a bad value.
         """
         own = {attribute.name for attribute in attrs.fields(type(self))}
         store = {attribute.name for attribute in attrs.fields(type(self.store))}
         if unknown := [name for name in options if name not in own | store]:
-            raise ConfigurationError(f"the setting {unknown[0]!r} does not exist; see BrokerConfig and StoreConfig for those that do")
+            raise ConfigurationError(
+                f"the setting {unknown[0]!r} does not exist; see BrokerConfig and StoreConfig for "
+                "those that do"
+            )
         try:
-            store_options: dict[str, Any] = {name: value for name, value in options.items() if name not in own}
+            store_options: dict[str, Any] = {
+                name: value for name, value in options.items() if name not in own
+            }
             changed_store = attrs.evolve(self.store, **store_options)
-            own_options: dict[str, Any] = {name: value for name, value in options.items() if name in own}
+            own_options: dict[str, Any] = {
+                name: value for name, value in options.items() if name in own
+            }
             own_options.setdefault("store", changed_store)
             return attrs.evolve(self, **own_options)
         except ConfigurationError:
@@ -286,7 +351,9 @@ class BrokerConfig:
 
     def export(self) -> dict[str, str]:
         """All settings as texts under Apache's names, in alphabetical order."""
-        return dict(sorted({**self.extra, **export_settings(self.store), **export_settings(self)}.items()))
+        return dict(
+            sorted({**self.extra, **export_settings(self.store), **export_settings(self)}.items())
+        )
 
     def to_properties(self) -> str:
         """All settings as a properties text."""
@@ -298,20 +365,28 @@ class BrokerConfig:
         return self.broker_role is BrokerRole.SLAVE
 
     def check_role(self) -> None:
-        """Raises `ConfigurationError` when the settings of replication contradict each other."""
+        """Raises `ConfigurationError` when the settings of replication contradict each
+        other.
+        """
         self.store.check_replicas()
         if self.is_slave and self.broker_id == 0:
-            raise ConfigurationError("brokerRole=SLAVE needs a brokerId of its own above 0; 0 is that of the master")
+            raise ConfigurationError(
+                "brokerRole=SLAVE needs a brokerId of its own above 0; 0 is that of the master"
+            )
         if self.ha_master_address is not None:
             split_address(self.ha_master_address)
 
     def delay_levels(self) -> tuple[int, ...]:
-        """The waiting time of each delay level in milliseconds; level 1 is the first."""
+        """The waiting time of each delay level in milliseconds; level 1 is the
+        first.
+        """
         return parse_delay_levels(self.store.message_delay_level)
 
     def black_list(self) -> frozenset[str]:
         """The settings that no request may change."""
-        return ALWAYS_BLACK_LISTED | {name.strip() for name in self.config_black_list.split(";") if name.strip()}
+        return ALWAYS_BLACK_LISTED | {
+            name.strip() for name in self.config_black_list.split(";") if name.strip()
+        }
 
 
 def _optional(name: str, text: str) -> str:
@@ -321,9 +396,11 @@ def _optional(name: str, text: str) -> str:
 
 
 class LiveConfig:
-    """The settings in force, which administration requests can change while the broker runs (`Configuration`).
+    """The settings in force, which administration requests can change while the broker
+    runs (`Configuration`).
 
-    Whoever needs to act on a change appends to `on_change`; it is called with the old and the new settings.
+    Whoever needs to act on a change appends to `on_change`; it is called with the old
+    and the new settings.
     """
 
     __slots__ = ("current", "data_version", "on_change")
@@ -336,15 +413,19 @@ class LiveConfig:
     def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        Raises `ConfigurationError` for a bad value, for what is refused, and for a change of what is read only at the start, the store's settings
-        but `maxMessageSize` and those of retention among it.
+        Raises `ConfigurationError` for a bad value, for what is refused, and for a
+        change of what is read only at the start, the store's settings but
+        `maxMessageSize` and those of retention among it.
         """
         before = self.current
         changed, warnings = before.with_settings(texts)
         old, new = before.export(), changed.export()
         for name in _FIXED_WHILE_RUNNING:
             if old.get(name) != new.get(name):
-                problem = "can not change while the broker runs: it takes effect after a restart; change the configuration file"
+                problem = (
+                    "cannot change while the broker runs: it takes effect after a restart; change "
+                    "the configuration file"
+                )
                 raise ConfigurationError(f"{name} {problem}")
         self.current = changed
         self.data_version = self.data_version.next(now_ms)

@@ -1,13 +1,19 @@
-"""The text form of Java's `Properties`, as configuration files and configuration requests of brokers and name servers hold it.
+"""The text form of Java's `Properties`, as configuration files and configuration
+requests of brokers and name servers hold it.
 
-Lines `key=value`, `key: value` or `key value`; `#` and `!` begin a comment; a line that ends with an odd number of backslashes goes on in the next
-one; backslash escapes `\\t \\n \\r \\f \\uXXXX` and takes the special meaning from any other character.
+Lines `key=value`, `key: value` or `key value`; `#` and `!` begin a comment; a line that
+ends with an odd number of backslashes goes on in the next one; backslash escapes
+`\\t \\n \\r \\f \\uXXXX` and takes the special meaning from any other character.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BLANK: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -16,7 +22,8 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_properties(text: str) -> dict[str, str]:
     """The settings of a text in order of their first appearance; a later line wins.
 
-    Raises `ConfigurationError` for a `\\u` that is not followed by four hexadecimal digits.
+    Raises `ConfigurationError` for a `\\u` that is not followed by four hexadecimal
+    digits.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -26,7 +33,9 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def write_properties(settings: Mapping[str, str]) -> str:
-    """Lines `key=value` in the given order, each ended by a line feed, without escapes (`MixAll.properties2String`)."""
+    """Lines `key=value` in the given order, each ended by a line feed, without escapes
+    (`MixAll.properties2String`).
+    """
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
@@ -50,7 +59,9 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value: the key ends at the first unescaped `=`, `:` or blank; one separator and the blanks around it are dropped."""
+    """Key and value: the key ends at the first unescaped `=`, `:` or blank; one
+    separator and the blanks around it are dropped.
+    """
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANK:
         end += 2 if line[end] == "\\" else 1

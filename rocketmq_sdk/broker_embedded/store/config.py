@@ -1,5 +1,7 @@
 """Settings of the message store."""
 
+from __future__ import annotations
+
 import attrs
 from attrs import validators
 
@@ -11,77 +13,128 @@ QUEUE_UNIT_SIZE = 20
 BATCH_UNIT_SIZE = 46
 
 
-def _whole_units(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+def _whole_units(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if value < QUEUE_UNIT_SIZE or value % QUEUE_UNIT_SIZE:
-        raise ValueError(f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}")
+        raise ValueError(
+            f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}"
+        )
 
 
-def _whole_batch_units(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+def _whole_batch_units(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if value < BATCH_UNIT_SIZE or value % BATCH_UNIT_SIZE:
-        raise ValueError(f"{attribute.name} must be a positive multiple of {BATCH_UNIT_SIZE}, not {value}")
+        raise ValueError(
+            f"{attribute.name} must be a positive multiple of {BATCH_UNIT_SIZE}, not {value}"
+        )
 
 
-def _hours(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+def _hours(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     parts = [part.strip() for part in value.split(";") if part.strip()]
-    if not all(part.isascii() and part.isdecimal() and len(part) <= 2 and int(part) < 24 for part in parts):
+    if not all(
+        part.isascii() and part.isdecimal() and len(part) <= 2 and int(part) < 24 for part in parts
+    ):
         raise ValueError(f"{attribute.name} must be hours like 04;16, not {value!r}")
 
 
-def _precision(_instance: object, attribute: "attrs.Attribute[int]", value: int) -> None:
+def _precision(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if value not in (100, 200, 500, 1000):
         raise ValueError(f"{attribute.name} must be 100, 200, 500 or 1000, not {value}")
 
 
 @attrs.frozen(kw_only=True)
 class StoreConfig:
-    """Names and defaults are those of Apache's `MessageStoreConfig` in snake case; sizes in bytes, times in milliseconds as there.
+    """Names and defaults are those of Apache's `MessageStoreConfig` in snake case;
+    sizes in bytes, times in milliseconds as there.
 
     The last three are this store's own. Raises `ValueError` for a value out of range.
     """
 
-    mapped_file_size_commit_log: int = attrs.field(default=1024 * MEBIBYTE, validator=validators.ge(1024))
-    """Size of one log file; a directory can only be opened with the size it was written with."""
-    mapped_file_size_consume_queue: int = attrs.field(default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units)
+    mapped_file_size_commit_log: int = attrs.field(
+        default=1024 * MEBIBYTE, validator=validators.ge(1024)
+    )
+    """Size of one log file; a directory can only be opened with the size it was written
+    with.
+    """
+    mapped_file_size_consume_queue: int = attrs.field(
+        default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units
+    )
     """Size of one queue file; a multiple of 20."""
-    mapped_file_size_consume_queue_ext: int = attrs.field(default=48 * MEBIBYTE, validator=validators.ge(1024))
+    mapped_file_size_consume_queue_ext: int = attrs.field(
+        default=48 * MEBIBYTE, validator=validators.ge(1024)
+    )
     """Size of one file of what does not fit into queue units."""
     enable_consume_queue_ext: bool = False
-    """Whether queue units lead to bit maps of filters (with `enableCalcFilterBitMap` there are some)."""
-    mapper_file_size_batch_consume_queue: int = attrs.field(default=300_000 * BATCH_UNIT_SIZE, validator=_whole_batch_units)
+    """Whether queue units lead to bit maps of filters (with `enableCalcFilterBitMap`
+    there are some).
+    """
+    mapper_file_size_batch_consume_queue: int = attrs.field(
+        default=300_000 * BATCH_UNIT_SIZE, validator=_whole_batch_units
+    )
     """Size of one file of a batch consume queue; a multiple of 46."""
-    flush_disk_type: FlushDiskType = attrs.field(default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType))
+    flush_disk_type: FlushDiskType = attrs.field(
+        default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType)
+    )
     flush_interval_commit_log: int = attrs.field(default=500, validator=validators.ge(1))
     flush_commit_log_least_pages: int = attrs.field(default=4, validator=validators.ge(0))
-    flush_commit_log_thorough_interval: int = attrs.field(default=10_000, validator=validators.ge(0))
+    flush_commit_log_thorough_interval: int = attrs.field(
+        default=10_000, validator=validators.ge(0)
+    )
     flush_interval_consume_queue: int = attrs.field(default=1000, validator=validators.ge(1))
     flush_consume_queue_least_pages: int = attrs.field(default=2, validator=validators.ge(0))
-    flush_consume_queue_thorough_interval: int = attrs.field(default=60_000, validator=validators.ge(0))
+    flush_consume_queue_thorough_interval: int = attrs.field(
+        default=60_000, validator=validators.ge(0)
+    )
     sync_flush_timeout: int = attrs.field(default=5000, validator=validators.ge(1))
     """How long a put waits for its sync before it is answered FLUSH_DISK_TIMEOUT."""
     max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=validators.ge(1))
     """Largest body; a record may take 65,536 bytes more."""
     check_crc_on_recover: bool = True
     enabled_append_prop_crc: bool = False
-    """Whether each record ends in a property with a CRC of all that is in front of it."""
+    """Whether each record ends in a property with a CRC of all that is in front of
+    it.
+    """
     force_verify_prop_crc: bool = False
-    """Whether recovery checks that CRC instead of the body's, so that the log ends at a record without it."""
+    """Whether recovery checks that CRC instead of the body's, so that the log ends at a
+    record without it.
+    """
     message_index_safe: bool = False
-    """Whether recovery goes back far enough to build the whole index again. Here it always does; the setting is Apache's."""
+    """Whether recovery goes back far enough to build the whole index again. Here it
+    always does; the setting is Apache's.
+    """
     warm_maped_file_enable: bool = False
-    """Whether a new log file is written full of zeros before it is needed, instead of being given space in steps."""
-    max_transfer_bytes_on_message_in_memory: int = attrs.field(default=262_144, validator=validators.ge(1))
-    max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=validators.ge(1))
-    max_transfer_bytes_on_message_in_disk: int = attrs.field(default=65_536, validator=validators.ge(1))
+    """Whether a new log file is written full of zeros before it is needed, instead of
+    being given space in steps.
+    """
+    max_transfer_bytes_on_message_in_memory: int = attrs.field(
+        default=262_144, validator=validators.ge(1)
+    )
+    max_transfer_count_on_message_in_memory: int = attrs.field(
+        default=32, validator=validators.ge(1)
+    )
+    max_transfer_bytes_on_message_in_disk: int = attrs.field(
+        default=65_536, validator=validators.ge(1)
+    )
     max_transfer_count_on_message_in_disk: int = attrs.field(default=8, validator=validators.ge(1))
-    access_message_in_memory_max_ratio: int = attrs.field(default=40, validator=[validators.ge(0), validators.le(100)])
-    """Percent of the machine's memory within which the end of the log is taken to be cached."""
-    max_filter_message_size: int = attrs.field(default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE))
+    access_message_in_memory_max_ratio: int = attrs.field(
+        default=40, validator=[validators.ge(0), validators.le(100)]
+    )
+    """Percent of the machine's memory within which the end of the log is taken to be
+    cached.
+    """
+    max_filter_message_size: int = attrs.field(
+        default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE)
+    )
     """How many bytes of queue units (20 each) one read looks at."""
     message_index_enable: bool = True
     """Whether messages can be found by their keys."""
-    max_hash_slot_num: int = attrs.field(default=5_000_000, validator=[validators.ge(1), validators.le(500_000_000)])
-    """Slots of an index file; a directory can only be opened with the numbers it was written with."""
-    max_index_num: int = attrs.field(default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)])
+    max_hash_slot_num: int = attrs.field(
+        default=5_000_000, validator=[validators.ge(1), validators.le(500_000_000)]
+    )
+    """Slots of an index file; a directory can only be opened with the numbers it was
+    written with.
+    """
+    max_index_num: int = attrs.field(
+        default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)]
+    )
     """Entries of an index file, one less in truth."""
     max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
     default_query_max_num: int = attrs.field(default=32, validator=validators.ge(1))
@@ -90,28 +143,44 @@ class StoreConfig:
     """Local hours at which old log files are removed, separated by semicolons."""
     file_reserved_time: int = attrs.field(default=72, validator=validators.ge(0))
     """Hours that a log file is kept after it was written last."""
-    disk_max_used_space_ratio: int = attrs.field(default=75, validator=[validators.ge(0), validators.le(100)])
-    """Percent of the disk above which old files are removed at any hour; Apache's bounds (10 to 95) apply."""
-    disk_space_clean_forcibly_ratio: int = attrs.field(default=85, validator=[validators.ge(0), validators.le(100)])
-    """Percent of the disk above which the oldest files are removed whatever their age (30 to 85)."""
-    disk_space_warning_level_ratio: int = attrs.field(default=90, validator=[validators.ge(0), validators.le(100)])
+    disk_max_used_space_ratio: int = attrs.field(
+        default=75, validator=[validators.ge(0), validators.le(100)]
+    )
+    """Percent of the disk above which old files are removed at any hour; Apache's
+    bounds (10 to 95) apply.
+    """
+    disk_space_clean_forcibly_ratio: int = attrs.field(
+        default=85, validator=[validators.ge(0), validators.le(100)]
+    )
+    """Percent of the disk above which the oldest files are removed whatever their age
+    (30 to 85).
+    """
+    disk_space_warning_level_ratio: int = attrs.field(
+        default=90, validator=[validators.ge(0), validators.le(100)]
+    )
     """Percent of the disk above which messages are refused (35 to 90)."""
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = attrs.field(default=10_000, validator=validators.ge(1))
     delete_file_batch_max: int = attrs.field(default=10, validator=validators.ge(1))
     delete_commit_log_files_interval: int = attrs.field(default=100, validator=validators.ge(0))
-    destroy_maped_file_interval_forcibly: int = attrs.field(default=120_000, validator=validators.ge(0))
+    destroy_maped_file_interval_forcibly: int = attrs.field(
+        default=120_000, validator=validators.ge(0)
+    )
     """How long a file that is being read is kept after it should have been removed."""
     total_replicas: int = attrs.field(default=1, validator=validators.ge(1))
     """How many brokers keep the log, this one among them."""
     in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
-    """How many of them have a message before a SYNC_MASTER acknowledges it; 1 waits for nobody."""
+    """How many of them have a message before a SYNC_MASTER acknowledges it; 1 waits for
+    nobody.
+    """
     min_in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
     """With fewer of them in sync a SYNC_MASTER refuses messages."""
     all_ack_in_sync_state_set: bool = False
     """Whether a SYNC_MASTER waits for all slaves that are in sync."""
     enable_auto_in_sync_replicas: bool = False
-    """Whether a SYNC_MASTER waits for fewer slaves while fewer are in sync, but for no fewer than `min_in_sync_replicas`."""
+    """Whether a SYNC_MASTER waits for fewer slaves while fewer are in sync, but for no
+    fewer than `min_in_sync_replicas`.
+    """
     ha_max_gap_not_in_sync: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(0))
     """Bytes that a slave may lack and still count as in sync."""
     slave_timeout: int = attrs.field(default=3000, validator=validators.ge(1))
@@ -119,34 +188,52 @@ class StoreConfig:
     ha_send_heartbeat_interval: int = attrs.field(default=5000, validator=validators.ge(1))
     ha_housekeeping_interval: int = attrs.field(default=20_000, validator=validators.ge(1))
     """A connection between master and slave that was silent for so long is closed."""
-    ha_transfer_batch_size: int = attrs.field(default=32_768, validator=[validators.ge(1), validators.le(4 * MEBIBYTE - 12)])
+    ha_transfer_batch_size: int = attrs.field(
+        default=32_768, validator=[validators.ge(1), validators.le(4 * MEBIBYTE - 12)]
+    )
     """The most bytes of the log in one frame to a slave."""
     offset_check_in_slave: bool = False
     """Whether a slave corrects consumers that ask for offsets outside of a queue."""
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    mapped_file_size_timer_log: int = attrs.field(default=100 * MEBIBYTE, validator=validators.ge(68))
-    """Size of one file of the timer log; a directory can only be opened with the size it was written with."""
+    mapped_file_size_timer_log: int = attrs.field(
+        default=100 * MEBIBYTE, validator=validators.ge(68)
+    )
+    """Size of one file of the timer log; a directory can only be opened with the size
+    it was written with.
+    """
     timer_precision_ms: int = attrs.field(default=1000, validator=_precision)
     """Width of a slot of the timer wheel: a timer fires at most this late."""
     timer_roll_window_slot: int = attrs.field(default=172_800, validator=validators.ge(1))
-    """Slots that a timer may be ahead; one further away goes through the wheel more than once."""
+    """Slots that a timer may be ahead; one further away goes through the wheel more
+    than once.
+    """
     timer_max_delay_sec: int = attrs.field(default=259_200, validator=validators.ge(0))
     """How far ahead a timer may be, in seconds; more is refused."""
     timer_flush_interval_ms: int = attrs.field(default=1000, validator=validators.ge(1))
-    timer_congest_num_each_slot: int = attrs.field(default=(1 << 31) - 1, validator=validators.ge(0))
+    timer_congest_num_each_slot: int = attrs.field(
+        default=(1 << 31) - 1, validator=validators.ge(0)
+    )
     """Timers of one slot above which more and more are refused."""
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
     """Bytes that the files of an in-memory store may hold together."""
     hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))
-    """Bytes at the end of the log that a store on disk also keeps in memory, so that reading them needs no system call."""
+    """Bytes at the end of the log that a store on disk also keeps in memory, so that
+    reading them needs no system call.
+    """
     allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=validators.ge(4096))
     """How much of a log file is given space on disk at once."""
 
     def check_replicas(self) -> None:
-        """Raises `ConfigurationError` when the numbers of replicas contradict each other."""
+        """Raises `ConfigurationError` when the numbers of replicas contradict each
+        other.
+        """
         if not self.total_replicas >= self.in_sync_replicas >= self.min_in_sync_replicas:
-            numbers = f"{self.total_replicas}, {self.in_sync_replicas} and {self.min_in_sync_replicas}"
+            numbers = (
+                f"{self.total_replicas}, {self.in_sync_replicas} and {self.min_in_sync_replicas}"
+            )
             problem = "none of them may be more than the one before it"
-            raise ConfigurationError(f"totalReplicas, inSyncReplicas and minInSyncReplicas are {numbers}: {problem}")
+            raise ConfigurationError(
+                f"totalReplicas, inSyncReplicas and minInSyncReplicas are {numbers}: {problem}"
+            )

@@ -1,24 +1,41 @@
-"""From a record to its queue (`ReputMessageService`, `CommitLogDispatcherBuildConsumeQueue` of Apache RocketMQ 5.4.0).
+"""From a record to its queue (`ReputMessageService`,
+`CommitLogDispatcherBuildConsumeQueue` of Apache RocketMQ 5.4.0).
 
-In normal operation a message is dispatched by the append itself. Apache's service, which reads the log behind the appends, exists here only for the
-records that recovery finds in the log.
+In normal operation a message is dispatched by the append itself. Apache's service,
+which reads the log behind the appends, exists here only for the records that recovery
+finds in the log.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.log.record import RecordHead, is_dispatched
 from rocketmq_sdk.broker_embedded.store.messages import Arrival
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue, BatchUnit
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
+    BatchConsumeQueue,
+    BatchUnit,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
-from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable, Queue
-from rocketmq_sdk.model.properties import DELAY, INNER_NUM, TAGS, decode_properties, property_in_text
+from rocketmq_sdk.model.properties import (
+    DELAY,
+    INNER_NUM,
+    TAGS,
+    decode_properties,
+    property_in_text,
+)
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import (
+        ConsumeQueueTable,
+        Queue,
+    )
 
 _log = logging.getLogger(__name__)
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -31,12 +48,16 @@ MAX_INNER = 0x7FFF
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delays of the levels 1, 2, ... in milliseconds. Raises `ValueError` for a text that is no list like `1s 5m 2h`."""
+    """The delays of the levels 1, 2, ... in milliseconds. Raises `ValueError` for a
+    text that is no list like `1s 5m 2h`.
+    """
     delays: list[int] = []
     for part in text.split():
         unit = _UNIT_MS.get(part[-1])
         if unit is None or not part[:-1].isdecimal():
-            raise ValueError(f"messageDelayLevel: {part!r} is no number with s, m, h or d behind it")
+            raise ValueError(
+                f"messageDelayLevel: {part!r} is no number with s, m, h or d behind it"
+            )
         delays.append(int(part[:-1]) * unit)
     return tuple(delays)
 
@@ -44,14 +65,28 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 def inner_count(properties: str, sys_flag: int) -> int:
     """How many messages a record of a batch consume queue holds."""
     text = property_in_text(properties, INNER_NUM) if sys_flag & SysFlag.INNER_BATCH else None
-    count = int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < _DIGITS else 1
+    count = (
+        int(text)
+        if text is not None and text.isascii() and text.isdecimal() and len(text) < _DIGITS
+        else 1
+    )
     return min(max(count, 1), MAX_INNER)
 
 
 class Dispatcher:
     """Puts records into their queues and tells the listeners."""
 
-    __slots__ = ("_delays", "_of_topics", "_watchers", "arrivals", "bit_map", "deleted_topics", "dispatched", "log_start", "table")
+    __slots__ = (
+        "_delays",
+        "_of_topics",
+        "_watchers",
+        "arrivals",
+        "bit_map",
+        "deleted_topics",
+        "dispatched",
+        "log_start",
+        "table",
+    )
 
     def __init__(self, table: ConsumeQueueTable, delay_levels: str) -> None:
         self.table = table
@@ -60,15 +95,21 @@ class Dispatcher:
         self._watchers: list[tuple[Collection[object], Callable[[Arrival], None]]] = []
         self.dispatched = Watermark()
         self.deleted_topics: Mapping[str, int] = {}
-        """Topics that were deleted, and the end of the log at that time: what lies below is in no queue."""
+        """Topics that were deleted, and the end of the log at that time: what lies
+        below is in no queue.
+        """
         self.log_start = 0
-        """Where the log began when it was recovered: units that lead to places in front of it lead nowhere."""
+        """Where the log began when it was recovered: units that lead to places in front
+        of it lead nowhere.
+        """
         self.bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None = None
         """The bit map of the filters that a message passes, by topic and properties."""
         self._delays = parse_delay_levels(delay_levels)
 
     def deliver_time(self, properties: str, store_timestamp: int) -> int | None:
-        """When a record of the delay topic is due; None when it names no level above 0."""
+        """When a record of the delay topic is due; None when it names no level above
+        0.
+        """
         text = property_in_text(properties, DELAY)
         try:
             level = int(text) if text is not None else 0
@@ -77,19 +118,37 @@ class Dispatcher:
         if level <= 0:
             return None
         delays = self._delays
-        due = store_timestamp + (delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS)
+        due = store_timestamp + (
+            delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS
+        )
         return min(due, _MAX_LONG)
 
-    def extended(self, queue: ConsumeQueue, code: int, store_timestamp: int, properties: str) -> int:
-        """What goes into a unit in the place of a tags code: the address of a record with it and a bit map, where the queue has such."""
+    def extended(
+        self, queue: ConsumeQueue, code: int, store_timestamp: int, properties: str
+    ) -> int:
+        """What goes into a unit in the place of a tags code: the address of a record
+        with it and a bit map, where the queue has such.
+        """
         if queue.ext is None:
             return code
-        bits = self.bit_map(queue.topic, decode_properties(properties)) if self.bit_map is not None else None
+        bits = (
+            self.bit_map(queue.topic, decode_properties(properties))
+            if self.bit_map is not None
+            else None
+        )
         address = queue.ext.put(code, store_timestamp, bits or b"")
         return code if address is None else address
 
-    def listen(self, listener: "Callable[[Arrival], None]", *, topic: str | None = None, waiting: "Collection[object] | None" = None) -> None:
-        """Have a listener told of the messages of one topic only, or only while something is in `waiting`; else it is told of all."""
+    def listen(
+        self,
+        listener: Callable[[Arrival], None],
+        *,
+        topic: str | None = None,
+        waiting: Collection[object] | None = None,
+    ) -> None:
+        """Have a listener told of the messages of one topic only, or only while
+        something is in `waiting`; else it is told of all.
+        """
         if topic is not None:
             self._of_topics.setdefault(topic, []).append(listener)
         elif waiting is not None:
@@ -98,7 +157,9 @@ class Dispatcher:
             self.arrivals.append(listener)
 
     def is_heard(self, topic: str) -> bool:
-        """Whether anybody would listen to a message of a topic now: each message asks, and mostly nobody does."""
+        """Whether anybody would listen to a message of a topic now: each message asks,
+        and mostly nobody does.
+        """
         if self.arrivals or topic in self._of_topics:
             return True
         for waiting, _listener in self._watchers:  # noqa: SIM110 - a generator would cost more than the loop
@@ -106,20 +167,50 @@ class Dispatcher:
                 return True
         return False
 
-    def tell(self, queue: Queue, offset: int, code: int, store_timestamp: int, physical_offset: int, size: int, properties: str) -> None:
-        """Tell the listeners of a message that can be read now. Their errors are logged and stop nobody."""
-        arrival = Arrival(queue.topic, queue.queue_id, offset, code, store_timestamp, physical_offset, size, properties)
-        listeners = [*self.arrivals, *self._of_topics.get(queue.topic, ()), *[listener for waiting, listener in self._watchers if waiting]]
+    def tell(
+        self,
+        queue: Queue,
+        offset: int,
+        code: int,
+        store_timestamp: int,
+        physical_offset: int,
+        size: int,
+        properties: str,
+    ) -> None:
+        """Tell the listeners of a message that can be read now. Their errors are logged
+        and stop nobody.
+        """
+        arrival = Arrival(
+            queue.topic,
+            queue.queue_id,
+            offset,
+            code,
+            store_timestamp,
+            physical_offset,
+            size,
+            properties,
+        )
+        listeners = [
+            *self.arrivals,
+            *self._of_topics.get(queue.topic, ()),
+            *[listener for waiting, listener in self._watchers if waiting],
+        ]
         for listener in listeners:
             try:
                 listener(arrival)
             except Exception:  # noqa: BLE001 - the message is stored; a listener must not turn that into a failed put
-                _log.exception("a listener for arrivals failed at %s queue %d offset %d", queue.topic, queue.queue_id, offset)
+                _log.exception(
+                    "a listener for arrivals failed at %s queue %d offset %d",
+                    queue.topic,
+                    queue.queue_id,
+                    offset,
+                )
 
     def rebuild(self, head: RecordHead, *, from_start: bool) -> bool:
         """Put a record found in the log into its queue, unless the queue has it.
 
-        False when the queue lacks records in front of it that an older part of the log may hold; with `from_start` there is no older part.
+        False when the queue lacks records in front of it that an older part of the log
+        may hold; with `from_start` there is no older part.
         """
         position, size, queue_id, offset, _, sys_flag, _, topic, properties = head
         queues = self.table.queues.get(topic)
@@ -130,7 +221,13 @@ class Dispatcher:
             return True
         if position < self.deleted_topics.get(topic, 0):
             return True
-        if type(known) is ConsumeQueue and offset == known.end and known.ext is None and not known.is_schedule and not sys_flag & _NOT_PLAIN:
+        if (
+            type(known) is ConsumeQueue
+            and offset == known.end
+            and known.ext is None
+            and not known.is_schedule
+            and not sys_flag & _NOT_PLAIN
+        ):
             # What nearly every record is, in nearly every queue.
             known.append(position, size, self.code_of(known, head) if _TAGS in properties else 0)
             if not known.dirty:
@@ -151,19 +248,38 @@ class Dispatcher:
         if isinstance(queue, BatchConsumeQueue):
             text = head.properties.decode("utf-8", "replace")
             code = tags_code(property_in_text(text, TAGS))
-            queue.append_unit(BatchUnit(head.position, head.size, code, head.store_timestamp, offset, inner_count(text, head.sys_flag)))
+            queue.append_unit(
+                BatchUnit(
+                    head.position,
+                    head.size,
+                    code,
+                    head.store_timestamp,
+                    offset,
+                    inner_count(text, head.sys_flag),
+                )
+            )
         else:
             code = self.code_of(queue, head)
             if queue.ext is not None:
-                code = self.extended(queue, code, head.store_timestamp, head.properties.decode("utf-8", "replace"))
+                code = self.extended(
+                    queue, code, head.store_timestamp, head.properties.decode("utf-8", "replace")
+                )
             queue.append(head.position, head.size, code)
         self.table.mark_dirty(queue)
         return True
 
     def _bridge(self, queue: Queue, offset: int, position: int) -> bool:
-        """Prepare a queue for a record whose number is not the next one; False when the record is left out."""
+        """Prepare a queue for a record whose number is not the next one; False when the
+        record is left out.
+        """
         if offset > MAX_QUEUE_OFFSET:
-            _log.error("the record at %d claims the impossible offset %d in %s queue %d; left out", position, offset, queue.topic, queue.queue_id)
+            _log.error(
+                "the record at %d claims the impossible offset %d in %s queue %d; left out",
+                position,
+                offset,
+                queue.topic,
+                queue.queue_id,
+            )
             return False
         if offset > queue.max_offset:
             if queue.max_physical <= self.log_start:
@@ -172,23 +288,46 @@ class Dispatcher:
                     queue.start_at(offset)
             else:
                 where = f"{queue.topic} queue {queue.queue_id}"
-                _log.error("%s ends at %d, the next record (at %d) has the offset %d", where, queue.max_offset, position, offset)
+                _log.error(
+                    "%s ends at %d, the next record (at %d) has the offset %d",
+                    where,
+                    queue.max_offset,
+                    position,
+                    offset,
+                )
             return True
         if isinstance(queue, ConsumeQueue) and queue.end - queue.first == 1 and queue.first > 0:
             what = "the record in front of it, the first one, claimed"
-            _log.error("%s queue %d begins at offset %d: %s %d; left out", queue.topic, queue.queue_id, offset, what, queue.first)
+            _log.error(
+                "%s queue %d begins at offset %d: %s %d; left out",
+                queue.topic,
+                queue.queue_id,
+                offset,
+                what,
+                queue.first,
+            )
             queue.clear()
             queue.start_at(offset)
             return True
         if offset == 0:
-            _log.warning("%s queue %d begins again at position %d", queue.topic, queue.queue_id, position)
+            _log.warning(
+                "%s queue %d begins again at position %d", queue.topic, queue.queue_id, position
+            )
             queue.clear()
             return True
-        _log.warning("%s queue %d: the record at %d repeats the offset %d; left out", queue.topic, queue.queue_id, position, offset)
+        _log.warning(
+            "%s queue %d: the record at %d repeats the offset %d; left out",
+            queue.topic,
+            queue.queue_id,
+            position,
+            offset,
+        )
         return False
 
     def code_of(self, queue: ConsumeQueue, head: RecordHead) -> int:
-        """The tags code of a queue unit: the hash of the tag, in the delay topic the time of delivery."""
+        """The tags code of a queue unit: the hash of the tag, in the delay topic the
+        time of delivery.
+        """
         text = head.properties.decode("utf-8", "replace")
         if queue.is_schedule:
             due = self.deliver_time(text, head.store_timestamp)

@@ -1,78 +1,108 @@
-"""The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages to the log and reads them by queue.
+"""The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages
+to the log and reads them by queue.
 
-Appends, dispatch and reads are synchronous and belong to the thread of the event loop: nothing can interrupt them half way. Only syncs and reads
-that have to wait for a disk run in threads. When `put` returns PUT_OK the record is in the hands of the operating system (between `begin` and `end`:
-when `end` returns), so the death of the process loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power cut can not
-either.
+Appends, dispatch and reads are synchronous and belong to the thread of the event loop:
+nothing can interrupt them half way. Only syncs and reads that have to wait for a disk
+run in threads. When `put` returns PUT_OK the record is in the hands of the operating
+system (between `begin` and `end`: when `end` returns), so the death of the process
+loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power
+cut cannot either.
 """
+
+from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.next_file import NextFileMaker, remove_leftover
 from rocketmq_sdk.broker_embedded.store.flush.services import FlushState, LogFlusher, QueueFlusher
 from rocketmq_sdk.broker_embedded.store.log.appender import Appender
 from rocketmq_sdk.broker_embedded.store.log.replica_log import ReplicaLog
-from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import (
+    Arrival,
+    FlushDiskType,
+    MessageToStore,
+    PutResult,
+    PutStatus,
+)
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.queues.queue_types import batch_topics
 from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import write_note
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
-from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.properties import WAIT, property_in_text
-from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.replicas import Replicas
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 ABORT_PATH = "abort"
 
 
 class MessageStore(ReadableStore, RunsOnce):
-    """One store directory. Use as `async with MessageStore(...) as store`: entering loads and recovers, leaving makes everything durable.
+    """One store directory. Use as `async with MessageStore(...) as store`: entering
+    loads and recovers, leaving makes everything durable.
 
     Entering raises `StoreLockedError`, `StoreCorruptError` or `StoreError`.
     """
 
     _second_time = "a store object is opened once; make another one"
 
-    def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock, store_host: bytes) -> None:
+    def __init__(
+        self, config: StoreConfig, files: FileSystem, clock: Clock, store_host: bytes
+    ) -> None:
         super().__init__(config, files, clock)
         self._dispatcher = Dispatcher(self._table, config.message_delay_level)
         self._deleted = DeletedTopics(files)
         self._dispatcher.deleted_topics = self._deleted.positions
         self._state = state = FlushState()
         self._flusher = LogFlusher(files, self._log, config, clock, state, self._after_flush)
-        self._queue_flusher = QueueFlusher(files, self._table, self._index, self._flusher, self._checkpoint, config, clock, state)
-        self._retention = RetentionService(files, self._log, self._table, self._index, config, clock, state, self._readers)
+        self._queue_flusher = QueueFlusher(
+            files, self._table, self._index, self._flusher, self._checkpoint, config, clock, state
+        )
+        self._retention = RetentionService(
+            files, self._log, self._table, self._index, config, clock, state, self._readers
+        )
         flushers = (self._flusher, self._queue_flusher)
-        self._appender = Appender(self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host)
+        self._appender = Appender(
+            self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
+        )
         self._next_file = NextFileMaker(files, self._log, config)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._replica_log = ReplicaLog(self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush)
+        self._replica_log = ReplicaLog(
+            self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush
+        )
         self._replicas: Replicas | None = None
         self._is_slave = False
         self._loading_at = 0
         self.on_recovery: RecoveryProgress | None = None
-        """Told, from another thread, how many bytes of how many a long start has read; to be set before entering."""
+        """Told, from another thread, how many bytes of how many a long start has read;
+        to be set before entering.
+        """
         self.started_clean = True
         """Whether the last stop was a clean one."""
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
-        """Called for each message that consumers can read from now on, in the append under ASYNC_FLUSH, behind its sync under SYNC_FLUSH."""
+        """Called for each message that consumers can read from now on, in the append
+        under ASYNC_FLUSH, behind its sync under SYNC_FLUSH.
+        """
         self.dispatched: Watermark = self._dispatcher.dispatched
         """Up to where the log is in the queues."""
 
-    # --- opening and closing -------------------------------------------------------------------------------------------------------------------
+    # --- opening and closing
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -118,7 +148,8 @@ class MessageStore(ReadableStore, RunsOnce):
         self._table.load(mend=not clean)
         self._checkpoint.load()
         self._deleted.load()
-        # Before anything is changed: recovery that is interrupted must not pass for a clean stop.
+        # Before anything is changed: recovery that is interrupted must not pass for a
+        # clean stop.
         self.files.write(ABORT_PATH, str(os.getpid()).encode())
         self.files.sync_directory(".")
         self._table.find_ends()
@@ -142,13 +173,17 @@ class MessageStore(ReadableStore, RunsOnce):
         last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
         self.started_clean = clean
         self._queue_flusher.recovered = not clean
-        self._state.stored_timestamp = self._state.dispatched_timestamp = self._flusher.physic_timestamp = last
+        self._state.stored_timestamp = self._state.dispatched_timestamp = (
+            self._flusher.physic_timestamp
+        ) = last
         self._flusher.flushed.advance(end)
         self.dispatched.advance(end)
 
     @trio.lowlevel.enable_ki_protection
     async def _close(self) -> None:
-        """Make everything durable; only when all of it worked the stop counts as clean."""
+        """Make everything durable; only when all of it worked the stop counts as
+        clean.
+        """
         try:
             await self._flusher.flush()
             await self._queue_flusher.flush(thorough=True)
@@ -170,11 +205,19 @@ class MessageStore(ReadableStore, RunsOnce):
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
 
-    def listen(self, listener: Callable[[Arrival], None], *, topic: str | None = None, waiting: Collection[object] | None = None) -> None:
-        """As an entry of `arrivals`, but told of the messages of one topic only, or only while something is in `waiting`."""
+    def listen(
+        self,
+        listener: Callable[[Arrival], None],
+        *,
+        topic: str | None = None,
+        waiting: Collection[object] | None = None,
+    ) -> None:
+        """As an entry of `arrivals`, but told of the messages of one topic only, or
+        only while something is in `waiting`.
+        """
         self._dispatcher.listen(listener, topic=topic, waiting=waiting)
 
-    # --- state -----------------------------------------------------------------------------------------------------------------------------------
+    # --- state
 
     @property
     def writable(self) -> bool:
@@ -183,10 +226,15 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @property
     def failure(self) -> str | None:
-        """Why puts are refused, for people; None while they are taken or when the store is closed."""
+        """Why puts are refused, for people; None while they are taken or when the store
+        is closed.
+        """
         error = self._state.failure or self._state.queue_problem
         if error is None and self._state.disk_full:
-            return f"{self.files.description}: the disk is nearly full; free space or lower fileReservedTime"
+            return (
+                f"{self.files.description}: the disk is nearly full; free space or lower "
+                "fileReservedTime"
+            )
         return None if error is None else str(error)
 
     @property
@@ -196,12 +244,16 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @property
     def tells_durable(self) -> bool:
-        """Whether `when_durable` can be used: there is a sync to wait for and no replica."""
+        """Whether `when_durable` can be used: there is a sync to wait for and no
+        replica.
+        """
         return self._sync_flush and self._replicas is None
 
     @property
     def flushed(self) -> Watermark:
-        """Up to where the log is durable. Its waiters get the `StoreError` of a failed sync."""
+        """Up to where the log is durable. Its waiters get the `StoreError` of a failed
+        sync.
+        """
         return self._flusher.flushed
 
     def statistics(self) -> dict[str, int]:
@@ -218,28 +270,37 @@ class MessageStore(ReadableStore, RunsOnce):
 
     def __repr__(self) -> str:
         state = "open" if self._state.open else "closed"
-        return f"<MessageStore {self.files.description} {state} [{self._log.min_position}, {self._log.position})>"
+        return (
+            f"<MessageStore {self.files.description} {state} [{self._log.min_position}, "
+            f"{self._log.position})>"
+        )
 
-    # --- appending -------------------------------------------------------------------------------------------------------------------------------
+    # --- appending
 
     @trio.lowlevel.enable_ki_protection
     def put(self, message: MessageToStore) -> PutResult:
-        """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
+        """Append one message and put it into its queue. Never raises for a message or a
+        disk: the status says what happened.
+        """
         return self._appender.put(message)
 
     @trio.lowlevel.enable_ki_protection
     def put_batch(self, message: MessageToStore) -> PutResult:
-        """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
+        """Append the messages of an encoded batch as consecutive records with
+        consecutive offsets in one file, all or none.
 
-        `message.body` is the batch; flag, body and properties come from its elements, the tags code too. Never raises.
+        `message.body` is the batch; flag, body and properties come from its elements,
+        the tags code too. Never raises.
         """
         return self._appender.put_batch(message)
 
     @trio.lowlevel.enable_ki_protection
     def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
-        """Append several messages as consecutive records of one file in one write, all or none; one result for each. Never raises.
+        """Append several messages as consecutive records of one file in one write, all
+        or none; one result for each. Never raises.
 
-        After a crash the log may end between them, never with a later one and without an earlier one.
+        After a crash the log may end between them, never with a later one and without
+        an earlier one.
         """
         return self._appender.put_all(messages)
 
@@ -251,9 +312,11 @@ class MessageStore(ReadableStore, RunsOnce):
             self._appender.dispatch_up_to(self.flushed.value)
 
     def begin(self) -> None:
-        """Requests that arrived together are about to be served: let their appends wait for one write.
+        """Requests that arrived together are about to be served: let their appends wait
+        for one write.
 
-        Synchronous code only until `end`: nothing may leave the process in between that tells of these appends.
+        Synchronous code only until `end`: nothing may leave the process in between that
+        tells of these appends.
         """
         self._log.write_through = False
 
@@ -261,7 +324,8 @@ class MessageStore(ReadableStore, RunsOnce):
     def end(self) -> None:
         """Hand the appends since `begin` to the operating system.
 
-        Raises `StoreError` when that fails; then none of them may be acknowledged, and the store takes no more messages.
+        Raises `StoreError` when that fails; then none of them may be acknowledged, and
+        the store takes no more messages.
         """
         self._log.write_through = self.files.write_through
         try:
@@ -272,8 +336,10 @@ class MessageStore(ReadableStore, RunsOnce):
         self._flusher.turn_ended()
 
     def when_durable(self, result: PutResult, tell: Callable[[PutStatus], None]) -> None:
-        """`wait_durable` without a task for each waiter, where `tells_durable` says that it will do: `tell` is called once with the status, in the
-        loop's thread, perhaps before this returns; it must not raise."""
+        """`wait_durable` without a task for each waiter, where `tells_durable` says
+        that it will do: `tell` is called once with the status, in the loop's thread,
+        perhaps before this returns; it must not raise.
+        """
         end = result.physical_offset + result.size
         if result.status is not PutStatus.PUT_OK or self.flushed.value >= end:
             tell(result.status)
@@ -283,11 +349,13 @@ class MessageStore(ReadableStore, RunsOnce):
             self._flusher.waiters.add(end, tell)
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
-        """How a put ended for the sender: PUT_OK at once where there is nothing to wait for and for senders that do not wait; else behind the sync of
-        SYNC_FLUSH, and behind the acknowledgements of as many slaves as `replicate_to` asks for.
+        """How a put ended for the sender: PUT_OK at once where there is nothing to wait
+        for and for senders that do not wait; else behind the sync of SYNC_FLUSH, and
+        behind the acknowledgements of as many slaves as `replicate_to` asks for.
 
-        FLUSH_DISK_TIMEOUT after `sync_flush_timeout`, FLUSH_SLAVE_TIMEOUT after `slave_timeout` (which wins when both passed); SERVICE_NOT_AVAILABLE
-        when the sync failed. A cancelled wait changes nothing.
+        FLUSH_DISK_TIMEOUT after `sync_flush_timeout`, FLUSH_SLAVE_TIMEOUT after
+        `slave_timeout` (which wins when both passed); SERVICE_NOT_AVAILABLE when the
+        sync failed. A cancelled wait changes nothing.
         """
         status = result.status
         if status is not PutStatus.PUT_OK or not wait_store_ok:
@@ -296,7 +364,9 @@ class MessageStore(ReadableStore, RunsOnce):
         end = result.physical_offset + result.size
         if self._sync_flush:
             try:
-                reached = await self.flushed.wait_reached(end, self.config.sync_flush_timeout / 1000)
+                reached = await self.flushed.wait_reached(
+                    end, self.config.sync_flush_timeout / 1000
+                )
             except StoreError:
                 return PutStatus.SERVICE_NOT_AVAILABLE
             if not reached:
@@ -309,7 +379,9 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @trio.lowlevel.enable_ki_protection
     async def flush(self) -> None:
-        """Make everything appended so far durable, log and queues, and write the checkpoint. Raises `StoreError` when the store can not."""
+        """Make everything appended so far durable, log and queues, and write the
+        checkpoint. Raises `StoreError` when the store cannot.
+        """
         await self._flusher.flush()
         await self._queue_flusher.flush(thorough=True)
         error = self._state.failure or self._state.queue_problem
@@ -317,68 +389,90 @@ class MessageStore(ReadableStore, RunsOnce):
             raise error
 
     def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
-        """Have somebody asked whether a topic has batch consume queues before its first queue is made."""
+        """Have somebody asked whether a topic has batch consume queues before its first
+        queue is made.
+        """
         self._table.is_batch_topic = is_batch_topic
 
     async def flush_log(self, position: int) -> None:
-        """Make the log durable up to a position. Raises `StoreError` when the store can not."""
+        """Make the log durable up to a position. Raises `StoreError` when the store
+        cannot.
+        """
         if self.flushed.value < position:
             await self._flusher.flush()
             if self._state.failure is not None:
                 raise self._state.failure
 
-    # --- replication -----------------------------------------------------------------------------------------------------------------------------
+    # --- replication
 
     def replicate_to(self, replicas: Replicas) -> None:
-        """From now on puts are a SYNC_MASTER's: they need the acknowledgements of slaves that the rules of `replicas` ask for."""
+        """From now on puts are a SYNC_MASTER's: they need the acknowledgements of
+        slaves that the rules of `replicas` ask for.
+        """
         if replicas.rules.trivial:
             return
         self._replicas = replicas
 
         def gate(message: MessageToStore) -> PutStatus | None:
             replicas.note_append(self._log.position, self._clock.monotonic())
-            if replicas.rules.enough(replicas.in_sync(self._log.position)) or property_in_text(message.properties, WAIT) == "false":
+            if (
+                replicas.rules.enough(replicas.in_sync(self._log.position))
+                or property_in_text(message.properties, WAIT) == "false"
+            ):
                 return None
             return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
 
         self._state.gate = gate
 
     def become_slave(self) -> None:
-        """From now on puts are refused (SERVICE_NOT_AVAILABLE), and the log grows by `append_bytes` alone."""
+        """From now on puts are refused (SERVICE_NOT_AVAILABLE), and the log grows by
+        `append_bytes` alone.
+        """
         self._is_slave = True
         self._state.gate = lambda _message: PutStatus.SERVICE_NOT_AVAILABLE
 
     @property
     def confirm_offset(self) -> int:
-        """Up to where the log may be shown to slaves and consumers: its end, under SYNC_FLUSH what is synced."""
+        """Up to where the log may be shown to slaves and consumers: its end, under
+        SYNC_FLUSH what is synced.
+        """
         return self.dispatched.value
 
     @trio.lowlevel.enable_ki_protection
     def append_bytes(self, position: int, data: bytes) -> None:
-        """Append bytes of the master's log to a slave's. Raises as `ReplicaLog.append` does."""
+        """Append bytes of the master's log to a slave's. Raises as `ReplicaLog.append`
+        does.
+        """
         self._replica_log.append(position, data)
 
     async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:
-        """Bytes of the log from a position to the end of its file, at most `limit`; empty when there are none. A master shows them up to
-        the confirm offset.
+        """Bytes of the log from a position to the end of its file, at most `limit`;
+        empty when there are none. A master shows them up to the confirm offset.
 
-        Raises `StoreError` when the file can not be read.
+        Raises `StoreError` when the file cannot be read.
         """
-        size = self._log.data_span(position, limit, self._log.position if self._is_slave else self.confirm_offset)
+        size = self._log.data_span(
+            position, limit, self._log.position if self._is_slave else self.confirm_offset
+        )
         data = self._log.read_nowait(position, size) if size else b""
         if data is None:
-            # What lies in front of the part kept in memory is read from the files, which may not have the newest bytes yet.
+            # What lies in front of the part kept in memory is read from the files,
+            # which may not have the newest bytes yet.
             size = max(0, min(size, self._log.written - position))
             with self.reading(position):
                 data = await self.files.run(lambda: self._log.read(position, size))
         return data or b""
 
     def calculate_bit_maps(self, bit_map: Callable[[str, Mapping[str, str]], bytes | None]) -> None:
-        """Have somebody asked for the bit map of each message (by topic and properties); with `enable_consume_queue_ext` queue units lead to it."""
+        """Have somebody asked for the bit map of each message (by topic and
+        properties); with `enable_consume_queue_ext` queue units lead to it.
+        """
         self._dispatcher.bit_map = bit_map
 
     def clean_now(self) -> None:
-        """Remove what is older than `file_reserved_time` regardless of the hour, beginning at once (`executeDeleteFilesManually`)."""
+        """Remove what is older than `file_reserved_time` regardless of the hour,
+        beginning at once (`executeDeleteFilesManually`).
+        """
         self._retention.clean_now()
 
     @property
@@ -391,19 +485,27 @@ class MessageStore(ReadableStore, RunsOnce):
         return self.files.used_ratio()
 
     def read_log_ahead(self, *, wanted: bool) -> None:
-        """Whether the system should read the log ahead of those who read it: off, where messages are read here and there."""
+        """Whether the system should read the log ahead of those who read it: off, where
+        messages are read here and there.
+        """
         self.files.read_ahead(self._log.queue.directory, wanted=wanted)
 
     def configure_retention(self, config: StoreConfig) -> None:
-        """Keep files by other settings from now on; all others stay as they were at the start."""
+        """Keep files by other settings from now on; all others stay as they were at the
+        start.
+        """
         self._retention.configure(config)
 
     def clean_queues(self) -> None:
-        """Bring queues and index in line with the oldest log file at once (`cleanExpiredConsumerQueue`)."""
+        """Bring queues and index in line with the oldest log file at once
+        (`cleanExpiredConsumerQueue`).
+        """
         self._retention.follow_now()
 
     def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic; its records stay in the log, out of reach. Raises `StoreError`."""
+        """Drop the queues of a topic; its records stay in the log, out of reach. Raises
+        `StoreError`.
+        """
         if topic in self._table.queues:
             self._deleted.add(topic, self._log.position, self._log.min_position)
             self._table.delete_topic(topic)

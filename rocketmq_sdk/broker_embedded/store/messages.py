@@ -1,14 +1,20 @@
 """What goes into the message store and what comes out of it."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rocketmq_sdk.model.properties import decode_properties
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class PutStatus(Enum):
-    """How an append ended (`PutMessageStatus` of Apache RocketMQ 5.4.0); with the first four the message is stored."""
+    """How an append ended (`PutMessageStatus` of Apache RocketMQ 5.4.0); with the first
+    four the message is stored.
+    """
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -51,10 +57,13 @@ class GetStatus(Enum):
 
 
 class MessageToStore:
-    """One message on its way into the log, or one client batch when given to `put_batch`.
+    """One message on its way into the log, or one client batch when given to
+    `put_batch`.
 
-    `properties` is the encoded text; `born_host` and `store_host` are packed IP and port (8 or 20 bytes), a missing store host means the store's own;
-    `tags_code` goes into the queue unit as it is, except in the delay topic, where the store computes the delivery time from its own store time.
+    `properties` is the encoded text; `born_host` and `store_host` are packed IP and
+    port (8 or 20 bytes), a missing store host means the store's own; `tags_code` goes
+    into the queue unit as it is, except in the delay topic, where the store computes
+    the delivery time from its own store time.
     """
 
     __slots__ = (
@@ -103,9 +112,19 @@ class MessageToStore:
 
 
 class PutResult:
-    """Where an append went. Positions are those of the first record; a batch lists all of them in `physical_offsets`."""
+    """Where an append went. Positions are those of the first record; a batch lists all
+    of them in `physical_offsets`.
+    """
 
-    __slots__ = ("count", "physical_offset", "physical_offsets", "queue_offset", "size", "status", "store_timestamp")
+    __slots__ = (
+        "count",
+        "physical_offset",
+        "physical_offsets",
+        "queue_offset",
+        "size",
+        "status",
+        "store_timestamp",
+    )
 
     def __init__(
         self,
@@ -131,13 +150,27 @@ class PutResult:
         return self.status is PutStatus.PUT_OK
 
     def __repr__(self) -> str:
-        return f"<PutResult {self.status.name} physical={self.physical_offset} queue_offset={self.queue_offset} size={self.size} count={self.count}>"
+        return (
+            f"<PutResult {self.status.name} physical={self.physical_offset} "
+            f"queue_offset={self.queue_offset} size={self.size} count={self.count}>"
+        )
 
 
 class GetResult:
-    """What a read of a queue found: `body` joins whole records as stored, `size` is its length in bytes."""
+    """What a read of a queue found: `body` joins whole records as stored, `size` is its
+    length in bytes.
+    """
 
-    __slots__ = ("body", "count", "max_offset", "min_offset", "next_begin_offset", "size", "status", "suggest_slave")
+    __slots__ = (
+        "body",
+        "count",
+        "max_offset",
+        "min_offset",
+        "next_begin_offset",
+        "size",
+        "status",
+        "suggest_slave",
+    )
 
     def __init__(
         self,
@@ -160,15 +193,31 @@ class GetResult:
 
     def __repr__(self) -> str:
         bounds = f"[{self.min_offset}, {self.max_offset})"
-        return f"<GetResult {self.status.name} count={self.count} size={self.size} next={self.next_begin_offset} range={bounds}>"
+        return (
+            f"<GetResult {self.status.name} count={self.count} size={self.size} "
+            f"next={self.next_begin_offset} range={bounds}>"
+        )
 
 
 class QueryResult:
-    """What a lookup by key found: whole records as stored in the order of their positions, and how far the index reaches."""
+    """What a lookup by key found: whole records as stored in the order of their
+    positions, and how far the index reaches.
+    """
 
-    __slots__ = ("index_last_update_physical_offset", "index_last_update_timestamp", "physical_offsets", "records")
+    __slots__ = (
+        "index_last_update_physical_offset",
+        "index_last_update_timestamp",
+        "physical_offsets",
+        "records",
+    )
 
-    def __init__(self, records: list[bytes], physical_offsets: list[int], last_update_timestamp: int, last_update_physical_offset: int) -> None:
+    def __init__(
+        self,
+        records: list[bytes],
+        physical_offsets: list[int],
+        last_update_timestamp: int,
+        last_update_physical_offset: int,
+    ) -> None:
         self.records = records
         self.physical_offsets = physical_offsets
         self.index_last_update_timestamp = last_update_timestamp
@@ -181,7 +230,17 @@ class QueryResult:
 class Arrival:
     """A message that consumers can read from now on."""
 
-    __slots__ = ("_decoded", "physical_offset", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "tags_code", "topic")
+    __slots__ = (
+        "_decoded",
+        "physical_offset",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "size",
+        "store_timestamp",
+        "tags_code",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -206,7 +265,9 @@ class Arrival:
 
     @property
     def decoded_properties(self) -> Mapping[str, str]:
-        """The properties one by one, decoded when somebody asks and once for all who do."""
+        """The properties one by one, decoded when somebody asks and once for all who
+        do.
+        """
         found = self._decoded
         if found is None:
             found = self._decoded = decode_properties(self.properties)
@@ -218,7 +279,9 @@ class BitMapFilter(Protocol):
     """A filter that can rule a message out by the bit map of its queue unit."""
 
     def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
-        """Whether the message may match as far as its bit map says; an empty one says nothing."""
+        """Whether the message may match as far as its bit map says; an empty one says
+        nothing.
+        """
         ...
 
 
@@ -227,7 +290,9 @@ class MessageFilter(Protocol):
 
     @property
     def needs_properties(self) -> bool:
-        """Whether `matches_record` has to be asked for a message that passed on its tags code."""
+        """Whether `matches_record` has to be asked for a message that passed on its
+        tags code.
+        """
         ...
 
     def matches_tags_code(self, tags_code: int | None) -> bool:
@@ -235,7 +300,9 @@ class MessageFilter(Protocol):
         ...
 
     def work(self, length: int) -> int:
-        """How much it takes to decode and judge properties of so many characters; about the characters that are looked at."""
+        """How much it takes to decode and judge properties of so many characters; about
+        the characters that are looked at.
+        """
         ...
 
     def matches_record(self, properties: Mapping[str, str]) -> bool:

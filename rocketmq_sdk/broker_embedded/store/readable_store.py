@@ -1,24 +1,37 @@
-"""A store as its readers see it (`DefaultMessageStore.getMessage`, `queryMessage` and their kin in Apache RocketMQ 5.4.0).
+"""A store as its readers see it (`DefaultMessageStore.getMessage`, `queryMessage` and
+their kin in Apache RocketMQ 5.4.0).
 
-Reads are synchronous and only look; what may have to wait for a disk has an asynchronous form that runs in a thread.
+Reads are synchronous and only look; what may have to wait for a disk has an
+asynchronous form that runs in a thread.
 """
 
-from contextlib import AbstractContextManager
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from typing import TYPE_CHECKING
+
 from rocketmq_sdk.broker_embedded.store.index.keys import query_text
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, size_and_magic
 from rocketmq_sdk.broker_embedded.store.log.transaction_marks import ended_halves
-from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, MessageFilter, QueryResult
+from rocketmq_sdk.broker_embedded.store.messages import (
+    GetResult,
+    GetStatus,
+    MessageFilter,
+    QueryResult,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.reader import QueueReader
 from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.retention import Readers
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.model.enums import BoundaryType
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.clock import Clock
 
 DEFAULT_MAX_BYTES = 134_217_728
 MAX_TIME = (1 << 63) - 1
@@ -49,9 +62,10 @@ class ReadableStore:
         return self._log.min_position
 
     def ended_halves(self, start: int) -> set[tuple[int, int]]:
-        """Position and body CRC of the half messages that records behind a position say are ended; `start` is the position of a record.
+        """Position and body CRC of the half messages that records behind a position say
+        are ended; `start` is the position of a record.
 
-        Reads the log to its end. Raises `StoreError` when it can not be read.
+        Reads the log to its end. Raises `StoreError` when it cannot be read.
         """
         return ended_halves(self._log, start)
 
@@ -64,9 +78,10 @@ class ReadableStore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
-        """Messages of a queue from an offset on, at most what the settings allow for one answer. Old ones may make it wait for the disk.
+        """Messages of a queue from an offset on, at most what the settings allow for
+        one answer. Old ones may make it wait for the disk.
 
-        `message_filter` None means all. Raises `StoreError` when a file can not be read.
+        `message_filter` None means all. Raises `StoreError` when a file cannot be read.
         """
         queue = self._table.find(topic, queue_id)
         if queue is None:
@@ -74,7 +89,9 @@ class ReadableStore:
         return self._reader.get(queue, offset, max_count, max_bytes, message_filter, self._log.read)
 
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether `get` would have to wait for the disk, so that `get_cold` should be awaited instead."""
+        """Whether `get` would have to wait for the disk, so that `get_cold` should be
+        awaited instead.
+        """
         if not self.files.blocking:
             return False
         queue = self._table.find(topic, queue_id)
@@ -95,14 +112,20 @@ class ReadableStore:
         """`get` in a thread. Not interrupted by cancellation; it changes nothing."""
         unit = self.queue_unit(topic, queue_id, offset)
         with self.reading(self._log.position if unit is None else unit[0]):
-            return await self.files.run(lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter))
+            return await self.files.run(
+                lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
+            )
 
     def reading(self, physical_offset: int) -> AbstractContextManager[None]:
-        """Keeps the log files from a position on while the block runs (for at most two minutes after their time has come)."""
+        """Keeps the log files from a position on while the block runs (for at most two
+        minutes after their time has come).
+        """
         return self._readers.reading(physical_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next readable message will have; 0 for an unknown queue."""
+        """The offset that the next readable message will have; 0 for an unknown
+        queue.
+        """
         queue = self._table.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -111,8 +134,12 @@ class ReadableStore:
         queue = self._table.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER) -> int:
-        """The first offset stored at or after a time (LOWER) or the last one stored at or before it (UPPER); 0 for an unknown queue."""
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """The first offset stored at or after a time (LOWER) or the last one stored at
+        or before it (UPPER); 0 for an unknown queue.
+        """
         queue = self._table.find(topic, queue_id)
         return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
 
@@ -131,7 +158,9 @@ class ReadableStore:
         return None if queue is None else queue.unit(offset)
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
-        """The bytes of one record; without `size` it is taken from the record. None when no record of that size can start there."""
+        """The bytes of one record; without `size` it is taken from the record. None
+        when no record of that size can start there.
+        """
         log = self._log
         if not log.min_position <= physical_offset < log.position:
             return None
@@ -146,7 +175,9 @@ class ReadableStore:
         return None if data is None else bytes(data)
 
     def record_nowait(self, physical_offset: int, size: int) -> bytes | None:
-        """`record_at`, but None also when the bytes would have to come from the disk."""
+        """`record_at`, but None also when the bytes would have to come from the
+        disk.
+        """
         log = self._log
         if size <= 0 or not log.min_position <= physical_offset <= log.position - size:
             return None
@@ -154,26 +185,42 @@ class ReadableStore:
         return None if data is None else bytes(data)
 
     async def query(
-        self, topic: str, key: str, max_count: int, begin: int = 0, end: int = MAX_TIME, index_type: str | None = None
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin: int = 0,
+        end: int = MAX_TIME,
+        index_type: str | None = None,
     ) -> QueryResult:
-        """Messages by one of their keys or their unique key (`index_type` T: by their tags), stored from `begin` to `end` (epoch milliseconds).
+        """Messages by one of their keys or their unique key (`index_type` T: by their
+        tags), stored from `begin` to `end` (epoch milliseconds).
 
-        At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares hashes only: the caller has to look whether the key is there.
-        Raises `StoreError` when a file can not be read.
+        At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares
+        hashes only: the caller has to look whether the key is there. Raises
+        `StoreError` when a file cannot be read.
         """
         limit = min(max_count, self.config.max_msgs_num_batch)
-        positions = sorted(await self._index.positions(query_text(topic, key, index_type), limit, begin, end))
-        answers = zip(positions, await self._records_at(positions), strict=True) if positions else ()
+        positions = sorted(
+            await self._index.positions(query_text(topic, key, index_type), limit, begin, end)
+        )
+        answers = (
+            zip(positions, await self._records_at(positions), strict=True) if positions else ()
+        )
         found = {position: record for position, record in answers if record is not None}
         return QueryResult(list(found.values()), list(found), *self._index.last_update)
 
     async def _records_at(self, positions: list[int]) -> list[bytes | None]:
         with self.reading(positions[0]):
-            return await self.files.run(lambda: [self.record_at(position) for position in positions])
+            return await self.files.run(
+                lambda: [self.record_at(position) for position in positions]
+            )
 
     def has_batch_queues(self, topic: str) -> bool:
         """Whether the queues of a topic are, or will be, batch consume queues."""
-        return topic in self._table.batch_topics or (topic not in self._table.queues and self._table.is_batch_topic(topic))
+        return topic in self._table.batch_topics or (
+            topic not in self._table.queues and self._table.is_batch_topic(topic)
+        )
 
     def topics(self) -> set[str]:
         """Topics that have queues."""

@@ -1,31 +1,51 @@
-"""Reading queues (`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of Apache RocketMQ 5.4.0).
+"""Reading queues (`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of
+Apache RocketMQ 5.4.0).
 
-A read plans first: which units, which of them pass the filter, which stretches of the log. Then it fetches the stretches, neighbours as one, and
-joins them. No record is decoded, except by a filter that looks at properties.
+A read plans first: which units, which of them pass the filter, which stretches of the
+log. Then it fetches the stretches, neighbours as one, and joins them. No record is
+decoded, except by a filter that looks at properties.
 """
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
-from rocketmq_sdk.broker_embedded.store.log.record import HEAD_SPAN, body_end, properties_behind, properties_of
-from rocketmq_sdk.broker_embedded.store.messages import BitMapFilter, GetResult, GetStatus, MessageFilter
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    HEAD_SPAN,
+    body_end,
+    properties_behind,
+    properties_of,
+)
+from rocketmq_sdk.broker_embedded.store.messages import (
+    BitMapFilter,
+    GetResult,
+    GetStatus,
+    MessageFilter,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import Extension, is_address
-from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE, UNIT
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import decode_properties
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+
 _MAX_BYTES: Final = 134_217_728
 _MIN_BYTES: Final = 100
 _LOOK_MAX: Final = 524_288
-"""After how much work on properties a read ends, though nothing was found yet: nobody else is served meanwhile. Some 10 ms at the worst."""
+"""After how much work on properties a read ends, though nothing was found yet: nobody
+else is served meanwhile. Some 10 ms at the worst.
+"""
 _SMALL: Final = 4096
-"""Records up to this size are read at once; of bigger ones only what is needed of them."""
+"""Records up to this size are read at once; of bigger ones only what is needed of
+them.
+"""
 _Read = Callable[[int, int], bytes | bytearray | None]
 
 
@@ -37,9 +57,19 @@ def _memory_bytes() -> int:
 
 
 class QueueReader:
-    """Reads of one store. All methods only look, so `get` may also run in another thread than the appends."""
+    """Reads of one store. All methods only look, so `get` may also run in another
+    thread than the appends.
+    """
 
-    __slots__ = ("_disk_bytes", "_disk_count", "_log", "_memory_bytes", "_memory_count", "_memory_span", "_scan_limit")
+    __slots__ = (
+        "_disk_bytes",
+        "_disk_count",
+        "_log",
+        "_memory_bytes",
+        "_memory_count",
+        "_memory_span",
+        "_scan_limit",
+    )
 
     def __init__(self, log: CommitLog, config: StoreConfig) -> None:
         self._log = log
@@ -50,29 +80,69 @@ class QueueReader:
         self._memory_span = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
         self._scan_limit = config.max_filter_message_size // QUEUE_UNIT_SIZE
 
-    def get(self, queue: Queue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read) -> GetResult:
-        """What a read of a queue that exists finds; the first message that passes is taken whole whatever its size."""
+    def get(
+        self,
+        queue: Queue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        message_filter: MessageFilter | None,
+        read: _Read,
+    ) -> GetResult:
+        """What a read of a queue that exists finds; the first message that passes is
+        taken whole whatever its size.
+        """
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, minimum, maximum)
         if offset < minimum:
             return GetResult(GetStatus.OFFSET_TOO_SMALL, minimum, minimum, maximum)
         if offset >= maximum:
-            status = GetStatus.OFFSET_OVERFLOW_ONE if offset == maximum else GetStatus.OFFSET_OVERFLOW_BADLY
+            status = (
+                GetStatus.OFFSET_OVERFLOW_ONE
+                if offset == maximum
+                else GetStatus.OFFSET_OVERFLOW_BADLY
+            )
             return GetResult(status, maximum, minimum, maximum)
         if not isinstance(queue, ConsumeQueue):
-            return self._take_batches(queue, offset, max_count, min(max(max_bytes, _MIN_BYTES), _MAX_BYTES), message_filter, read)
+            return self._take_batches(
+                queue,
+                offset,
+                max_count,
+                min(max(max_bytes, _MIN_BYTES), _MAX_BYTES),
+                message_filter,
+                read,
+            )
         per_file = queue.units_per_file
-        count = min(max(self._scan_limit, max_count), maximum - offset, per_file - offset % per_file)
+        count = min(
+            max(self._scan_limit, max_count), maximum - offset, per_file - offset % per_file
+        )
         if message_filter is None:
             count = min(count, max(1, max_count, 1), max(self._memory_count, self._disk_count))
         units = queue.units(offset, count)
         if not units:
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, offset - offset % per_file + per_file, minimum, maximum)
-        return self._take(queue, offset, units, max_count, min(max(max_bytes, _MIN_BYTES), _MAX_BYTES), message_filter, read)
+            return GetResult(
+                GetStatus.OFFSET_FOUND_NULL, offset - offset % per_file + per_file, minimum, maximum
+            )
+        return self._take(
+            queue,
+            offset,
+            units,
+            max_count,
+            min(max(max_bytes, _MIN_BYTES), _MAX_BYTES),
+            message_filter,
+            read,
+        )
 
     def _take(
-        self, queue: ConsumeQueue, offset: int, units: bytes, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: bytes,
+        max_count: int,
+        max_bytes: int,
+        message_filter: MessageFilter | None,
+        read: _Read,
     ) -> GetResult:
         """Walk over units from `offset` on until the answer is full."""
         log_end = self._log.position
@@ -83,12 +153,18 @@ class QueueReader:
         limit_count = max_count
         next_offset = offset
         removing = False
-        look = None if message_filter is None or not message_filter.needs_properties else _Look(message_filter, read)
+        look = (
+            None
+            if message_filter is None or not message_filter.needs_properties
+            else _Look(message_filter, read)
+        )
         for physical, size, code in UNIT.iter_unpack(units):
             if count:
                 in_memory = log_end - physical <= self._memory_span
                 limit_count = min(max_count, self._memory_count if in_memory else self._disk_count)
-                if count >= limit_count or total + size > min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes):
+                if count >= limit_count or total + size > min(
+                    max_bytes, self._memory_bytes if in_memory else self._disk_bytes
+                ):
                     break
             if look is not None and look.work >= _LOOK_MAX:
                 break
@@ -120,14 +196,26 @@ class QueueReader:
         return self._result(queue, next_offset, parts, total, count, last, removing)
 
     def _take_batches(
-        self, queue: BatchConsumeQueue, offset: int, max_count: int, max_bytes: int, message_filter: MessageFilter | None, read: _Read
+        self,
+        queue: BatchConsumeQueue,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        message_filter: MessageFilter | None,
+        read: _Read,
     ) -> GetResult:
-        """Like `_take` for units that stand for several messages; a batch is taken whole."""
+        """Like `_take` for units that stand for several messages; a batch is taken
+        whole.
+        """
         log_end = self._log.position
         parts: list[bytes | bytearray] = []
         total = count = 0
         last, next_offset, removing = -1, offset, False
-        look = None if message_filter is None or not message_filter.needs_properties else _Look(message_filter, read)
+        look = (
+            None
+            if message_filter is None or not message_filter.needs_properties
+            else _Look(message_filter, read)
+        )
         for unit in queue.units_from(offset, max(self._scan_limit, max_count)):
             if count:
                 in_memory = log_end - unit.position <= self._memory_span
@@ -155,7 +243,14 @@ class QueueReader:
         return self._result(queue, next_offset, parts, total, count, last, removing)
 
     def _result(
-        self, queue: Queue, next_offset: int, parts: list[bytes | bytearray], total: int, count: int, last: int, removing: bool
+        self,
+        queue: Queue,
+        next_offset: int,
+        parts: list[bytes | bytearray],
+        total: int,
+        count: int,
+        last: int,
+        removing: bool,
     ) -> GetResult:
         minimum, maximum = queue.min_offset, queue.max_offset
         if not parts:
@@ -164,7 +259,15 @@ class QueueReader:
         body = b"".join(parts)
         if len(body) != total:
             count = _count_records(body)
-        return GetResult(GetStatus.FOUND, next_offset, minimum, maximum, body, count, self._log.position - last > self._memory_span)
+        return GetResult(
+            GetStatus.FOUND,
+            next_offset,
+            minimum,
+            maximum,
+            body,
+            count,
+            self._log.position - last > self._memory_span,
+        )
 
     @staticmethod
     def _fetch(read: _Read, start: int, end: int, parts: list[bytes | bytearray]) -> bool:
@@ -180,15 +283,23 @@ class QueueReader:
         return -1 if unit is None else self._log.store_time_at(unit[0])
 
     def offset_by_time(self, queue: Queue, timestamp: int, boundary: BoundaryType) -> int:
-        """The first offset stored at or after a time (LOWER), or the last one stored at or before it (UPPER), within the queue's bounds."""
+        """The first offset stored at or after a time (LOWER), or the last one stored at
+        or before it (UPPER), within the queue's bounds.
+        """
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum <= minimum:
             return maximum if boundary is BoundaryType.LOWER else minimum
-        found = self._search(queue, timestamp, boundary) if isinstance(queue, ConsumeQueue) else queue.offset_by_time(timestamp, boundary)
+        found = (
+            self._search(queue, timestamp, boundary)
+            if isinstance(queue, ConsumeQueue)
+            else queue.offset_by_time(timestamp, boundary)
+        )
         return min(max(found, minimum), maximum)
 
     def _search(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
-        """Store times never fall within a queue, so one bisection does what Apache does file by file."""
+        """Store times never fall within a queue, so one bisection does what Apache does
+        file by file.
+        """
         upper = boundary is BoundaryType.UPPER
         low, high = queue.min_offset, queue.max_offset
         while low < high:
@@ -202,7 +313,9 @@ class QueueReader:
 
 
 class _Look:
-    """The second stage of a filter in one read: what it says to records, and how much work that was."""
+    """The second stage of a filter in one read: what it says to records, and how much
+    work that was.
+    """
 
     __slots__ = ("_filter", "_read", "work")
 
@@ -212,7 +325,9 @@ class _Look:
         self.work = 0
 
     def at(self, physical: int, size: int) -> bool | None:
-        """Whether the record at a position passes; None when it is not there (any more), or has no properties where its lengths say."""
+        """Whether the record at a position passes; None when it is not there (any
+        more), or has no properties where its lengths say.
+        """
         text = self._properties(physical, size)
         if text is None:
             self.work += HEAD_SPAN
@@ -229,17 +344,25 @@ class _Look:
         if head is None:
             return None
         start = body_end(bytes(head))
-        rest = self._read(physical + start, size - start) if HEAD_SPAN - 24 <= start < size - 2 else None
+        rest = (
+            self._read(physical + start, size - start)
+            if HEAD_SPAN - 24 <= start < size - 2
+            else None
+        )
         return None if rest is None else properties_behind(bytes(rest), 0, bytes(head))
 
 
 def _passes_extended(extension: Extension | None, message_filter: MessageFilter) -> bool:
-    """The first stage for a unit that leads to more than a tags code; where that is missing the message passes."""
+    """The first stage for a unit that leads to more than a tags code; where that is
+    missing the message passes.
+    """
     if extension is None:
         return message_filter.matches_tags_code(None)
     if not message_filter.matches_tags_code(extension.tags_code):
         return False
-    return not isinstance(message_filter, BitMapFilter) or message_filter.may_match(extension.bit_map, extension.store_timestamp)
+    return not isinstance(message_filter, BitMapFilter) or message_filter.may_match(
+        extension.bit_map, extension.store_timestamp
+    )
 
 
 def _count_records(body: bytes) -> int:

@@ -1,19 +1,27 @@
-"""Which slaves a master has, how far each one is, and when a message has enough copies (`GroupTransferService`, `DefaultHAService`).
+"""Which slaves a master has, how far each one is, and when a message has enough copies
+(`GroupTransferService`, `DefaultHAService`).
 
-Pure but for the waiting: positions go in, watermarks advance. As at Apache's, the numbers of the settings count the master itself: with
-`inSyncReplicas` 2 a message is acknowledged when one slave has it.
+Pure but for the waiting: positions go in, watermarks advance. As at Apache's, the
+numbers of the settings count the master itself: with `inSyncReplicas` 2 a message is
+acknowledged when one slave has it.
 
-Apache looks at `minInSyncReplicas`, `enableAutoInSyncReplicas` and `allAckInSyncStateSet` in the modes with a controller or an acting master only.
-This broker has neither mode and applies them to every SYNC_MASTER; their defaults change nothing.
+Apache looks at `minInSyncReplicas`, `enableAutoInSyncReplicas` and
+`allAckInSyncStateSet` in the modes with a controller or an acting master only. This
+broker has neither mode and applies them to every SYNC_MASTER; their defaults change
+nothing.
 """
 
+from __future__ import annotations
+
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 
 MASTER_ALONE: Final = 1
 _GRAIN: Final = 0.1
@@ -48,7 +56,7 @@ class InSyncRules:
     max_gap: int = 256 * 1024 * 1024
 
     @classmethod
-    def of(cls, config: StoreConfig) -> "InSyncRules":
+    def of(cls, config: StoreConfig) -> InSyncRules:
         """The rules that the settings give."""
         return cls(
             config.in_sync_replicas,
@@ -60,15 +68,25 @@ class InSyncRules:
 
     @property
     def trivial(self) -> bool:
-        """Whether nothing ever waits for a slave and nothing is refused for want of one."""
-        return self.in_sync_replicas <= MASTER_ALONE and self.min_in_sync_replicas <= MASTER_ALONE and not self.all_ack
+        """Whether nothing ever waits for a slave and nothing is refused for want of
+        one.
+        """
+        return (
+            self.in_sync_replicas <= MASTER_ALONE
+            and self.min_in_sync_replicas <= MASTER_ALONE
+            and not self.all_ack
+        )
 
     def enough(self, in_sync: int) -> bool:
-        """Whether a message may be appended while so many copies of the log, the master's among them, are in sync."""
+        """Whether a message may be appended while so many copies of the log, the
+        master's among them, are in sync.
+        """
         return in_sync >= self.min_in_sync_replicas
 
     def needed(self, in_sync: int) -> int:
-        """How many copies a message needs that is appended while so many copies of the log are in sync."""
+        """How many copies a message needs that is appended while so many copies of the
+        log are in sync.
+        """
         if self.all_ack:
             return max(in_sync, self.min_in_sync_replicas)
         if self.auto:
@@ -77,7 +95,9 @@ class InSyncRules:
 
 
 class Replicas:
-    """The slaves of one master. `patience` is how long, in seconds, somebody may wait for the copies of a message."""
+    """The slaves of one master. `patience` is how long, in seconds, somebody may wait
+    for the copies of a message.
+    """
 
     def __init__(self, rules: InSyncRules, patience: float = 0.0) -> None:
         self.rules = rules
@@ -89,9 +109,11 @@ class Replicas:
         """The highest position that a slave ever reported (`push2SlaveMaxOffset`)."""
 
     @classmethod
-    def of(cls, config: StoreConfig) -> "Replicas":
+    def of(cls, config: StoreConfig) -> Replicas:
         """Nobody yet, with the rules and times that the settings give."""
-        return cls(InSyncRules.of(config), (config.slave_timeout + config.sync_flush_timeout) / 1000)
+        return cls(
+            InSyncRules.of(config), (config.slave_timeout + config.sync_flush_timeout) / 1000
+        )
 
     @property
     def connected(self) -> tuple[Replica, ...]:
@@ -103,7 +125,9 @@ class Replicas:
         self._connected.append(replica)
 
     def remove(self, replica: Replica) -> None:
-        """The connection of a slave has ended; what it acknowledged stays acknowledged."""
+        """The connection of a slave has ended; what it acknowledged stays
+        acknowledged.
+        """
         self._connected.remove(replica)
 
     def acknowledge(self, replica: Replica, position: int) -> None:
@@ -117,7 +141,9 @@ class Replicas:
                     mark.advance(positions[count - 1])
 
     def note_append(self, position: int, now: float) -> None:
-        """Somebody may wait from now on for the message that is appended at a position."""
+        """Somebody may wait from now on for the message that is appended at a
+        position.
+        """
         recent = self._recent
         if recent and now - recent[-1][0] < _GRAIN:
             return
@@ -126,19 +152,32 @@ class Replicas:
         recent.append((now, position))
 
     def oldest_waiting(self, now: float, end: int) -> int:
-        """A position in front of every message that somebody may still be waiting for; `end`, that of the log, when there is none.
+        """A position in front of every message that somebody may still be waiting for;
+        `end`, that of the log, when there is none.
 
-        A new slave that is not sent the log from there on would acknowledge messages that it does not have.
+        A new slave that is not sent the log from there on would acknowledge messages
+        that it does not have.
         """
-        return min((position for time, position in self._recent if now - time <= self._patience + _GRAIN), default=end)
+        return min(
+            (position for time, position in self._recent if now - time <= self._patience + _GRAIN),
+            default=end,
+        )
 
     def in_sync(self, position: int) -> int:
-        """How many copies of the log are not too far behind a position, the master's among them (`inSyncReplicasNums`)."""
+        """How many copies of the log are not too far behind a position, the master's
+        among them (`inSyncReplicasNums`).
+        """
         limit = position - self.rules.max_gap
-        return MASTER_ALONE + sum(1 for replica in self._connected if replica.acknowledged > limit and replica.acknowledged >= 0)
+        return MASTER_ALONE + sum(
+            1
+            for replica in self._connected
+            if replica.acknowledged > limit and replica.acknowledged >= 0
+        )
 
     async def wait(self, position: int, timeout: float) -> bool:
-        """Wait until as many slaves have the log up to a position as the rules ask for; False when `timeout` seconds passed first."""
+        """Wait until as many slaves have the log up to a position as the rules ask for;
+        False when `timeout` seconds passed first.
+        """
         slaves = self.rules.needed(self.in_sync(position)) - MASTER_ALONE
         if slaves <= 0:
             return True

@@ -1,29 +1,37 @@
-"""Which files may go, and when (`DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueueService` of Apache RocketMQ 5.4.0).
+"""Which files may go, and when (`DefaultMessageStore.CleanCommitLogService`,
+`CleanConsumeQueueService` of Apache RocketMQ 5.4.0).
 
-The log is a chain, so it loses its oldest files first: those that were not written for `fileReservedTime` hours, at the hours of `deleteWhen`, and at
-any hour when the disk is fuller than `diskMaxUsedSpaceRatio`. Fuller than `diskSpaceCleanForciblyRatio` age does not count any more, and above
-`diskSpaceWarningLevelRatio` messages are refused until there is space. The last file always stays. Queues and index follow the log.
+The log is a chain, so it loses its oldest files first: those that were not written for
+`fileReservedTime` hours, at the hours of `deleteWhen`, and at any hour when the disk is
+fuller than `diskMaxUsedSpaceRatio`. Fuller than `diskSpaceCleanForciblyRatio` age does
+not count any more, and above `diskSpaceWarningLevelRatio` messages are refused until
+there is space. The last file always stays. Queues and index follow the log.
 
 `RetentionPolicy` decides and touches nothing; `RetentionService` does it.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.flush.services import FlushState
-from rocketmq_sdk.broker_embedded.store.index.service import IndexService
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
-from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.flush.services import FlushState
+    from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
+    from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
 FIRST_CHECK_SECONDS: Final = 60
@@ -51,9 +59,19 @@ class Decision(NamedTuple):
 
 
 class RetentionPolicy:
-    """Decisions from numbers; ratios are parts of the disk in use, times epoch milliseconds."""
+    """Decisions from numbers; ratios are parts of the disk in use, times epoch
+    milliseconds.
+    """
 
-    __slots__ = ("_at_any_hour", "_batch", "_forcibly", "_hours", "_may_force", "_reserved_ms", "_warning")
+    __slots__ = (
+        "_at_any_hour",
+        "_batch",
+        "_forcibly",
+        "_hours",
+        "_may_force",
+        "_reserved_ms",
+        "_warning",
+    )
 
     def __init__(self, config: StoreConfig) -> None:
         self._reserved_ms = config.file_reserved_time * _HOUR_MS
@@ -65,7 +83,9 @@ class RetentionPolicy:
         self._warning = min(max(config.disk_space_warning_level_ratio, 35), 90) / 100
 
     def next_due(self, now_ms: int, written_ms: int) -> int | None:
-        """When a file written last at a time may go by its age, now or later; None if no hour is set."""
+        """When a file written last at a time may go by its age, now or later; None if
+        no hour is set.
+        """
         moment = max(now_ms, written_ms + self._reserved_ms)
         # Time zones begin their hours at quarters of those of the epoch.
         for _ in range(100):
@@ -74,12 +94,20 @@ class RetentionPolicy:
             moment += _QUARTER_MS - moment % _QUARTER_MS
         return None
 
-    def decide(self, now_ms: int, used_ratio: float, written_ms: Sequence[int], *, manual: bool = False) -> Decision:
-        """`written_ms` says of each file but the last, oldest first, when it was written last."""
+    def decide(
+        self, now_ms: int, used_ratio: float, written_ms: Sequence[int], *, manual: bool = False
+    ) -> Decision:
+        """`written_ms` says of each file but the last, oldest first, when it was
+        written last.
+        """
         full = used_ratio > self._warning
         at_once = self._may_force and used_ratio > self._forcibly
         count = 0
-        if manual or _local_hour(now_ms) in self._hours or used_ratio > min(self._at_any_hour, self._forcibly):
+        if (
+            manual
+            or _local_hour(now_ms) in self._hours
+            or used_ratio > min(self._at_any_hour, self._forcibly)
+        ):
             for written in written_ms[: self._batch]:
                 if not at_once and now_ms < written + self._reserved_ms:
                     break
@@ -92,7 +120,9 @@ def _local_hour(moment: int) -> int:
 
 
 class Readers:
-    """Who reads the log in another task or thread, and from where on: files there are kept for a while."""
+    """Who reads the log in another task or thread, and from where on: files there are
+    kept for a while.
+    """
 
     __slots__ = ("_positions",)
 
@@ -115,7 +145,9 @@ class Readers:
 
 
 class RetentionService:
-    """Checks now and then, and removes. Starting the check at once, and regardless of the hour, is `clean_now`."""
+    """Checks now and then, and removes. Starting the check at once, and regardless of
+    the hour, is `clean_now`.
+    """
 
     def __init__(
         self,
@@ -164,7 +196,12 @@ class RetentionService:
         """Seconds until the next check; None: until something happens."""
         delay = max(0.0, self._not_before - self._clock.monotonic())
         files = self._chain.files
-        if self._active or self._manual_rounds or self._state.disk_full or (self._files.blocking and len(files) > 1):
+        if (
+            self._active
+            or self._manual_rounds
+            or self._state.disk_full
+            or (self._files.blocking and len(files) > 1)
+        ):
             return delay
         if len(files) > 1:
             now = self._clock.now_ms()
@@ -189,7 +226,9 @@ class RetentionService:
         self.note_activity()
 
     def follow_now(self) -> None:
-        """Let the next check, beginning at once, bring queues and index in line with the log, also where nothing was removed since the last one."""
+        """Let the next check, beginning at once, bring queues and index in line with
+        the log, also where nothing was removed since the last one.
+        """
         self._followed = -1
         self._not_before = self._clock.monotonic()
         self._active = True
@@ -209,10 +248,12 @@ class RetentionService:
             await self._follow()
         except StoreError as error:
             self._active = True
-            _log.error("old files can not be removed: %s", error)
+            _log.error("old files cannot be removed: %s", error)
 
     def _written(self) -> list[int]:
-        """When each file but the last was written last: what the file system says, or the time of the first record behind it."""
+        """When each file but the last was written last: what the file system says, or
+        the time of the first record behind it.
+        """
         files = self._chain.files
         times: list[int] = []
         for file, following in pairwise(files):
@@ -226,12 +267,19 @@ class RetentionService:
         if full != self._state.disk_full:
             self._state.disk_full = full
             if full:
-                _log.error("%d %% of the disk are used: the store takes no messages until there is space", round(ratio * 100))
+                _log.error(
+                    "%d %% of the disk are used: the store takes no messages until there is space",
+                    round(ratio * 100),
+                )
             else:
-                _log.warning("%d %% of the disk are used: the store takes messages again", round(ratio * 100))
+                _log.warning(
+                    "%d %% of the disk are used: the store takes messages again", round(ratio * 100)
+                )
 
     async def _remove_oldest(self, count: int) -> None:
-        """Remove so many log files, each durably before the next, or a crash could leave a gap."""
+        """Remove so many log files, each durably before the next, or a crash could
+        leave a gap.
+        """
         for number in range(count):
             if number:
                 await trio.sleep(self._pause)
@@ -243,14 +291,17 @@ class RetentionService:
             try:
                 await self._remove([file.file], self._chain.directory)
             except StoreError:
-                # What is still there is still read, and the next round tries again: a log without it would have a gap at the next start.
+                # What is still there is still read, and the next round tries again: a
+                # log without it would have a gap at the next start.
                 self._stuck.pop(self._chain.directory, None)
                 if self._files.exists(path):
                     self._chain.put_back(file)
                 raise
 
     def _is_read(self) -> bool:
-        """Whether somebody reads in the first file, unless that goes on for too long."""
+        """Whether somebody reads in the first file, unless that goes on for too
+        long.
+        """
         first = self._readers.first()
         if first is None or first >= self._chain.files[0].end:
             self._blocked_since = None
@@ -261,7 +312,9 @@ class RetentionService:
         return now - self._blocked_since < self._patience
 
     async def _remove(self, files: Sequence[Removable], directory: str) -> None:
-        """Remove files, the oldest first; what can not be removed stays in front of what is to come, so that no gap arises. Raises `StoreError`."""
+        """Remove files, the oldest first; what cannot be removed stays in front of what
+        is to come, so that no gap arises. Raises `StoreError`.
+        """
         store_files = self._files
         waiting = self._stuck.setdefault(directory, [])
         waiting += files

@@ -1,4 +1,8 @@
-"""The files below `config/` looked at: whether they are JSON of the form that brokers read."""
+"""The files below `config/` looked at: whether they are JSON of the form that brokers
+read.
+"""
+
+from __future__ import annotations
 
 import time
 from typing import Final
@@ -15,7 +19,11 @@ _PAUSE: Final = 0.01
 _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "topics.json": {"topicConfigTable": (1, dict), "dataVersion": (0, dict)},
     "topicQueueMapping.json": {"topicQueueMappingInfoMap": (1, dict), "dataVersion": (0, dict)},
-    "subscriptionGroup.json": {"subscriptionGroupTable": (1, dict), "forbiddenTable": (2, int), "dataVersion": (0, dict)},
+    "subscriptionGroup.json": {
+        "subscriptionGroupTable": (1, dict),
+        "forbiddenTable": (2, int),
+        "dataVersion": (0, dict),
+    },
     "consumerOffset.json": {"offsetTable": (2, int), "dataVersion": (0, dict)},
     "lmqConsumerOffset.json": {"lmqOffsetTable": (1, int), "offsetTable": (2, int)},
     "delayOffset.json": {"offsetTable": (1, int), "dataVersion": (0, dict)},
@@ -27,11 +35,13 @@ _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "deletedTopics.json": {"positions": (1, int)},
     "kvConfig.json": {"configTable": (1, dict)},
 }
-"""For each file its members: how many objects stand one in the other above a value, and what that is."""
+"""For each file its members: how many objects stand one in the other above a value, and
+what that is.
+"""
 
 
 def check_config(reader: StoreReader, report: Report) -> None:
-    """Report what can not be read, and members of another form than brokers expect."""
+    """Report what cannot be read, and members of another form than brokers expect."""
     for name, size in reader.file_sizes(DIRECTORY):
         path = f"{DIRECTORY}/{name}"
         if not name.endswith(".json") and name not in _MEMBERS:
@@ -47,14 +57,20 @@ def check_config(reader: StoreReader, report: Report) -> None:
                 raise RemoteProtocolError("the file is empty")
             value = decode_json(data)
         except RemoteProtocolError as error:
-            backup = "its .bak can be read" if _readable(reader, f"{path}.bak") else "there is no .bak that can be read"
+            backup = (
+                "its .bak can be read"
+                if _readable(reader, f"{path}.bak")
+                else "there is no .bak that can be read"
+            )
             report.add(path, 0, "config", f"{error if not data else f'no JSON: {error}'}; {backup}")
             continue
         _check_members(path, data, value, _MEMBERS.get(name, {}), report)
 
 
 def _content(reader: StoreReader, path: str, *, running: bool) -> bytes | None:
-    """A file's bytes; None when it is gone. A broker that writes it takes the old one away a moment before the new one gets its name."""
+    """A file's bytes; None when it is gone. A broker that writes it takes the old one
+    away a moment before the new one gets its name.
+    """
     for _ in range(_TRIES if running else 0):
         data = reader.read(path, 0, _WHOLE_FILE)
         if data:
@@ -71,7 +87,9 @@ def _readable(reader: StoreReader, path: str) -> bool:
         return False
 
 
-def _check_members(path: str, data: bytes, value: object, members: dict[str, tuple[int, type]], report: Report) -> None:
+def _check_members(
+    path: str, data: bytes, value: object, members: dict[str, tuple[int, type]], report: Report
+) -> None:
     if not members:
         return
     if not isinstance(value, dict):
@@ -95,6 +113,8 @@ def _problem(value: object, depth: int, kind: type, where: str) -> str | None:
                 return found
         return None
     if kind is int:
-        fits = isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+        fits = (
+            isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+        )
         return None if fits else f"{where} is no number of 64 bits"
     return None if isinstance(value, kind) else f"{where} is no object"

@@ -1,16 +1,24 @@
 """Every file of the key index looked at, replayed, and compared with the log."""
 
+from __future__ import annotations
+
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.index.file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, file_size
-from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, RecordReader
-from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader
+from rocketmq_sdk.broker_embedded.store.index.file import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    file_size,
+)
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import java_hash
 
 if TYPE_CHECKING:
     from array import array
+
+    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, RecordReader
+    from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader
 
 DIRECTORY: Final = "index"
 _HEADER: Final = Struct(">qqqqii")
@@ -29,15 +37,21 @@ def _hash(text: str) -> int:
 
 
 def slot_count(size: int) -> int | None:
-    """How many slots a file of this size has, if it has four entries for each, as Apache's default; None when it has not."""
+    """How many slots a file of this size has, if it has four entries for each, as
+    Apache's default; None when it has not.
+    """
     slots = (size - HEADER_SIZE) // (SLOT_SIZE + _ENTRIES_PER_SLOT * ENTRY_SIZE)
     return slots if slots > 0 and file_size(slots, slots * _ENTRIES_PER_SLOT) == size else None
 
 
 class IndexWalk:
-    """One pass over `index/`. The numbers of slots and entries come from the size of a file: Apache has four entries for each slot by default."""
+    """One pass over `index/`. The numbers of slots and entries come from the size of a
+    file: Apache has four entries for each slot by default.
+    """
 
-    def __init__(self, reader: StoreReader, report: Report, log: RecordReader, keyed: "array[int]") -> None:
+    def __init__(
+        self, reader: StoreReader, report: Report, log: RecordReader, keyed: array[int]
+    ) -> None:
         self._reader = reader
         self._report = report
         self._log = log
@@ -53,7 +67,15 @@ class IndexWalk:
             path = f"{DIRECTORY}/{name}"
             last = number == len(entries) - 1
             if not (name.isascii() and name.isdecimal() and len(name) == _DIGITS):
-                report.add(path, 0, "name", f"does not belong there: the names of these files are times of {_DIGITS} digits")
+                report.add(
+                    path,
+                    0,
+                    "name",
+                    (
+                        f"does not belong there: the names of these files are times of {_DIGITS} "
+                        "digits"
+                    ),
+                )
                 continue
             slots = slot_count(size)
             if slots is None or (report.running and last):
@@ -61,9 +83,15 @@ class IndexWalk:
             begin = self._check(path, size, slots)
             first = begin if first is None else first
         if first is not None and not report.running:
-            lacking = [position for position in self._keyed if position >= first and position not in self._found]
+            lacking = [
+                position
+                for position in self._keyed
+                if position >= first and position not in self._found
+            ]
             if lacking:
-                problem = f"the index lacks {len(lacking)} messages of the log, the first at {lacking[0]}"
+                problem = (
+                    f"the index lacks {len(lacking)} messages of the log, the first at {lacking[0]}"
+                )
                 report.add(f"{DIRECTORY}/{entries[-1][0]}", 0, "index", problem)
 
     def _check(self, path: str, size: int, slots: int) -> int | None:
@@ -73,7 +101,15 @@ class IndexWalk:
         begin_time, end_time, begin, end, used, count = header
         count = max(1, count)
         if count > slots * _ENTRIES_PER_SLOT:
-            report.add(path, 36, "index", f"says that it holds {count - 1} entries; there is room for {slots * _ENTRIES_PER_SLOT - 1}")
+            report.add(
+                path,
+                36,
+                "index",
+                (
+                    f"says that it holds {count - 1} entries; there is room for "
+                    f"{slots * _ENTRIES_PER_SLOT - 1}"
+                ),
+            )
             return None
         before = len(report.findings)
         base = HEADER_SIZE + slots * SLOT_SIZE
@@ -87,13 +123,17 @@ class IndexWalk:
             value, position, seconds, previous = _ENTRY.unpack_from(data, at)
             problem, field = self._judge(value, position, seconds if number > 1 else -1, begin_time)
             if not problem and previous != heads.get(value % slots, 0):
-                problem, field = f"the entry before it in its slot is {heads.get(value % slots, 0)}, not {previous}", 16
+                before = heads.get(value % slots, 0)
+                problem = f"the entry before it in its slot is {before}, not {previous}"
+                field = 16
             if problem:
                 report.add(path, at + field, "index", f"entry {number}: {problem}")
             heads[value % slots] = number
             self._found.add(position)
             if number == 1 and position != begin:
-                report.add(path, 16, "index", f"the first entry is of {position}, the header says {begin}")
+                report.add(
+                    path, 16, "index", f"the first entry is of {position}, the header says {begin}"
+                )
             if len(report.findings) - before > _MOST_FINDINGS:
                 report.add(path, 0, "index", "more in this file is wrong than is listed")
                 return begin
@@ -113,14 +153,28 @@ class IndexWalk:
                     return True
         return False
 
-    def _check_header(self, path: str, begin_time: int, end_time: int, end: int, position: int) -> None:
+    def _check_header(
+        self, path: str, begin_time: int, end_time: int, end: int, position: int
+    ) -> None:
         if position != end:
-            self._report.add(path, 24, "index", f"the last entry is of {position}, the header says {end}")
+            self._report.add(
+                path, 24, "index", f"the last entry is of {position}, the header says {end}"
+            )
         if begin_time > end_time:
-            self._report.add(path, 0, "index", f"begins at the time {begin_time} and ends before, at {end_time}")
+            self._report.add(
+                path, 0, "index", f"begins at the time {begin_time} and ends before, at {end_time}"
+            )
         record = self._log.record(position)
         if record is not None and record.store_timestamp != end_time:
-            self._report.add(path, 8, "index", f"the last message was stored at {record.store_timestamp}, the header says {end_time}")
+            self._report.add(
+                path,
+                8,
+                "index",
+                (
+                    f"the last message was stored at {record.store_timestamp}, the header says "
+                    f"{end_time}"
+                ),
+            )
 
     def _check_slots(self, path: str, data: bytes, slots: int, heads: dict[int, int]) -> None:
         table = data[HEADER_SIZE : HEADER_SIZE + slots * SLOT_SIZE]
@@ -133,13 +187,22 @@ class IndexWalk:
             place = slot * SLOT_SIZE
             if table[place : place + SLOT_SIZE] != wanted[place : place + SLOT_SIZE]:
                 found = int.from_bytes(table[place : place + SLOT_SIZE], signed=True)
-                self._report.add(path, HEADER_SIZE + place, "index", f"slot {slot} says entry {found}, its last one is {heads.get(slot, 0)}")
+                self._report.add(
+                    path,
+                    HEADER_SIZE + place,
+                    "index",
+                    f"slot {slot} says entry {found}, its last one is {heads.get(slot, 0)}",
+                )
 
     def _judge(self, value: int, position: int, seconds: int, begin_time: int) -> tuple[str, int]:
-        """What is wrong with an entry, and in which of its bytes; no text when nothing is. `seconds` below 0 are not compared."""
+        """What is wrong with an entry, and in which of its bytes; no text when nothing
+        is. `seconds` below 0 are not compared.
+        """
         if value < 0 or position < 0:
-            return f"hash {value} and position {position} can not be", 0
-        if position < self._report.log_start or (self._report.running and position >= self._report.log_end):
+            return f"hash {value} and position {position} cannot be", 0
+        if position < self._report.log_start or (
+            self._report.running and position >= self._report.log_end
+        ):
             return "", 0
         record = self._log.record(position)
         if record is None:

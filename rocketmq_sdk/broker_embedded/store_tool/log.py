@@ -1,22 +1,35 @@
-"""Every record of a commit log looked at, by rules and a CRC of their own (crcmod), so that they do not repeat a fault of the store."""
+"""Every record of a commit log looked at, by rules and a CRC of their own (crcmod), so
+that they do not repeat a fault of the store.
+"""
+
+from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
 from struct import Struct, error
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import crcmod.predefined
 
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY
-from rocketmq_sdk.broker_embedded.store_tool.report import Progress, Report, StoreReader, read_written
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    Progress,
+    Report,
+    StoreReader,
+    read_written,
+)
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CRC: Final[Callable[[bytes], int]] = crcmod.predefined.mkCrcFun("crc-32")
 _MASK: Final = 0x7FFFFFFF
 _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
-_HEAD: Final = {(born, store): Struct(f">iIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
+_HEAD: Final = {
+    (born, store): Struct(f">iIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
 _TWO: Final = Struct(">iI")
 _UNIT: Final = Struct(">qiq")
 _CRC_NAME: Final = b"__CRC32#\x01"
@@ -26,21 +39,44 @@ _ZEROS: Final = bytes(_STEP)
 _INNER_BATCH: Final = 0x80
 _NO_UNIT: Final = bytes(20)
 _MOST_SKIPPED: Final = 1024
-"""A larger step between queue offsets is taken for damage of the one, not for records that are missing."""
+"""A larger step between queue offsets is taken for damage of the one, not for records
+that are missing.
+"""
 _MOST_LOST: Final = 1 << 24
 
 
 class LogRecord:
     """One whole record."""
 
-    __slots__ = ("body_length", "born_timestamp", "flag", "position", "properties", "queue_id", "queue_offset", "size", "store_timestamp", "sys_flag",
-                 "topic")  # fmt: skip
+    __slots__ = (
+        "body_length",
+        "born_timestamp",
+        "flag",
+        "position",
+        "properties",
+        "queue_id",
+        "queue_offset",
+        "size",
+        "store_timestamp",
+        "sys_flag",
+        "topic",
+    )
 
-    def __init__(self, position: int, topic: str, properties: str, fields: tuple[int, ...], body_length: int) -> None:
+    def __init__(
+        self, position: int, topic: str, properties: str, fields: tuple[int, ...], body_length: int
+    ) -> None:
         self.position = position
         self.topic = topic
         self.properties = properties
-        self.size, self.queue_id, self.flag, self.queue_offset, self.sys_flag, self.born_timestamp, self.store_timestamp = fields
+        (
+            self.size,
+            self.queue_id,
+            self.flag,
+            self.queue_offset,
+            self.sys_flag,
+            self.born_timestamp,
+            self.store_timestamp,
+        ) = fields
         self.body_length = body_length
 
     @property
@@ -67,7 +103,9 @@ class BrokenError(Exception):
 
 
 def parse_record(data: bytes, position: int) -> LogRecord:
-    """The record in `data` (its bytes and no more), which stands at `position`. Raises `BrokenError`."""
+    """The record in `data` (its bytes and no more), which stands at `position`. Raises
+    `BrokenError`.
+    """
     size = len(data)
     try:
         sys_flag = int.from_bytes(data[36:40])
@@ -75,7 +113,9 @@ def parse_record(data: bytes, position: int) -> LogRecord:
         fields = head.unpack_from(data, 0)
         body_end = head.size + fields[14]
         if fields[14] < 0 or body_end >= size:
-            raise BrokenError(head.size - 4, "record", f"a body of {fields[14]} bytes in a record of {size}")
+            raise BrokenError(
+                head.size - 4, "record", f"a body of {fields[14]} bytes in a record of {size}"
+            )
         wide = fields[1] == _V2
         topic_at = body_end + (2 if wide else 1)
         topic_length = int.from_bytes(data[body_end:topic_at], signed=wide)
@@ -84,18 +124,33 @@ def parse_record(data: bytes, position: int) -> LogRecord:
     except error as short:
         raise BrokenError(0, "record", f"{size} bytes are too few for a record") from short
     if topic_length < 0 or length < 0 or properties_at + length != size:
-        raise BrokenError(0, "record", f"its parts (body {fields[14]}, topic {topic_length}, properties {length}) do not add up to its {size} bytes")
+        raise BrokenError(
+            0,
+            "record",
+            (
+                f"its parts (body {fields[14]}, topic {topic_length}, properties {length}) do not "
+                "add "
+                f"up to its {size} bytes"
+            ),
+        )
     if (_CRC(data[head.size : body_end]) & _MASK if fields[14] else 0) != fields[2]:
         raise BrokenError(8, "crc", f"the CRC of the body of {fields[14]} bytes does not match")
     properties = data[properties_at:]
     _check_property_crc(data, properties, size)
     if fields[6] != position:
-        raise BrokenError(28, "place", f"says that it stands at {fields[6]}, but it stands at {position}", ends_log=False)
+        raise BrokenError(
+            28,
+            "place",
+            f"says that it stands at {fields[6]}, but it stands at {position}",
+            ends_log=False,
+        )
     if fields[3] < 0 or fields[5] < 0:
-        raise BrokenError(12, "record", f"queue {fields[3]} and queue offset {fields[5]} can not be")
+        raise BrokenError(12, "record", f"queue {fields[3]} and queue offset {fields[5]} cannot be")
     topic = data[topic_at : properties_at - 2].decode("utf-8", "replace")
     if not topic or "/" in topic or "\0" in topic or "\ufffd" in topic:
-        raise BrokenError(topic_at, "record", f"a topic of {topic_length} bytes that can not be: {topic!r}")
+        raise BrokenError(
+            topic_at, "record", f"a topic of {topic_length} bytes that cannot be: {topic!r}"
+        )
     kept = (size, fields[3], fields[4], fields[5], sys_flag, fields[8], fields[10])
     return LogRecord(position, topic, properties.decode("utf-8", "replace"), kept, fields[14])
 
@@ -105,11 +160,18 @@ def _check_property_crc(data: bytes, properties: bytes, size: int) -> None:
     if tail.startswith(_CRC_NAME):
         digits = tail[len(_CRC_NAME) : -1]
         if not digits.isdigit() or int(digits[::-1]) != _CRC(data[: size - _CRC_LENGTH]) & _MASK:
-            raise BrokenError(size - _CRC_LENGTH, "crc", "the CRC of the record in its properties does not match", ends_log=False)
+            raise BrokenError(
+                size - _CRC_LENGTH,
+                "crc",
+                "the CRC of the record in its properties does not match",
+                ends_log=False,
+            )
 
 
 class RecordReader:
-    """Single records of a log, read by a chunk that is kept: who asks mostly follows the log."""
+    """Single records of a log, read by a chunk that is kept: who asks mostly follows
+    the log.
+    """
 
     __slots__ = ("_chain", "_chunk", "_file_size", "_reader", "_starts")
 
@@ -166,7 +228,9 @@ class QueueUnits:
 
 
 class LogWalk:
-    """One pass over the log; `queues` says what should be in the queues, `keyed` which records have keys."""
+    """One pass over the log; `queues` says what should be in the queues, `keyed` which
+    records have keys.
+    """
 
     def __init__(
         self,
@@ -205,7 +269,16 @@ class LogWalk:
             data = read_written(self._reader, path, length)
             report.bytes += length
             if ended is not None and data.strip(b"\0"):
-                report.add(ended[0], ended[1], "tail", f"the log ends here, but {path} holds data: all that is behind is lost to a broker")
+                report.add(
+                    ended[0],
+                    ended[1],
+                    "tail",
+                    (
+                        f"the log ends here, but {path} holds data: all that is behind is lost to "
+                        "a "
+                        "broker"
+                    ),
+                )
                 self._note_end(*ended, self.end)
                 self._damaged, ended = True, None
             stop = self._walk_file(start, path, data, length)
@@ -216,9 +289,17 @@ class LogWalk:
         if self._start_ends is not None and self._behind:
             path, at, position = self._start_ends
             first, last = self._behind[0], self._behind[-1]
-            problem = f"a start ends the log here, at {position}, and sets aside {len(self._behind)} whole records behind it"
+            problem = (
+                f"a start ends the log here, at {position}, and sets aside {len(self._behind)} "
+                "whole records behind it"
+            )
             times = f"stored from {first.store_timestamp} to {last.store_timestamp}"
-            report.add(path, at, "gap", f"{problem} (from {first.position} to {last.position + last.size}, {times})")
+            report.add(
+                path,
+                at,
+                "gap",
+                f"{problem} (from {first.position} to {last.position + last.size}, {times})",
+            )
 
     def _note_end(self, path: str, at: int, position: int) -> None:
         """Remember the first damage at which a start would take the log to end."""
@@ -226,13 +307,20 @@ class LogWalk:
             self._start_ends = (path, at, position)
 
     def _walk_file(self, start: int, path: str, data: bytes, length: int) -> int | None:
-        """Walk over one file, of whose `length` bytes those behind `data` are zeros; gives where the log ends in it, None when it goes on."""
+        """Walk over one file, of whose `length` bytes those behind `data` are zeros;
+        gives where the log ends in it, None when it goes on.
+        """
         at = 0
         while at + 8 <= length:
             size, magic = _TWO.unpack(data[at : at + 8].ljust(8, b"\0"))
             if magic == _BLANK:
                 if size != length - at:
-                    self._report.add(path, at, "blank", f"the rest of the file is said to be {size} bytes; it is {length - at}")
+                    self._report.add(
+                        path,
+                        at,
+                        "blank",
+                        f"the rest of the file is said to be {size} bytes; it is {length - at}",
+                    )
                 self.end = start + length
                 return None
             if not size and not magic:
@@ -248,7 +336,12 @@ class LogWalk:
                 following = self._next_record(data, at, start, length)
                 kind = broken.kind if following is not None else "tail"
                 if not (kind == "tail" and self._report.running and start == self._chain[-1][0]):
-                    self._report.add(path, at + broken.at, kind, f"the record at {start + at} is broken: {broken}")
+                    self._report.add(
+                        path,
+                        at + broken.at,
+                        kind,
+                        f"the record at {start + at} is broken: {broken}",
+                    )
                 if following is None:
                     return at
                 self._damaged = True
@@ -269,16 +362,22 @@ class LogWalk:
         return None
 
     @staticmethod
-    def _record_at(data: bytes, at: int, start: int, size: int, magic: int, length: int) -> LogRecord:
+    def _record_at(
+        data: bytes, at: int, start: int, size: int, magic: int, length: int
+    ) -> LogRecord:
         if magic not in (_V1, _V2):
             raise BrokenError(4, "record", f"no record begins with the magic code {magic:08X}")
         if not 0 < size <= length - at:
-            raise BrokenError(0, "record", f"a size of {size} bytes with {length - at} left in the file")
+            raise BrokenError(
+                0, "record", f"a size of {size} bytes with {length - at} left in the file"
+            )
         return parse_record(data[at : at + size].ljust(size, b"\0"), start + at)
 
     @staticmethod
     def _next_record(data: bytes, at: int, start: int, length: int) -> int | None:
-        """Where the next thing stands that is surely a record, because it names its own place, or the blank end."""
+        """Where the next thing stands that is surely a record, because it names its own
+        place, or the blank end.
+        """
         for magic in (_V1, _V2):
             code = magic.to_bytes(4)
             found = data.find(code, at + 8)
@@ -301,12 +400,31 @@ class LogWalk:
         if self._on_record is not None:
             self._on_record(record)
         if "\0" in record.properties:
-            index = record.size - len(record.properties.encode()) + record.properties.encode().index(b"\0")
-            self._report.add(path, at + index, "properties", f"the properties of the record at {record.position} hold zeros; no CRC covers them")
+            index = (
+                record.size
+                - len(record.properties.encode())
+                + record.properties.encode().index(b"\0")
+            )
+            self._report.add(
+                path,
+                at + index,
+                "properties",
+                f"the properties of the record at {record.position} hold zeros; no CRC covers them",
+            )
         if record.store_timestamp < self._last_time:
-            self._report.add(path, at + 56, "order", f"stored at {record.store_timestamp}, before the record in front ({self._last_time})")
+            self._report.add(
+                path,
+                at + 56,
+                "order",
+                (
+                    f"stored at {record.store_timestamp}, before the record in front "
+                    f"({self._last_time})"
+                ),
+            )
         self._last_time = max(self._last_time, record.store_timestamp)
-        if property_in_text(record.properties, UNIQ_KEY) or property_in_text(record.properties, KEYS):
+        if property_in_text(record.properties, UNIQ_KEY) or property_in_text(
+            record.properties, KEYS
+        ):
             self.keyed.append(record.position)
         if record.in_queue and record.position >= self._deleted.get(record.topic, 0):
             if record.sys_flag & _INNER_BATCH or record.topic in self._batch_topics:
@@ -323,14 +441,19 @@ class LogWalk:
         if offset > queue.next:
             jump = offset - queue.next
             if not self._damaged:
-                problem = f"{record.topic} queue {record.queue_id}: queue offset {offset} follows {queue.next - 1}"
+                problem = (
+                    f"{record.topic} queue {record.queue_id}: queue offset {offset} follows "
+                    f"{queue.next - 1}"
+                )
                 self._report.add(path, at + 20, "order", problem)
             if jump > (_MOST_LOST if self._damaged else _MOST_SKIPPED):
                 queue.units += _NO_UNIT
                 return
             queue.units += _NO_UNIT * jump
         elif offset < queue.next:
-            problem = f"{record.topic} queue {record.queue_id}: queue offset {offset} was there before"
+            problem = (
+                f"{record.topic} queue {record.queue_id}: queue offset {offset} was there before"
+            )
             self._report.add(path, at + 20, "order", problem)
             if offset < queue.first or queue.next - offset > _MOST_SKIPPED:
                 return

@@ -1,5 +1,7 @@
 """Every unit of every queue looked at and compared with the log."""
 
+from __future__ import annotations
+
 from struct import Struct
 from typing import Final
 
@@ -23,7 +25,12 @@ class QueueWalk:
     """One pass over `consumequeue/`, after the log's."""
 
     def __init__(
-        self, reader: StoreReader, report: Report, log: RecordReader, wanted: dict[tuple[str, int], QueueUnits], known_topics: set[str] | None
+        self,
+        reader: StoreReader,
+        report: Report,
+        log: RecordReader,
+        wanted: dict[tuple[str, int], QueueUnits],
+        known_topics: set[str] | None,
     ) -> None:
         self._reader = reader
         self._log = log
@@ -40,7 +47,9 @@ class QueueWalk:
             for name in reader.directory_names(f"{DIRECTORY}/{topic}"):
                 if name.isascii() and name.isdecimal():
                     queues[topic, int(name)] = f"{DIRECTORY}/{topic}/{name}"
-        sizes = {path: [size for _name, size in reader.file_sizes(path)] for path in queues.values()}
+        sizes = {
+            path: [size for _name, size in reader.file_sizes(path)] for path in queues.values()
+        }
         report.queue_file_size = usual_size([size for found in sizes.values() for size in found])
         for key, path in queues.items():
             if key[0] not in batch_topics and sizes[path]:
@@ -48,18 +57,37 @@ class QueueWalk:
                 self._check(key, path)
         for (topic, queue_id), wanted in self._wanted.items():
             known = self._known_topics is None or topic in self._known_topics
-            if not sizes.get(queues.get((topic, queue_id), "")) and topic not in batch_topics and known and not report.running:
+            if (
+                not sizes.get(queues.get((topic, queue_id), ""))
+                and topic not in batch_topics
+                and known
+                and not report.running
+            ):
                 count = len(wanted.units) // QUEUE_UNIT_SIZE
-                report.add(f"{DIRECTORY}/{topic}/{queue_id}", 0, "missing", f"there is no such queue; the log has {count} messages for it")
+                report.add(
+                    f"{DIRECTORY}/{topic}/{queue_id}",
+                    0,
+                    "missing",
+                    f"there is no such queue; the log has {count} messages for it",
+                )
 
         self._check_extensions()
 
     def _check_extensions(self) -> None:
-        """Names and lengths of the files that units may lead to; what is in them is an aid that may be missing."""
+        """Names and lengths of the files that units may lead to; what is in them is an
+        aid that may be missing.
+        """
         reader = self._reader
-        parents = [f"{EXTENSION_DIRECTORY}/{topic}" for topic in reader.directory_names(EXTENSION_DIRECTORY)]
-        paths = [f"{parent}/{name}" for parent in parents for name in reader.directory_names(parent)]
-        size = self._report.extension_file_size = usual_size([size for path in paths for _name, size in reader.file_sizes(path)])
+        parents = [
+            f"{EXTENSION_DIRECTORY}/{topic}"
+            for topic in reader.directory_names(EXTENSION_DIRECTORY)
+        ]
+        paths = [
+            f"{parent}/{name}" for parent in parents for name in reader.directory_names(parent)
+        ]
+        size = self._report.extension_file_size = usual_size(
+            [size for path in paths for _name, size in reader.file_sizes(path)]
+        )
         for path in paths:
             chain_of(reader, path, size, self._report)
 
@@ -67,7 +95,12 @@ class QueueWalk:
         report = self._report
         size = report.queue_file_size
         if size % QUEUE_UNIT_SIZE:
-            report.add(directory, 0, "size", f"files of {size} bytes do not hold whole units of {QUEUE_UNIT_SIZE}")
+            report.add(
+                directory,
+                0,
+                "size",
+                f"files of {size} bytes do not hold whole units of {QUEUE_UNIT_SIZE}",
+            )
             return
         chain = chain_of(self._reader, directory, size, report)
         ended: tuple[str, int] | None = None
@@ -79,7 +112,9 @@ class QueueWalk:
             report.bytes += len(data)
             end = self._end_of(data)
             if ended is not None and end:
-                report.add(ended[0], ended[1], "unit", f"no unit stands here, but {path} holds some")
+                report.add(
+                    ended[0], ended[1], "unit", f"no unit stands here, but {path} holds some"
+                )
                 ended = None
             if end < size and ended is None:
                 ended = (path, end)
@@ -91,9 +126,19 @@ class QueueWalk:
                 report.add(directory, 0, "unit", "more in this queue is wrong than is listed")
                 return
         missing = wanted.next - max(next_offset, wanted.first)
-        if chain and missing > 0 and not report.running and not key[0].startswith(MULTI_DISPATCH_PREFIX):
+        if (
+            chain
+            and missing > 0
+            and not report.running
+            and not key[0].startswith(MULTI_DISPATCH_PREFIX)
+        ):
             at = next_offset * QUEUE_UNIT_SIZE - chain[-1][0]
-            report.add(chain[-1][1], max(0, at), "behind", f"the queue ends at {next_offset}; the log has {missing} more messages for it")
+            report.add(
+                chain[-1][1],
+                max(0, at),
+                "behind",
+                f"the queue ends at {next_offset}; the log has {missing} more messages for it",
+            )
 
     @staticmethod
     def _end_of(data: bytes) -> int:
@@ -101,8 +146,12 @@ class QueueWalk:
         used = len(data.rstrip(b"\0"))
         return min((used + QUEUE_UNIT_SIZE - 1) // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE, len(data))
 
-    def _compare(self, key: tuple[str, int], path: str, offset: int, data: bytes, wanted: QueueUnits) -> None:
-        """Compare the units of one file, which begins at a queue offset, with what the log says; equal stretches at once."""
+    def _compare(
+        self, key: tuple[str, int], path: str, offset: int, data: bytes, wanted: QueueUnits
+    ) -> None:
+        """Compare the units of one file, which begins at a queue offset, with what the
+        log says; equal stretches at once.
+        """
         low = max(offset, wanted.first)
         at, there = (low - offset) * QUEUE_UNIT_SIZE, (low - wanted.first) * QUEUE_UNIT_SIZE
         if data[at:] == wanted.units[there : there + len(data) - at] and at == 0:
@@ -117,38 +166,75 @@ class QueueWalk:
                     self._judge_record(key, offset + place // QUEUE_UNIT_SIZE, unit)
 
     def _judge_record(self, key: tuple[str, int], offset: int, unit: bytes) -> None:
-        """Report a record that does not say of itself what the unit says that leads to it."""
+        """Report a record that does not say of itself what the unit says that leads to
+        it.
+        """
         position, size, _code = _UNIT.unpack(unit)
         record = self._log.record(position)
         place = self._log.place(position)
-        if record is None or place is None or record.size != size or self._report.running or key[0].startswith(MULTI_DISPATCH_PREFIX):
+        if (
+            record is None
+            or place is None
+            or record.size != size
+            or self._report.running
+            or key[0].startswith(MULTI_DISPATCH_PREFIX)
+        ):
             return
         found = (record.topic, record.queue_id, record.queue_offset)
         if found != (*key, offset):
-            problem = f"says that it is of {found[0]} queue {found[1]} offset {found[2]}; the unit {offset} of {key[0]} queue {key[1]} leads to it"
+            problem = (
+                f"says that it is of {found[0]} queue {found[1]} offset {found[2]}; the unit "
+                f"{offset} of {key[0]} queue {key[1]} leads to it"
+            )
             self._report.add(place[0], place[1] + 12, "order", problem)
 
-    def _judge(self, key: tuple[str, int], path: str, place: int, unit: bytes, expected: bytes) -> None:
+    def _judge(
+        self, key: tuple[str, int], path: str, place: int, unit: bytes, expected: bytes
+    ) -> None:
         position, size, code = _UNIT.unpack(unit)
         report = self._report
         if size == PRE_BLANK_SIZE and not position and not code and not expected:
             return
         if position < 0 or size <= 0:
-            report.add(path, place, "unit", f"position {position} and size {size} can not be")
+            report.add(path, place, "unit", f"position {position} and size {size} cannot be")
         elif not expected:
-            if key[0].startswith(MULTI_DISPATCH_PREFIX) or position < report.log_start or (report.running and position >= report.log_end):
+            if (
+                key[0].startswith(MULTI_DISPATCH_PREFIX)
+                or position < report.log_start
+                or (report.running and position >= report.log_end)
+            ):
                 return
-            report.add(path, place, "extra", f"the unit of {size} bytes at {position} is of no message of {key[0]} queue {key[1]} in the log")
+            report.add(
+                path,
+                place,
+                "extra",
+                (
+                    f"the unit of {size} bytes at {position} is of no message of {key[0]} queue "
+                    f"{key[1]} in the log"
+                ),
+            )
         elif expected != _EMPTY:
             wanted_position, wanted_size, wanted_code = _UNIT.unpack(expected)
             if (position, size) != (wanted_position, wanted_size):
-                problem = f"the unit says {size} bytes at {position}, the log has {wanted_size} bytes at {wanted_position}"
-                report.add(path, place if position != wanted_position else place + 8, "unit", problem)
+                problem = (
+                    f"the unit says {size} bytes at {position}, the log has {wanted_size} bytes "
+                    f"at {wanted_position}"
+                )
+                report.add(
+                    path, place if position != wanted_position else place + 8, "unit", problem
+                )
             elif not self._code_fits(key[0], code, wanted_code):
-                report.add(path, place + 12, "unit", f"the unit says the tags code {code}, the log {wanted_code}")
+                report.add(
+                    path,
+                    place + 12,
+                    "unit",
+                    f"the unit says the tags code {code}, the log {wanted_code}",
+                )
 
     def _code_fits(self, topic: str, code: int, wanted: int) -> bool:
-        """Delay messages have the time of delivery there, units with an extension its address."""
+        """Delay messages have the time of delivery there, units with an extension its
+        address.
+        """
         if topic == SCHEDULE_TOPIC:
             return code >= wanted
         return code <= _EXTENSION_ADDRESS and self._reader.exists(f"{EXTENSION_DIRECTORY}/{topic}")

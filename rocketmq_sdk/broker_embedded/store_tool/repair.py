@@ -1,12 +1,15 @@
-"""Repair of a store directory: what can be built again from the log is, and a torn end is cut. Nothing else is touched.
+"""Repair of a store directory: what can be built again from the log is, and a torn end
+is cut. Nothing else is touched.
 
-The work is done by the store's own recovery, from the first log file on. Damage in the middle of the log can not be repaired, and recovery would cut
-the log there, so such a directory is left alone.
+The work is done by the store's own recovery, from the first log file on. Damage in the
+middle of the log cannot be repaired, and recovery would cut the log there, so such a
+directory is left alone.
 """
 
-import os
-from collections.abc import Callable
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
@@ -17,10 +20,15 @@ from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_
 from rocketmq_sdk.broker_embedded.store_tool.index import DIRECTORY as INDEX_DIRECTORY
 from rocketmq_sdk.broker_embedded.store_tool.index import slot_count
 from rocketmq_sdk.broker_embedded.store_tool.queues import EXTENSION_DIRECTORY
-from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, Report
 from rocketmq_sdk.broker_embedded.store_tool.verify import check_is_store, verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, Report
 
 _QUEUE_KINDS = frozenset({"unit", "behind", "missing", "extra", "gap", "name", "size"})
 _HARMLESS = frozenset({"abort", "tail", "properties", "config"})
@@ -28,7 +36,7 @@ _NOBODY = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 
 class Plan:
-    """What a repair would do, in words, and why it can not be done."""
+    """What a repair would do, in words, and why it cannot be done."""
 
     def __init__(self, report: Report) -> None:
         self.queues: list[str] = []
@@ -36,14 +44,20 @@ class Plan:
         self.cut: int | None = None
         self.refusals: list[Finding] = []
         self.left: list[Finding] = []
-        """What stays as it is, because a broker copes with it and nothing here can mend it."""
+        """What stays as it is, because a broker copes with it and nothing here can mend
+        it.
+        """
         self.recover = False
         for finding in report.findings:
             self._place(finding, report)
 
     def _place(self, finding: Finding, report: Report) -> None:
         top, _, rest = finding.path.partition("/")
-        if top in (QUEUE_DIRECTORY, BATCH_DIRECTORY) and finding.kind in _QUEUE_KINDS and not rest.startswith(MULTI_DISPATCH_PREFIX):
+        if (
+            top in (QUEUE_DIRECTORY, BATCH_DIRECTORY)
+            and finding.kind in _QUEUE_KINDS
+            and not rest.startswith(MULTI_DISPATCH_PREFIX)
+        ):
             self._rebuild("/".join(finding.path.split("/")[:3]))
         elif top == EXTENSION_DIRECTORY and not rest.startswith(MULTI_DISPATCH_PREFIX):
             # The units that lead there have their tags codes there.
@@ -78,11 +92,17 @@ class Plan:
 
 
 def repair_directory(
-    root: str | os.PathLike[str], tell: Callable[[str], None], *, queue_file_size: int = 0, advance: Progress = lambda _done: None
-) -> "RepairJob":
-    """Look at a directory and plan its repair. Raises `StoreError` for what can not be read, `StoreLockedError` when somebody has it open.
+    root: str | os.PathLike[str],
+    tell: Callable[[str], None],
+    *,
+    queue_file_size: int = 0,
+    advance: Progress = lambda _done: None,
+) -> RepairJob:
+    """Look at a directory and plan its repair. Raises `StoreError` for what cannot be
+    read, `StoreLockedError` when somebody has it open.
 
-    `queue_file_size` is needed only where no queue file is left to tell it; Apache's default is 6,000,000.
+    `queue_file_size` is needed only where no queue file is left to tell it; Apache's
+    default is 6,000,000.
     """
     check_is_store(root)
     files = OsFileSystem(root)
@@ -97,7 +117,14 @@ def repair_directory(
 class RepairJob:
     """A repair that is planned."""
 
-    def __init__(self, root: Path, report: Report, plan: Plan, tell: Callable[[str], None], queue_file_size: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        report: Report,
+        plan: Plan,
+        tell: Callable[[str], None],
+        queue_file_size: int,
+    ) -> None:
         self.report = report
         self.plan = plan
         self._root = root
@@ -105,7 +132,9 @@ class RepairJob:
         self._queue_file_size = report.queue_file_size or queue_file_size
 
     async def run(self) -> None:
-        """Do it, telling each step before it is taken. Raises `StoreError`, also for a plan that holds refusals."""
+        """Do it, telling each step before it is taken. Raises `StoreError`, also for a
+        plan that holds refusals.
+        """
         if self.plan.refusals:
             raise StoreError(f"{self.plan.refusals[0]}; a repair would lose what is behind it")
         if not self.plan.steps:
@@ -116,7 +145,8 @@ class RepairJob:
         try:
             for step in self.plan.steps:
                 self._tell(step)
-            # First of all: if this is interrupted, the next start must look at everything.
+            # First of all: if this is interrupted, the next start must look at
+            # everything.
             files.write(ABORT_PATH, b"")
             files.remove("checkpoint")
             files.sync_directory(".")

@@ -1,12 +1,21 @@
 """What a look at a store's directory found, and the files as that look reads them."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.files.os_files import is_directory, open_regular, read_regular, written_ranges
+from rocketmq_sdk.broker_embedded.store.files.os_files import (
+    is_directory,
+    open_regular,
+    read_regular,
+    written_ranges,
+)
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 Progress = Callable[[int], None]
 NO_FILE = -1
@@ -14,10 +23,13 @@ NO_FILE = -1
 
 
 class Finding:
-    """Something that is wrong: in which file, at which byte of it, of which kind, and in words.
+    """Something that is wrong: in which file, at which byte of it, of which kind, and
+    in words.
 
-    Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and `properties` in the log; `tail` for what follows the last whole
-    record; `unit`, `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`; `abort` for a directory that was not closed.
+    Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and
+    `properties` in the log; `tail` for what follows the last whole record; `unit`,
+    `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`;
+    `abort` for a directory that was not closed.
     """
 
     __slots__ = ("kind", "offset", "path", "problem")
@@ -30,7 +42,12 @@ class Finding:
 
     def as_json(self) -> dict[str, str | int]:
         """Members for a JSON object."""
-        return {"file": self.path, "offset": self.offset, "kind": self.kind, "problem": self.problem}
+        return {
+            "file": self.path,
+            "offset": self.offset,
+            "kind": self.kind,
+            "problem": self.problem,
+        }
 
     def __str__(self) -> str:
         return f"{self.path} at {self.offset}: {self.problem}"
@@ -75,12 +92,28 @@ class Report:
 
     def as_json(self) -> dict[str, object]:
         """Members for a JSON object."""
-        counted = ("running", "log_file_size", "queue_file_size", "batch_file_size", "log_start", "log_end", "bytes", "records", "queues", "units")
-        return {"findings": [finding.as_json() for finding in self.findings], **{name: getattr(self, name) for name in counted}}
+        counted = (
+            "running",
+            "log_file_size",
+            "queue_file_size",
+            "batch_file_size",
+            "log_start",
+            "log_end",
+            "bytes",
+            "records",
+            "queues",
+            "units",
+        )
+        return {
+            "findings": [finding.as_json() for finding in self.findings],
+            **{name: getattr(self, name) for name in counted},
+        }
 
 
 class StoreReader(Protocol):
-    """Read access to a store's directory. Methods raise `OSError` or `StoreError` for what can not be read."""
+    """Read access to a store's directory. Methods raise `OSError` or `StoreError` for
+    what cannot be read.
+    """
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
         """Names and sizes of files, sorted; empty for a directory that is missing."""
@@ -95,7 +128,9 @@ class StoreReader(Protocol):
         ...
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
-        """Where in a range of a file something may have been written; what lies between holds zeros."""
+        """Where in a range of a file something may have been written; what lies between
+        holds zeros.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -104,7 +139,9 @@ class StoreReader(Protocol):
 
 
 class DirectoryReader:
-    """Reads below a directory of the operating system, without writing anything or taking its lock."""
+    """Reads below a directory of the operating system, without writing anything or
+    taking its lock.
+    """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root)
@@ -117,7 +154,9 @@ class DirectoryReader:
             return []
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, `NO_FILE` for pipes and the like; files that go meanwhile are left out."""
+        """Names and sizes, `NO_FILE` for pipes and the like; files that go meanwhile
+        are left out.
+        """
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
             try:
@@ -175,7 +214,11 @@ class FileSystemReader:
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
         """What the file system knows of it."""
-        return list(self._files.open(path).data_ranges(offset, end)) if self._files.exists(path) else []
+        return (
+            list(self._files.open(path).data_ranges(offset, end))
+            if self._files.exists(path)
+            else []
+        )
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
@@ -183,7 +226,9 @@ class FileSystemReader:
 
 
 def read_written(reader: StoreReader, path: str, size: int) -> bytes:
-    """The bytes of a file up to the last that may have been written; the rest of its `size` holds zeros."""
+    """The bytes of a file up to the last that may have been written; the rest of its
+    `size` holds zeros.
+    """
     ranges = reader.data_ranges(path, 0, size)
     return reader.read(path, 0, ranges[-1][1]) if ranges else b""
 
@@ -194,25 +239,49 @@ def usual_size(sizes: list[int]) -> int:
     return max(set(sizes), key=lambda size: (sizes.count(size), size)) if sizes else 0
 
 
-def chain_of(reader: StoreReader, directory: str, size: int, report: Report) -> list[tuple[int, str]]:
-    """Starts and paths of the files of a chain that can be read; what is wrong with names, sizes and gaps is reported."""
+def chain_of(
+    reader: StoreReader, directory: str, size: int, report: Report
+) -> list[tuple[int, str]]:
+    """Starts and paths of the files of a chain that can be read; what is wrong with
+    names, sizes and gaps is reported.
+    """
     found: list[tuple[int, str]] = []
     entries = reader.file_sizes(directory)
     for index, (name, length) in enumerate(entries):
         path = f"{directory}/{name}"
         if not (name.isascii() and name.isdecimal()):
-            report.add(path, 0, "name", "does not belong there: the names of these files are positions")
+            report.add(
+                path, 0, "name", "does not belong there: the names of these files are positions"
+            )
         elif length == NO_FILE:
             report.add(path, 0, "name", "is no regular file; move it away")
         elif not length and report.running and index == len(entries) - 1:
             pass  # it is being made
         elif length != size:
-            last = " (Apache's broker removes an empty last file)" if not length and index == len(entries) - 1 else ""
-            report.add(path, min(length, size), "size", f"has {length} bytes, the other files have {size}{last}")
+            last = (
+                " (Apache's broker removes an empty last file)"
+                if not length and index == len(entries) - 1
+                else ""
+            )
+            report.add(
+                path,
+                min(length, size),
+                "size",
+                f"has {length} bytes, the other files have {size}{last}",
+            )
         elif int(name) % size:
             report.add(path, 0, "name", f"is no multiple of the file size {size}")
         else:
             if found and int(name) != found[-1][0] + size:
-                report.add(path, 0, "gap", f"the file before is {found[-1][1]}: {int(name) - found[-1][0] - size} bytes are missing in between")
+                report.add(
+                    path,
+                    0,
+                    "gap",
+                    (
+                        f"the file before is {found[-1][1]}: {int(name) - found[-1][0] - size} "
+                        "bytes "
+                        "are missing in between"
+                    ),
+                )
             found.append((int(name), path))
     return found

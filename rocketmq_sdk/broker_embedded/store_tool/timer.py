@@ -1,23 +1,37 @@
-"""Timer log, wheel and checkpoint looked at, each for itself and against the commit log.
+"""Timer log, wheel and checkpoint looked at, each for itself and against the commit
+log.
 
-A wheel that is missing is no finding: the next start makes it again from the log. What no check covers: counts of slots, and which turn a timer takes
-that is more than a window ahead, once that is over.
+A wheel that is missing is no finding: the next start makes it again from the log. What
+no check covers: counts of slots, and which turn a timer takes that is more than a
+window ahead, once that is over.
 """
 
-from struct import Struct
-from typing import Final
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
 from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader, chain_of, usual_size
 from rocketmq_sdk.broker_embedded.timers.checkpoint import FIELDS, TimerCheckpoint
 from rocketmq_sdk.broker_embedded.timers.checkpoint import PATH as CHECKPOINT_PATH
 from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY
 from rocketmq_sdk.broker_embedded.timers.messages import is_deletion, out_time
-from rocketmq_sdk.broker_embedded.timers.record import FILLER_MAGIC, FILLER_SIZE, MAGIC_DELETE, NO_POSITION, RECORD, RECORD_SIZE, TimerRecord
+from rocketmq_sdk.broker_embedded.timers.record import (
+    FILLER_MAGIC,
+    FILLER_SIZE,
+    MAGIC_DELETE,
+    NO_POSITION,
+    RECORD,
+    RECORD_SIZE,
+    TimerRecord,
+)
 from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL_PATH
 from rocketmq_sdk.broker_embedded.timers.wheel import SLOT, SLOT_SIZE, SLOTS, WHEEL_SIZE
 from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC, java_hash
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
 
 _CHUNK: Final = 1 << 20
 _PAGE: Final = 4096
@@ -27,7 +41,9 @@ _INT: Final = Struct(">i")
 
 
 class TimerWalk:
-    """One pass over `timerlog/`, `timerwheel` and `config/timercheck`. In a running broker only what its checkpoint covers counts."""
+    """One pass over `timerlog/`, `timerwheel` and `config/timercheck`. In a running
+    broker only what its checkpoint covers counts.
+    """
 
     def __init__(self, reader: StoreReader, report: Report, log: RecordReader) -> None:
         self._reader = reader
@@ -49,7 +65,16 @@ class TimerWalk:
             if start != self._end or not self._walk_file(path, start, size):
                 break
         if known and not report.running and self._end < self._checkpoint.log_flushed:
-            report.add(CHECKPOINT_PATH, 8, "timer", f"says that the timer log reaches to {self._checkpoint.log_flushed}; it ends at {self._end}")
+            report.add(
+                CHECKPOINT_PATH,
+                8,
+                "timer",
+                (
+                    f"says that the timer log reaches to {self._checkpoint.log_flushed}; it ends "
+                    "at "
+                    f"{self._end}"
+                ),
+            )
         if not report.running and self._reader.exists(WHEEL_PATH):
             self._walk_wheel()
 
@@ -58,12 +83,19 @@ class TimerWalk:
         if not self._reader.exists(CHECKPOINT_PATH):
             return False
         if len(data) < FIELDS.size:
-            self._report.add(CHECKPOINT_PATH, len(data), "size", f"has {len(data)} bytes; {FIELDS.size} are used")
+            self._report.add(
+                CHECKPOINT_PATH, len(data), "size", f"has {len(data)} bytes; {FIELDS.size} are used"
+            )
             return False
         self._checkpoint = TimerCheckpoint.decode(data)
         for place, value in enumerate(FIELDS.unpack(data)):
             if value < 0:
-                self._report.add(CHECKPOINT_PATH, 8 * place, "timer", f"holds the number {value}, which can not be")
+                self._report.add(
+                    CHECKPOINT_PATH,
+                    8 * place,
+                    "timer",
+                    f"holds the number {value}, which cannot be",
+                )
         return True
 
     # --- the log
@@ -83,7 +115,9 @@ class TimerWalk:
                 self._rest(path, data, at)
                 return False
             if len(data) - at < RECORD_SIZE:
-                self._report.add(path, at, "timer", "there is neither a record nor the end of the file")
+                self._report.add(
+                    path, at, "timer", "there is neither a record nor the end of the file"
+                )
                 return False
             record = TimerRecord._make(RECORD.unpack_from(data, at))
             problem = self._judge(record)
@@ -102,7 +136,9 @@ class TimerWalk:
         """What follows the last record is empty."""
         rest = data[at:].lstrip(b"\0")
         if rest and not self._report.running:
-            self._report.add(path, len(data) - len(rest), "timer", "there is something behind the last record")
+            self._report.add(
+                path, len(data) - len(rest), "timer", "there is something behind the last record"
+            )
 
     def _judge(self, record: TimerRecord) -> tuple[int, str] | None:
         """What is wrong with a record, and at which of its bytes."""
@@ -117,7 +153,9 @@ class TimerWalk:
         if record.delay % _LEAST_PRECISION or record.delay < 0:
             return 24, f"has the delay {record.delay}"
         last = self._lasts.get(record.slot_time, NO_POSITION)
-        if record.previous not in (last, NO_POSITION) and not (last == NO_POSITION and 0 <= record.previous < self._start):
+        if record.previous not in (last, NO_POSITION) and not (
+            last == NO_POSITION and 0 <= record.previous < self._start
+        ):
             return 4, f"names {record.previous} as the record before it in its slot; that is {last}"
         return self._judge_message(record)
 
@@ -126,9 +164,19 @@ class TimerWalk:
             return None
         message = self._log.record(record.physical_offset)
         if message is None or message.topic != TIMER_TOPIC:
-            return 28, f"names {record.physical_offset} as the position of its message; there is none of {TIMER_TOPIC}"
+            return (
+                28,
+                (
+                    f"names {record.physical_offset} as the position of its message; there is "
+                    "none of "
+                    f"{TIMER_TOPIC}"
+                ),
+            )
         if message.size != record.message_size:
-            return 36, f"says that its message has {record.message_size} bytes; it has {message.size}"
+            return (
+                36,
+                f"says that its message has {record.message_size} bytes; it has {message.size}",
+            )
         text = message.properties
         if record.topic_hash != java_hash(property_in_text(text, REAL_TOPIC) or ""):
             return 40, "does not have the hash of the real topic of its message"
@@ -138,7 +186,11 @@ class TimerWalk:
             out_ms = out_time(text)
         except ValueError as error:
             return 28, f"names the message at {record.physical_offset}: {error}"
-        if (record.slot_time >= out_ms) if record.rolls else not 0 <= out_ms - record.slot_time < 1000:
+        if (
+            (record.slot_time >= out_ms)
+            if record.rolls
+            else not 0 <= out_ms - record.slot_time < 1000
+        ):
             return 16, f"belongs to the slot {record.slot_time}, its message to {out_ms}"
         return None
 
@@ -147,10 +199,21 @@ class TimerWalk:
     def _walk_wheel(self) -> None:
         if not self._reader.read(WHEEL_PATH, 0, 1):
             return
-        if not self._reader.read(WHEEL_PATH, WHEEL_SIZE - 1, 1) or self._reader.read(WHEEL_PATH, WHEEL_SIZE, 1):
-            self._report.add(WHEEL_PATH, WHEEL_SIZE, "size", f"does not have the {WHEEL_SIZE} bytes of a timer wheel")
+        if not self._reader.read(WHEEL_PATH, WHEEL_SIZE - 1, 1) or self._reader.read(
+            WHEEL_PATH, WHEEL_SIZE, 1
+        ):
+            self._report.add(
+                WHEEL_PATH,
+                WHEEL_SIZE,
+                "size",
+                f"does not have the {WHEEL_SIZE} bytes of a timer wheel",
+            )
             return
-        pending = {time: last for time, last in self._lasts.items() if time >= self._checkpoint.last_read_time}
+        pending = {
+            time: last
+            for time, last in self._lasts.items()
+            if time >= self._checkpoint.last_read_time
+        }
         precision = self._precision()
         written = self._reader.data_ranges(WHEEL_PATH, 0, WHEEL_SIZE)
         for low in range(0, WHEEL_SIZE, _CHUNK):
@@ -164,11 +227,16 @@ class TimerWalk:
                     self._walk_page(data[at : at + _PAGE], low + at, precision, pending)
         for time, last in pending.items():
             place = time // precision % SLOTS * SLOT_SIZE
-            self._report.add(WHEEL_PATH, place, "timer", f"the slot {time} does not know the record at {last}")
+            self._report.add(
+                WHEEL_PATH, place, "timer", f"the slot {time} does not know the record at {last}"
+            )
 
     def _precision(self) -> int:
         """The width of a slot, by what times have in common."""
-        return next((width for width in (1000, 500, 200) if all(time % width == 0 for time in self._lasts)), _LEAST_PRECISION)
+        return next(
+            (width for width in (1000, 500, 200) if all(time % width == 0 for time in self._lasts)),
+            _LEAST_PRECISION,
+        )
 
     def _walk_page(self, page: bytes, offset: int, precision: int, pending: dict[int, int]) -> None:
         for number, (units, first, last, _count, magic) in enumerate(SLOT.iter_unpack(page)):
@@ -186,8 +254,14 @@ class TimerWalk:
                 problem = 16, f"names {last} as its last record; that is {known}"
             elif known is None and time >= self._checkpoint.last_read_time and last >= self._start:
                 problem = 0, f"holds the time {time}, for which the timer log has no record"
-            elif time in pending and not 0 <= first < self._start and first != self._firsts.get(time, first):
+            elif (
+                time in pending
+                and not 0 <= first < self._start
+                and first != self._firsts.get(time, first)
+            ):
                 problem = 8, f"names {first} as its first record; that is {self._firsts[time]}"
             if problem:
-                self._report.add(WHEEL_PATH, at + problem[0], "timer", f"the slot {at // SLOT_SIZE} {problem[1]}")
+                self._report.add(
+                    WHEEL_PATH, at + problem[0], "timer", f"the slot {at // SLOT_SIZE} {problem[1]}"
+                )
             pending.pop(time, None)

@@ -1,10 +1,14 @@
-"""A look at a whole store directory: log, queues, index, configuration, each for itself and against each other.
+"""A look at a whole store directory: log, queues, index, configuration, each for itself
+and against each other.
 
-Nothing is written and no lock is taken, so the directory may be open in a broker; what such a broker has not handed to its files yet is no finding.
+Nothing is written and no lock is taken, so the directory may be open in a broker; what
+such a broker has not handed to its files yet is no finding.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import DIRECTORY as CONFIG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import is_locked
@@ -16,10 +20,20 @@ from rocketmq_sdk.broker_embedded.store_tool.config import check_config
 from rocketmq_sdk.broker_embedded.store_tool.index import IndexWalk
 from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogWalk, RecordReader
 from rocketmq_sdk.broker_embedded.store_tool.queues import QueueWalk
-from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Progress, Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    DirectoryReader,
+    Progress,
+    Report,
+    StoreReader,
+    chain_of,
+    usual_size,
+)
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json_dialect import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _WHOLE_FILE = 1 << 30
 
@@ -31,26 +45,42 @@ def verify_directory(
     *,
     running: bool | None = None,
 ) -> Report:
-    """Look at a directory of the operating system; `running` None means: find out whether a broker has it open.
+    """Look at a directory of the operating system; `running` None means: find out
+    whether a broker has it open.
 
-    Raises `StoreError` for one that is missing, is no store or can not be read.
+    Raises `StoreError` for one that is missing, is no store or cannot be read.
     """
     check_is_store(root)
     try:
-        return verify(DirectoryReader(root), running=is_locked(root) if running is None else running, advance=advance, on_record=on_record)
+        return verify(
+            DirectoryReader(root),
+            running=is_locked(root) if running is None else running,
+            advance=advance,
+            on_record=on_record,
+        )
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise StoreError(f"{error.filename or os.fspath(root)} can not be read: {error.strerror}") from error
+        raise StoreError(
+            f"{error.filename or os.fspath(root)} cannot be read: {error.strerror}"
+        ) from error
 
 
 def check_is_store(root: str | os.PathLike[str]) -> None:
-    """Raises `StoreError` for a directory that is missing or holds nothing of a store."""
+    """Raises `StoreError` for a directory that is missing or holds nothing of a
+    store.
+    """
     if not os.path.isdir(root):  # noqa: PTH112 - a path of any kind
         raise StoreError(f"{os.fspath(root)} is no directory")
     reader = DirectoryReader(root)
-    if not any(reader.exists(name) for name in (LOG_DIRECTORY, "consumequeue", CONFIG_DIRECTORY, "checkpoint")):
-        raise StoreError(f"{os.fspath(root)} holds no message store: neither {LOG_DIRECTORY}, consumequeue, {CONFIG_DIRECTORY} nor checkpoint")
+    if not any(
+        reader.exists(name)
+        for name in (LOG_DIRECTORY, "consumequeue", CONFIG_DIRECTORY, "checkpoint")
+    ):
+        raise StoreError(
+            f"{os.fspath(root)} holds no message store: neither {LOG_DIRECTORY}, consumequeue, "
+            f"{CONFIG_DIRECTORY} nor checkpoint"
+        )
 
 
 def log_bytes(root: str | os.PathLike[str]) -> int:
@@ -65,7 +95,7 @@ def verify(
     advance: Progress = lambda _done: None,
     on_record: Callable[[LogRecord], None] | None = None,
 ) -> Report:
-    """Look at everything. Raises `OSError` or `StoreError` for what can not be read."""
+    """Look at everything. Raises `OSError` or `StoreError` for what cannot be read."""
     report = Report()
     report.running = running
     if reader.exists("abort") and not running:
@@ -73,12 +103,17 @@ def verify(
     check_config(reader, report)
     report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
     chain = chain_of(reader, LOG_DIRECTORY, report.log_file_size, report)
-    known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(reader.directory_names(BATCH_DIRECTORY))
+    known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(
+        reader.directory_names(BATCH_DIRECTORY)
+    )
     walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
     walk.run(advance)
     log = RecordReader(reader, chain, report.log_file_size)
     QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
-    wanted = {key: {record.position: batch_unit_of(record) for record in records} for key, records in walk.batches.items()}
+    wanted = {
+        key: {record.position: batch_unit_of(record) for record in records}
+        for key, records in walk.batches.items()
+    }
     BatchWalk(reader, report, wanted).run()
     IndexWalk(reader, report, log, walk.keyed).run()
     TimerWalk(reader, report, log).run()

@@ -1,1 +1,3 @@
-"""What a broker keeps of topics, groups and offsets, each in a file of its own below `config/`."""
+"""What a broker keeps of topics, groups and offsets, each in a file of its own below
+`config/`.
+"""

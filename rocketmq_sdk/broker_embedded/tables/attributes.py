@@ -1,9 +1,15 @@
-"""Attributes of topics and groups, and the request syntax `+key=value,-key` (`AttributeParser`, `AttributeUtil`, `TopicAttributes`)."""
+"""Attributes of topics and groups, and the request syntax `+key=value,-key`
+(`AttributeParser`, `AttributeUtil`, `TopicAttributes`).
+"""
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 QUEUE_TYPE: Final = "queue.type"
 CLEANUP_POLICY: Final = "cleanup.policy"
@@ -13,7 +19,9 @@ _LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
 class AttributeKind(NamedTuple):
-    """One attribute: a check that tells what is wrong with a value, and whether it can be changed once the topic exists."""
+    """One attribute: a check that tells what is wrong with a value, and whether it can
+    be changed once the topic exists.
+    """
 
     problem: Callable[[str], str | None]
     changeable: bool
@@ -29,7 +37,12 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
 def _whole_number(low: int, high: int) -> Callable[[str], str | None]:
     def problem(value: str) -> str | None:
         digits = value.removeprefix("-")
-        if digits.isascii() and digits.isdecimal() and len(digits) < 20 and low <= int(value) <= high:
+        if (
+            digits.isascii()
+            and digits.isdecimal()
+            and len(digits) < 20
+            and low <= int(value) <= high
+        ):
             return None
         return f"value is not in range({low}, {high})"
 
@@ -39,14 +52,19 @@ def _whole_number(low: int, high: int) -> Callable[[str], str | None]:
 TOPIC_ATTRIBUTES: Final[dict[str, AttributeKind]] = {
     QUEUE_TYPE: AttributeKind(_one_of("SimpleCQ", "BatchCQ"), False),
     CLEANUP_POLICY: AttributeKind(_one_of("DELETE", "COMPACTION"), False),
-    MESSAGE_TYPE: AttributeKind(_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"), True),
+    MESSAGE_TYPE: AttributeKind(
+        _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"), True
+    ),
     RESERVE_TIME: AttributeKind(_whole_number(-1, _LONG_MAX), True),
 }
-GROUP_ATTRIBUTES: Final[dict[str, AttributeKind]] = {"priority.factor": AttributeKind(_whole_number(0, 100), True)}
+GROUP_ATTRIBUTES: Final[dict[str, AttributeKind]] = {
+    "priority.factor": AttributeKind(_whole_number(0, 100), True)
+}
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """The changes that a request's text asks for: `+key` to value, `-key` to an empty text.
+    """The changes that a request's text asks for: `+key` to value, `-key` to an empty
+    text.
 
     Raises `ConfigurationError` for a text of another form.
     """
@@ -65,10 +83,17 @@ def parse_attributes(text: str | None) -> dict[str, str]:
     return changes
 
 
-def alter_attributes(kinds: Mapping[str, AttributeKind], current: Mapping[str, str], changes: Mapping[str, str], *, creating: bool) -> dict[str, str]:
+def alter_attributes(
+    kinds: Mapping[str, AttributeKind],
+    current: Mapping[str, str],
+    changes: Mapping[str, str],
+    *,
+    creating: bool,
+) -> dict[str, str]:
     """The attributes after a request's changes.
 
-    Raises `ConfigurationError` for an unknown, repeated, unprefixed or unchangeable key and for a bad value; creating something takes additions only.
+    Raises `ConfigurationError` for an unknown, repeated, unprefixed or unchangeable key
+    and for a bad value; creating something takes additions only.
     """
     added: dict[str, str] = {}
     deleted: list[str] = []
@@ -81,7 +106,9 @@ def alter_attributes(kinds: Mapping[str, AttributeKind], current: Mapping[str, s
         if sign == "+":
             added[key] = value
         elif creating:
-            raise ConfigurationError(f"only add attribute is supported while creating topic. key: {key}")
+            raise ConfigurationError(
+                f"only add attribute is supported while creating topic. key: {key}"
+            )
         elif key not in current:
             raise ConfigurationError(f"attempt to delete a nonexistent key: {key}")
         else:

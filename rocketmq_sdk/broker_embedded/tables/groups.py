@@ -1,24 +1,30 @@
 """The broker's table of consumer groups (`SubscriptionGroupManager`).
 
-A created or changed group is in the file before the call returns. When that can not be written all is as it was and `StoreError` is raised.
+A created or changed group is in the file before the call returns. When that cannot be
+written all is as it was and `StoreError` is raised.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
 from rocketmq_sdk.broker_embedded.tables.attributes import GROUP_ATTRIBUTES, alter_attributes
-from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
 from rocketmq_sdk.broker_embedded.tables.written_table import WrittenTable
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.body import body_table
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
+    from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 BUILT_IN_GROUPS: Final = (
     TOOLS_GROUP,
@@ -35,14 +41,19 @@ READ_BIT: Final = 2
 
 
 class GroupManager(WrittenTable[SubscriptionGroupConfig]):
-    """Consumer groups by name, what is forbidden to them, and the version of both. Not safe for use from several threads."""
+    """Consumer groups by name, what is forbidden to them, and the version of both. Not
+    safe for use from several threads.
+    """
 
     def __init__(self, config_file: TableFile | None, config: LiveConfig, clock: Clock) -> None:
         """Make the built-in groups and read the file.
 
-        Raises `StoreCorruptError` when the file holds something that is no table of groups.
+        Raises `StoreCorruptError` when the file holds something that is no table of
+        groups.
         """
-        super().__init__(config_file, clock, {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS})
+        super().__init__(
+            config_file, clock, {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS}
+        )
         self._config = config
         self.forbidden: dict[str, dict[str, int]] = {}
         """Masks by group and topic; change them through `set_forbidden`."""
@@ -55,7 +66,10 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         try:
             wrapper = SubscriptionGroupWrapper.from_json(content)
         except FieldError as error:
-            raise StoreCorruptError(f"subscriptionGroup.json can not be read: {error}; restore it from subscriptionGroup.json.bak") from error
+            raise StoreCorruptError(
+                f"subscriptionGroup.json cannot be read: {error}; restore it from "
+                "subscriptionGroup.json.bak"
+            ) from error
         self._table.update(wrapper.subscription_group_table)
         known = body_table(SubscriptionGroupConfig).names
         raw = content.get("subscriptionGroupTable") if isinstance(content, dict) else None
@@ -67,12 +81,16 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         self.data_version = wrapper.data_version or self.data_version
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made with defaults where the settings allow it; None for a name that is not legal or where they do not."""
+        """The group, made with defaults where the settings allow it; None for a name
+        that is not legal or where they do not.
+        """
         existing = self._table.get(group)
         if existing is not None:
             return existing
         config = self._config.current
-        allowed = config.auto_create_subscription_group or (is_system_group(group) and config.enable_create_sys_group)
+        allowed = config.auto_create_subscription_group or (
+            is_system_group(group) and config.enable_create_sys_group
+        )
         if not allowed or group_problem(group) is not None:
             return None
         created = SubscriptionGroupConfig(group)
@@ -88,7 +106,8 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         return self._table
 
     def update(self, requested: SubscriptionGroupConfig) -> None:
-        """Create or change a group; the attributes of `requested` are changes in request syntax.
+        """Create or change a group; the attributes of `requested` are changes in
+        request syntax.
 
         Raises `ConfigurationError` for attributes that are not acceptable.
         """
@@ -108,11 +127,20 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
     def _altered(self, requested: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         existing = self._table.get(requested.group_name)
         current = existing.attributes if existing is not None else {}
-        attributes = alter_attributes(GROUP_ATTRIBUTES, current, requested.attributes, creating=existing is None)
+        attributes = alter_attributes(
+            GROUP_ATTRIBUTES, current, requested.attributes, creating=existing is None
+        )
         return attrs.evolve(requested, attributes=attributes)
 
-    def replace(self, table: Mapping[str, SubscriptionGroupConfig], forbidden: Mapping[str, dict[str, int]], version: DataVersion) -> None:
-        """Become the copy of a master's table. Raises `StoreError`; nothing is changed then."""
+    def replace(
+        self,
+        table: Mapping[str, SubscriptionGroupConfig],
+        forbidden: Mapping[str, dict[str, int]],
+        version: DataVersion,
+    ) -> None:
+        """Become the copy of a master's table. Raises `StoreError`; nothing is changed
+        then.
+        """
         with self.together():
             self._replace_all(table, version)
             for group in self.forbidden.keys() | forbidden.keys():
@@ -142,7 +170,8 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
     def set_forbidden(self, group: str, topic: str, forbidden: bool, bit: int = READ_BIT) -> None:
         """Forbid or allow a group one way of using a topic.
 
-        As with Apache, clearing the last bit of one topic clears all that is forbidden to the group.
+        As with Apache, clearing the last bit of one topic clears all that is forbidden
+        to the group.
         """
         topics = self.forbidden.get(group, {})
         before = topics.get(topic, 0)
@@ -153,10 +182,17 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """The whole table with its version."""
-        return SubscriptionGroupWrapper(dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}, self.data_version)
+        return SubscriptionGroupWrapper(
+            dict(self._table),
+            {group: dict(topics) for group, topics in self.forbidden.items()},
+            self.data_version,
+        )
 
     def _text(self, name: str, value: SubscriptionGroupConfig) -> Written:
         return written_pretty({**self._unknown.get(name, {}), **value.to_json()}, 2)
 
     def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
-        return {**SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json(), "subscriptionGroupTable": texts}
+        return {
+            **SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json(),
+            "subscriptionGroupTable": texts,
+        }

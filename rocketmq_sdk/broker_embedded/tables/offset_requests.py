@@ -1,4 +1,8 @@
-"""Offsets of groups and ends of queues: codes 14, 15, 29, 30, 31, 32 (`ConsumerManageProcessor`, `AdminBrokerProcessor`)."""
+"""Offsets of groups and ends of queues: codes 14, 15, 29, 30, 31, 32
+(`ConsumerManageProcessor`, `AdminBrokerProcessor`).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = OffsetProcessor(context)
     return {
@@ -40,55 +44,79 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 class OffsetProcessor:
     """Answers questions about positions."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def query(self, _channel: "Channel", request: Command) -> Command:
-        """Where a group goes on. Without a stored offset a queue whose first message is still in memory begins at 0."""
+    def query(self, _channel: Channel, request: Command) -> Command:
+        """Where a group goes on. Without a stored offset a queue whose first message is
+        still in memory begins at 0.
+        """
         header = QueryConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         offset = self._context.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
             return Command.response(header=QueryConsumerOffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
-            return Command.response(ResponseCode.QUERY_NOT_FOUND, remark="Not found, do not set to zero, maybe this group boot first")
+            return Command.response(
+                ResponseCode.QUERY_NOT_FOUND,
+                remark="Not found, do not set to zero, maybe this group boot first",
+            )
         store = self._context.store
-        if store.queue_unit(header.topic, header.queue_id, 0) is not None and not store.is_cold(header.topic, header.queue_id, 0):
+        if store.queue_unit(header.topic, header.queue_id, 0) is not None and not store.is_cold(
+            header.topic, header.queue_id, 0
+        ):
             return Command.response(header=QueryConsumerOffsetResponseHeader(offset=0))
-        return Command.response(ResponseCode.QUERY_NOT_FOUND, remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        return Command.response(
+            ResponseCode.QUERY_NOT_FOUND,
+            remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+        )
 
-    def update(self, _channel: "Channel", request: Command) -> Command:
-        """Commit an offset. While a reset waits for the next pull, what clients commit is ignored."""
+    def update(self, _channel: Channel, request: Command) -> Command:
+        """Commit an offset. While a reset waits for the next pull, what clients commit
+        is ignored.
+        """
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         context = self._context
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if context.groups.find_existing(group) is None:
-            return Command.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"Group {group} not exist!")
+            return Command.response(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"Group {group} not exist!"
+            )
         if context.topics.get(topic) is None:
-            return Command.response(ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!")
-        if context.config.current.use_server_side_reset_offset and context.offsets.has_reset(group, topic, queue_id):
+            return Command.response(
+                ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!"
+            )
+        if context.config.current.use_server_side_reset_offset and context.offsets.has_reset(
+            group, topic, queue_id
+        ):
             return Command.response(remark="Offset has been previously reset")
         context.offsets.commit(group, topic, queue_id, header.commit_offset)
         return Command.response()
 
-    def search(self, _channel: "Channel", request: Command) -> Command:
+    def search(self, _channel: Channel, request: Command) -> Command:
         """The offset of a point in time."""
         header = SearchOffsetRequestHeader.from_ext(request.ext_fields)
         boundary = header.boundary_type or BoundaryType.LOWER
-        offset = self._context.store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        offset = self._context.store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, boundary
+        )
         return Command.response(header=SearchOffsetResponseHeader(offset=offset))
 
-    def maximum(self, _channel: "Channel", request: Command) -> Command:
+    def maximum(self, _channel: Channel, request: Command) -> Command:
         """The offset behind the last message; 0 for a queue that is not known."""
         header = GetMaxOffsetRequestHeader.from_ext(request.ext_fields)
-        return Command.response(header=GetMaxOffsetResponseHeader(offset=self._context.store.max_offset(header.topic, header.queue_id)))
+        return Command.response(
+            header=GetMaxOffsetResponseHeader(
+                offset=self._context.store.max_offset(header.topic, header.queue_id)
+            )
+        )
 
-    def minimum(self, _channel: "Channel", request: Command) -> Command:
+    def minimum(self, _channel: Channel, request: Command) -> Command:
         """The first offset that is still stored; the empty remark is Apache's."""
         header = GetMinOffsetRequestHeader.from_ext(request.ext_fields)
         offset = self._context.store.min_offset(header.topic, header.queue_id)
         return Command.response(header=GetMinOffsetResponseHeader(offset=offset), remark="")
 
-    def earliest(self, _channel: "Channel", request: Command) -> Command:
+    def earliest(self, _channel: Channel, request: Command) -> Command:
         """The store time of the first message, -1 for an empty queue."""
         header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
         store = self._context.store

@@ -1,11 +1,13 @@
 """How far each consumer group has consumed each queue (`ConsumerOffsetManager`).
 
-A commit is last-write-wins, also when it goes back. Resets asked for by an administrator are remembered beside the offsets and win over them
-once: the next pull of the queue is told to start there (`useServerSideResetOffset`).
+A commit is last-write-wins, also when it goes back. Resets asked for by an
+administrator are remembered beside the offsets and win over them once: the next pull of
+the queue is told to start there (`useServerSideResetOffset`).
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +17,8 @@ from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
     from rocketmq_sdk.clock import Clock
 
@@ -28,9 +32,21 @@ _AT: Final = "@"
 class ConsumerOffsetManager:
     """Offsets by group, topic and queue, kept in `consumerOffset.json`."""
 
-    __slots__ = ("_clock", "_commits", "_file", "_pulled", "_resets", "_table", "_version_step", "_writing", "around_write", "data_version", "dirty")
+    __slots__ = (
+        "_clock",
+        "_commits",
+        "_file",
+        "_pulled",
+        "_resets",
+        "_table",
+        "_version_step",
+        "_writing",
+        "around_write",
+        "data_version",
+        "dirty",
+    )
 
-    def __init__(self, config_file: "ConfigFile", clock: "Clock", *, version_step: int = 500) -> None:
+    def __init__(self, config_file: ConfigFile, clock: Clock, *, version_step: int = 500) -> None:
         self._file = config_file
         self._clock = clock
         self._version_step = max(1, version_step)
@@ -45,7 +61,9 @@ class ConsumerOffsetManager:
         """Made when the offsets are taken, entered around their way into the file."""
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table of offsets."""
+        """Read the file. Raises `FieldError` when it holds something else than a table
+        of offsets.
+        """
         found = self._file.load()
         if found is None:
             return
@@ -54,16 +72,25 @@ class ConsumerOffsetManager:
         self.data_version = wrapper.data_version or DataVersion()
 
     def limit(self, end_of: Callable[[str, int], int]) -> None:
-        """Bring back offsets that lie behind the end of their queue; `end_of` gives it for a topic and a queue.
+        """Bring back offsets that lie behind the end of their queue; `end_of` gives it
+        for a topic and a queue.
 
-        For the time after a power cut, which may have taken messages whose consumption is written down: what comes in their place is new.
+        For the time after a power cut, which may have taken messages whose consumption
+        is written down: what comes in their place is new.
         """
         for key, offsets in self._table.items():
             topic, group = _split(key)
             for queue_id, offset in offsets.items():
                 end = end_of(topic, queue_id)
                 if offset > end:
-                    _log.warning("group %s had consumed %s queue %d up to %d, but it ends at %d", group, topic, queue_id, offset, end)
+                    _log.warning(
+                        "group %s had consumed %s queue %d up to %d, but it ends at %d",
+                        group,
+                        topic,
+                        queue_id,
+                        offset,
+                        end,
+                    )
                     offsets[queue_id] = end
                     self.dirty = True
 
@@ -87,7 +114,9 @@ class ConsumerOffsetManager:
             topic, group = _split(key)
             groups.setdefault(group, []).append(topic)
         table = {key: dict(offsets) for key, offsets in self._table.items()}
-        return ConsumerOffsetSerializeWrapper(table, self.data_version, {group: tuple(topics) for group, topics in groups.items()})
+        return ConsumerOffsetSerializeWrapper(
+            table, self.data_version, {group: tuple(topics) for group, topics in groups.items()}
+        )
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset, whatever was stored before."""
@@ -104,14 +133,18 @@ class ConsumerOffsetManager:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
     def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
-        """Put the offsets of a master over the own ones; what it does not hold stays."""
+        """Put the offsets of a master over the own ones; what it does not hold
+        stays.
+        """
         for key, offsets in wrapper.offset_table.items():
             self._table[key] = dict(offsets)
         self.data_version = wrapper.data_version or self.data_version
         self.dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset where consumption goes on: a pending reset, else the committed one, else -1."""
+        """The offset where consumption goes on: a pending reset, else the committed
+        one, else -1.
+        """
         key = f"{topic}@{group}"
         if self._resets:
             reset = self._resets.get(key, _EMPTY).get(queue_id)
@@ -120,7 +153,9 @@ class ConsumerOffsetManager:
         return self._table.get(key, _EMPTY).get(queue_id, NONE)
 
     def offsets_of(self, group: str, topic: str) -> Mapping[int, int]:
-        """The committed offsets of a group in a topic by queue id; empty when there are none."""
+        """The committed offsets of a group in a topic by queue id; empty when there are
+        none.
+        """
         return dict(self._table.get(f"{topic}@{group}", _EMPTY))
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -133,7 +168,9 @@ class ConsumerOffsetManager:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", _EMPTY)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a pending reset, which is forgotten by that; None when there is none."""
+        """The offset of a pending reset, which is forgotten by that; None when there is
+        none.
+        """
         if not self._resets:
             return None
         key = f"{topic}@{group}"
@@ -154,7 +191,9 @@ class ConsumerOffsetManager:
         offsets[queue_id] = offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the next pull of the queue will start as far as the last answer said; -1 when none was given."""
+        """Where the next pull of the queue will start as far as the last answer said;
+        -1 when none was given.
+        """
         return self._pulled.get(f"{topic}@{group}", _EMPTY).get(queue_id, NONE)
 
     def topics_of(self, group: str) -> set[str]:
@@ -176,8 +215,12 @@ class ConsumerOffsetManager:
             self._table[f"{topic}@{target}"] = dict(offsets)
             self.dirty = True
 
-    def min_offsets_in_all_groups(self, topic: str, filter_groups: frozenset[str] = frozenset()) -> dict[int, int]:
-        """The lowest offset in each queue of a topic; the offsets of `filter_groups` are deleted, as Apache does it."""
+    def min_offsets_in_all_groups(
+        self, topic: str, filter_groups: frozenset[str] = frozenset()
+    ) -> dict[int, int]:
+        """The lowest offset in each queue of a topic; the offsets of `filter_groups`
+        are deleted, as Apache does it.
+        """
         lowest: dict[int, int] = {}
         for group in filter_groups:
             for key in [key for key in self._table if _split(key)[1] == group]:

@@ -1,8 +1,13 @@
-"""What the broker counts (`BrokerStatsManager` of Apache RocketMQ 5.4.0): sums by queue and group, and their last minute, hour and day.
+"""What the broker counts (`BrokerStatsManager` of Apache RocketMQ 5.4.0): sums by queue
+and group, and their last minute, hour and day.
 
-Counting happens on the way of every message, hence plain slots and one look-up. Windows cost nothing between the looks: `tick` counts steps of ten
-seconds, and a sum notes its own past only when it is touched in a later step than before, which is exact, because nothing changed in between.
+Counting happens on the way of every message, hence plain slots and one look-up. Windows
+cost nothing between the looks: `tick` counts steps of ten seconds, and a sum notes its
+own past only when it is touched in a later step than before, which is exact, because
+nothing changed in between.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +26,9 @@ _POINTS: Final = (7, 7, 25)
 
 
 class Window(NamedTuple):
-    """What was counted between the first and the last sample of a window, which are `seconds` apart."""
+    """What was counted between the first and the last sample of a window, which are
+    `seconds` apart.
+    """
 
     times: int
     messages: int
@@ -29,7 +36,7 @@ class Window(NamedTuple):
     seconds: int
 
     @staticmethod
-    def joined(windows: "Iterable[Window]") -> "Window":
+    def joined(windows: Iterable[Window]) -> Window:
         """Several counters as one."""
         parts = list(windows)
         return Window(
@@ -50,7 +57,9 @@ class Counts:
         self.messages = 0
         self.bytes = 0
         self._tick = tick
-        self._samples: tuple[deque[tuple[int, int, int, int]], ...] = tuple(deque(((tick, 0, 0, 0),), maxlen=most) for most in _POINTS)
+        self._samples: tuple[deque[tuple[int, int, int, int]], ...] = tuple(
+            deque(((tick, 0, 0, 0),), maxlen=most) for most in _POINTS
+        )
 
     def add(self, tick: int, messages: int, size: int) -> None:
         """Count one call."""
@@ -61,11 +70,15 @@ class Counts:
         self.bytes += size
 
     def _catch_up(self, tick: int) -> None:
-        """Take the samples that fell due since the last touch; nothing was counted in that time."""
+        """Take the samples that fell due since the last touch; nothing was counted in
+        that time.
+        """
         for step, most, samples in zip(_STEPS, _POINTS, self._samples, strict=True):
             last = tick - tick % step
             first = max(self._tick - self._tick % step + step, last - (most - 1) * step)
-            samples.extend((at, self.times, self.messages, self.bytes) for at in range(first, last + 1, step))
+            samples.extend(
+                (at, self.times, self.messages, self.bytes) for at in range(first, last + 1, step)
+            )
         self._tick = tick
 
     def window(self, which: int, tick: int) -> Window:
@@ -86,7 +99,9 @@ class Morning(NamedTuple):
 
 
 class Deed(IntEnum):
-    """What a group does with messages besides getting them: send them back, acknowledge them, take them out with a checkpoint."""
+    """What a group does with messages besides getting them: send them back, acknowledge
+    them, take them out with a checkpoint.
+    """
 
     SEND_BACK = 0
     ACKNOWLEDGE = 1
@@ -94,7 +109,9 @@ class Deed(IntEnum):
 
 
 class GroupCounts:
-    """What one group did with one topic: what it got from each queue, and what else it did with messages."""
+    """What one group did with one topic: what it got from each queue, and what else it
+    did with messages.
+    """
 
     __slots__ = ("deeds", "queues")
 
@@ -122,7 +139,9 @@ class GroupCounts:
 
 
 class BrokerStats:
-    """All counters. Whoever owns the broker's periodic work calls `advance` every `TICK_SECONDS` seconds."""
+    """All counters. Whoever owns the broker's periodic work calls `advance` every
+    `TICK_SECONDS` seconds.
+    """
 
     __slots__ = (
         "_day",
@@ -142,7 +161,9 @@ class BrokerStats:
         self.tick = 0
         self._day: int | None = None
         self.mornings = (Morning(0, 0), Morning(0, 0))
-        """The totals when yesterday and when today began, 0 for days before the start."""
+        """The totals when yesterday and when today began, 0 for days before the
+        start.
+        """
         self.put_times = 0
         self.put_messages = 0
         self.put_failed = 0
@@ -218,7 +239,7 @@ class BrokerStats:
         for key in [key for key in self.groups if key[1] == group]:
             del self.groups[key]
 
-    # --- looking -----------------------------------------------------------------------------------------------------------------------------
+    # --- looking
 
     def group_rate(self, topic: str, group: str) -> float:
         """Messages per second that a group got from a topic in the last minute."""
@@ -228,8 +249,10 @@ class BrokerStats:
         window = self._window(counts.queues.values(), MINUTE)
         return window.messages / window.seconds if window.seconds else 0.0
 
-    def find(self, name: str, key: str) -> "tuple[Window, Window, Window, str] | None":
-        """Minute, hour and day of one of Apache's items, and which member of them it is about; None when nothing was counted under the key."""
+    def find(self, name: str, key: str) -> tuple[Window, Window, Window, str] | None:
+        """Minute, hour and day of one of Apache's items, and which member of them it is
+        about; None when nothing was counted under the key.
+        """
         item = _ITEMS.get(name)
         if item is None:
             return None
@@ -266,7 +289,7 @@ class BrokerStats:
         if found is not None:
             yield found
 
-    def _one_of_group(self, deed: Deed) -> "Callable[[str], Iterator[Counts]]":
+    def _one_of_group(self, deed: Deed) -> Callable[[str], Iterator[Counts]]:
         def select(key: str) -> Iterator[Counts]:
             topic, _, group = key.rpartition("@")
             counts = self.groups.get((topic, group))
@@ -293,7 +316,7 @@ class BrokerStats:
 
 _NOTHING: Final[dict[int, Counts]] = {}
 _Select = Callable[[BrokerStats, str], Iterable[Counts]]
-_ITEMS: "Final[Mapping[str, tuple[_Select, str]]]" = {
+_ITEMS: Final[Mapping[str, tuple[_Select, str]]] = {
     "TOPIC_PUT_NUMS": (BrokerStats._of_topic, "messages"),
     "TOPIC_PUT_SIZE": (BrokerStats._of_topic, "bytes"),
     "QUEUE_PUT_NUMS": (BrokerStats._of_queue, "messages"),
@@ -310,7 +333,9 @@ _ITEMS: "Final[Mapping[str, tuple[_Select, str]]]" = {
     "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(Deed.ACKNOWLEDGE), "messages"),
     "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(Deed.CHECK_OUT), "messages"),
 }
-"""Where the counters of Apache's items are, by name, and which of their members is meant. Latencies and commercial items are not counted."""
+"""Where the counters of Apache's items are, by name, and which of their members is
+meant. Latencies and commercial items are not counted.
+"""
 
 
 def _number(text: str) -> int:

@@ -1,5 +1,7 @@
 """The seam between tables of the broker or name server and the files that keep them."""
 
+from __future__ import annotations
+
 from typing import Protocol
 
 

@@ -1,21 +1,25 @@
 """The broker's table of topics (`TopicConfigManager`).
 
-System topics are made at each start and overlaid by what the file holds. Whatever creates or changes a topic writes the file before it returns, so a
-message can not be acknowledged into a topic that a restart has forgotten, and then tells `on_change`, which registers the topic at the name servers.
-When the file can not be written the topic is as it was and `StoreError` is raised.
+System topics are made at each start and overlaid by what the file holds. Whatever
+creates or changes a topic writes the file before it returns, so a message cannot be
+acknowledged into a topic that a restart has forgotten, and then tells `on_change`,
+which registers the topic at the name servers. When the file cannot be written the topic
+is as it was and `StoreError` is raised.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.tables.attributes import QUEUE_TYPE, TOPIC_ATTRIBUTES, alter_attributes
-from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+from rocketmq_sdk.broker_embedded.tables.attributes import (
+    QUEUE_TYPE,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+)
 from rocketmq_sdk.broker_embedded.tables.written_table import WrittenTable
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import FieldError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.names import (
@@ -34,9 +38,20 @@ from rocketmq_sdk.names import (
     reply_topic,
     revive_topic,
 )
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketmq_sdk.protocol.body import body_table
 from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
+    from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+    from rocketmq_sdk.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +65,9 @@ _CLUSTER_QUEUES: Final = 16
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics that a broker makes for itself at each start (`TopicConfigManager.init`)."""
+    """The topics that a broker makes for itself at each start
+    (`TopicConfigManager.init`).
+    """
 
     def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
         return TopicConfig(name, queues, queues, perm)
@@ -60,7 +77,11 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         topics.append(topic(DEFAULT_TOPIC, config.default_topic_queue_nums, ALL))
     topics += [
         topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        topic(config.broker_cluster_name, _CLUSTER_QUEUES, ALL if config.cluster_topic_enable else _INHERIT),
+        topic(
+            config.broker_cluster_name,
+            _CLUSTER_QUEUES,
+            ALL if config.cluster_topic_enable else _INHERIT,
+        ),
         topic(config.broker_name, 1, ALL if config.broker_topic_enable else _INHERIT),
         topic(OFFSET_MOVED_TOPIC, 1),
         topic(SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
@@ -82,7 +103,9 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
 
 
 class TopicManager(WrittenTable[TopicConfig]):
-    """Topics by name, with the version that name servers compare. Not safe for use from several threads."""
+    """Topics by name, with the version that name servers compare. Not safe for use from
+    several threads.
+    """
 
     def __init__(
         self,
@@ -93,12 +116,17 @@ class TopicManager(WrittenTable[TopicConfig]):
     ) -> None:
         """Make the system topics and read the file.
 
-        Raises `StoreCorruptError` when the file holds something that is no table of topics.
+        Raises `StoreCorruptError` when the file holds something that is no table of
+        topics.
         """
-        super().__init__(config_file, clock, {topic.topic_name: topic for topic in system_topics(config.current)})
+        super().__init__(
+            config_file, clock, {topic.topic_name: topic for topic in system_topics(config.current)}
+        )
         self._config = config
         self.on_change = on_change
-        """Called with each topic that was created or changed, after the file was written."""
+        """Called with each topic that was created or changed, after the file was
+        written.
+        """
         self._to_tell: list[TopicConfig] = []
         self._mapping_version = self.data_version
         self._system = SYSTEM_TOPICS | self._table.keys()
@@ -112,7 +140,9 @@ class TopicManager(WrittenTable[TopicConfig]):
         try:
             wrapper = TopicConfigSerializeWrapper.from_json(content)
         except FieldError as error:
-            raise StoreCorruptError(f"topics.json can not be read: {error}; restore it from topics.json.bak") from error
+            raise StoreCorruptError(
+                f"topics.json cannot be read: {error}; restore it from topics.json.bak"
+            ) from error
         self._table.update(wrapper.topic_config_table)
         self.data_version = wrapper.data_version or self.data_version
         known = body_table(TopicConfig).names
@@ -136,33 +166,52 @@ class TopicManager(WrittenTable[TopicConfig]):
         return self._table
 
     def is_system(self, topic: str) -> bool:
-        """Whether the topic belongs to the broker: neither created, changed nor deleted by requests."""
+        """Whether the topic belongs to the broker: neither created, changed nor deleted
+        by requests.
+        """
         return topic in self._system or is_system_topic(topic)
 
     def system_names(self) -> list[str]:
-        """The names of the static system topics and of this broker's own ones, sorted."""
+        """The names of the static system topics and of this broker's own ones,
+        sorted.
+        """
         return sorted(self._system)
 
-    def create_on_send(self, topic: str, default_topic: str, default_queue_nums: int, sys_flag: int = 0) -> TopicConfig | None:
-        """The topic for a send: the existing one, or one made after a default topic that can be inherited from, or None."""
+    def create_on_send(
+        self, topic: str, default_topic: str, default_queue_nums: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic for a send: the existing one, or one made after a default topic
+        that can be inherited from, or None.
+        """
         existing = self._table.get(topic)
         if existing is not None:
             return existing
         default = self._table.get(default_topic)
         if default is None:
             return None
-        if default_topic == DEFAULT_TOPIC and not self._config.current.auto_create_topic_enable and default.perm != READ_WRITE:
-            # As Apache does it: the default topic loses what makes it inheritable, and keeps that when creation is switched on again.
+        if (
+            default_topic == DEFAULT_TOPIC
+            and not self._config.current.auto_create_topic_enable
+            and default.perm != READ_WRITE
+        ):
+            # As Apache does it: the default topic loses what makes it inheritable, and
+            # keeps that when creation is switched on again.
             default = self._table[default_topic] = attrs.evolve(default, perm=READ_WRITE)
         if not default.perm & _INHERIT:
             return None
         queues = max(0, min(default_queue_nums, default.write_queue_nums))
-        created = TopicConfig(topic, queues, queues, default.perm & ~_INHERIT, default.topic_filter_type, sys_flag)
+        created = TopicConfig(
+            topic, queues, queues, default.perm & ~_INHERIT, default.topic_filter_type, sys_flag
+        )
         self.put(created)
         return created
 
-    def create_retry(self, topic: str, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
-        """A topic that the broker needs for a group (retry, dead letter): the existing one, or a new one."""
+    def create_retry(
+        self, topic: str, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """A topic that the broker needs for a group (retry, dead letter): the existing
+        one, or a new one.
+        """
         existing = self._table.get(topic)
         if existing is not None:
             return existing
@@ -171,7 +220,8 @@ class TopicManager(WrittenTable[TopicConfig]):
         return created
 
     def update(self, requested: TopicConfig) -> bool:
-        """Create or change a topic; the attributes of `requested` are changes in request syntax. False when nothing was different.
+        """Create or change a topic; the attributes of `requested` are changes in
+        request syntax. False when nothing was different.
 
         Raises `ConfigurationError` for attributes that are not acceptable.
         """
@@ -181,10 +231,14 @@ class TopicManager(WrittenTable[TopicConfig]):
         return True
 
     def altered_attributes(self, requested: TopicConfig) -> dict[str, str]:
-        """The attributes that a topic would have after a request. Raises `ConfigurationError` when they are not acceptable."""
+        """The attributes that a topic would have after a request. Raises
+        `ConfigurationError` when they are not acceptable.
+        """
         existing = self._table.get(requested.topic_name)
         current = existing.attributes if existing is not None else {}
-        return alter_attributes(TOPIC_ATTRIBUTES, current, requested.attributes, creating=existing is None)
+        return alter_attributes(
+            TOPIC_ATTRIBUTES, current, requested.attributes, creating=existing is None
+        )
 
     def put(self, topic: TopicConfig) -> None:
         """Keep a topic as it is, write the file, tell `on_change`."""
@@ -193,12 +247,16 @@ class TopicManager(WrittenTable[TopicConfig]):
             self._to_tell.append(topic)
 
     def replace(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Become the copy of a master's table; nobody is told. Raises `StoreError`; nothing is changed then."""
+        """Become the copy of a master's table; nobody is told. Raises `StoreError`;
+        nothing is changed then.
+        """
         with self.together():
             self._replace_all(table, version)
 
     def set_order(self, topic: str) -> None:
-        """Mark a topic as ordered, as a name server's order configuration asks for; never taken back."""
+        """Mark a topic as ordered, as a name server's order configuration asks for;
+        never taken back.
+        """
         existing = self._table.get(topic)
         if existing is not None and not existing.order:
             self._change(topic, attrs.evolve(existing, order=True))
@@ -213,9 +271,11 @@ class TopicManager(WrittenTable[TopicConfig]):
         return True
 
     def renew_version(self) -> None:
-        """Count a change that is not one of the table, such as the broker's own permission, so that name servers take the table anew.
+        """Count a change that is not one of the table, such as the broker's own
+        permission, so that name servers take the table anew.
 
-        The version counts even when it can not be written now; the next change writes it.
+        The version counts even when it cannot be written now; the next change writes
+        it.
         """
         self.data_version = self.data_version.next(self._clock.now_ms())
         try:
@@ -225,7 +285,9 @@ class TopicManager(WrittenTable[TopicConfig]):
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The whole table with its version."""
-        return TopicConfigSerializeWrapper(dict(self._table), self.data_version, self._mapping_version, {}, {})
+        return TopicConfigSerializeWrapper(
+            dict(self._table), self.data_version, self._mapping_version, {}, {}
+        )
 
     def _text(self, name: str, value: TopicConfig) -> Written:
         return written_pretty({**self._unknown.get(name, {}), **value.to_json()}, 2)

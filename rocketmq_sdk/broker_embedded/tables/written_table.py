@@ -1,31 +1,43 @@
-"""What the tables of topics and of groups have in common: a change is in the file, or it is not in the table (`ConfigManager`).
+"""What the tables of topics and of groups have in common: a change is in the file, or
+it is not in the table (`ConfigManager`).
 
-Apache changes its table, fails to write, logs that and goes on with what a restart forgets. Here a change whose write fails is undone and raises, so
-that nothing can be acknowledged on the strength of it; whoever wanted it tries again.
+Apache changes its table, fails to write, logs that and goes on with what a restart
+forgets. Here a change whose write fails is undone and raises, so that nothing can be
+acknowledged on the strength of it; whoever wanted it tries again.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
-from rocketmq_sdk.clock import Clock
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
-from rocketmq_sdk.protocol.json_dialect import Written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.protocol.json_dialect import Written
 
 Value = TypeVar("Value")
 
 
 class WrittenTable(ABC, Generic[Value]):
-    """Values by name, the version that others compare, and the file that holds both. Not safe for use from several threads."""
+    """Values by name, the version that others compare, and the file that holds both.
+    Not safe for use from several threads.
+    """
 
-    def __init__(self, config_file: TableFile | None, clock: Clock, table: dict[str, Value]) -> None:
+    def __init__(
+        self, config_file: TableFile | None, clock: Clock, table: dict[str, Value]
+    ) -> None:
         self._file = config_file
         self._clock = clock
         self._table = table
         self.data_version = DataVersion(0, clock.now_ms(), 0)
-        # What the file holds of each value, so that one more among thousands costs little.
+        # What the file holds of each value, so that one more among thousands costs
+        # little.
         self._texts: dict[str, Written] = {}
         self._written: dict[str, Value] = {}
         self._together = self._changed = False
@@ -44,9 +56,11 @@ class WrittenTable(ABC, Generic[Value]):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What changes in the block is written once, at its end. For synchronous blocks; one in another counts as part of it.
+        """What changes in the block is written once, at its end. For synchronous
+        blocks; one in another counts as part of it.
 
-        Raises `StoreError` when the file can not be written. Then, and when the block raises, nothing of it has happened.
+        Raises `StoreError` when the file cannot be written. Then, and when the block
+        raises, nothing of it has happened.
         """
         if self._together:
             yield
@@ -75,7 +89,9 @@ class WrittenTable(ABC, Generic[Value]):
                 table[name] = before
 
     def _swap(self, table: dict[str, Any], name: str, value: object | None) -> None:
-        """Put a value under a name, None for none, in one of this object's tables; within `together`."""
+        """Put a value under a name, None for none, in one of this object's tables;
+        within `together`.
+        """
         self._undo.append((table, name, table.get(name)))
         if value is None:
             table.pop(name, None)
@@ -98,7 +114,9 @@ class WrittenTable(ABC, Generic[Value]):
         self._changed = True
 
     def _change(self, name: str, value: Value | None) -> None:
-        """Put one value, None to remove it, and write the file. Raises `StoreError`; nothing is changed then."""
+        """Put one value, None to remove it, and write the file. Raises `StoreError`;
+        nothing is changed then.
+        """
         with self.together():
             self._swap(self._table, name, value)
             self._count_change()

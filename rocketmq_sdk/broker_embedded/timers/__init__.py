@@ -1,1 +1,3 @@
-"""Timers: the wheel, its log and checkpoint in Apache's bytes, and what happens to a message on its way through them."""
+"""Timers: the wheel, its log and checkpoint in Apache's bytes, and what happens to a
+message on its way through them.
+"""

@@ -1,4 +1,8 @@
-"""What a slave asks of its master about timers: GET_TIMER_CHECK_POINT (60) and GET_TIMER_METRICS (61)."""
+"""What a slave asks of its master about timers: GET_TIMER_CHECK_POINT (60) and
+GET_TIMER_METRICS (61).
+"""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
@@ -11,14 +15,17 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Handler
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The handlers by request code."""
-    return bind_all(context, {RequestCode.GET_TIMER_CHECK_POINT: _checkpoint, RequestCode.GET_TIMER_METRICS: _metrics})
+    return bind_all(
+        context,
+        {RequestCode.GET_TIMER_CHECK_POINT: _checkpoint, RequestCode.GET_TIMER_METRICS: _metrics},
+    )
 
 
-def _checkpoint(context: "BrokerContext", _command: Command) -> Command:
+def _checkpoint(context: BrokerContext, _command: Command) -> Command:
     return Command.response(body=context.timers.checkpoint().encode())
 
 
-def _metrics(context: "BrokerContext", _command: Command) -> Command:
+def _metrics(context: BrokerContext, _command: Command) -> Command:
     return Command.response(body=context.timers.timers.metrics.wrapper().encode())

@@ -1,13 +1,19 @@
-"""The file `config/timercheck`: how far timers were served (`TimerCheckpoint` of Apache RocketMQ 5.4.0)."""
+"""The file `config/timercheck`: how far timers were served (`TimerCheckpoint` of Apache
+RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception, named like one
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 PATH: Final = "config/timercheck"
 NEW_PATH: Final = "config/timercheck.new"
@@ -20,8 +26,10 @@ _WITHOUT_VERSION: Final = 32
 class TimerCheckpoint:
     """Times are epoch milliseconds.
 
-    All slots below `last_read_time` were delivered; the timer log is durable up to `log_flushed`; all messages of the timer topic below
-    `queue_offset` are in the log or were delivered. `master_queue_offset` is the same of the master. The rest is a data version.
+    All slots below `last_read_time` were delivered; the timer log is durable up to
+    `log_flushed`; all messages of the timer topic below `queue_offset` are in the log
+    or were delivered. `master_queue_offset` is the same of the master. The rest is a
+    data version.
     """
 
     last_read_time: int = 0
@@ -37,16 +45,24 @@ class TimerCheckpoint:
         return FIELDS.pack(*attrs.astuple(self))
 
     @classmethod
-    def decode(cls, data: bytes) -> "TimerCheckpoint":
-        """The reverse; old brokers leave the data version out. Raises `RemoteProtocolError` when bytes are missing."""
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        """The reverse; old brokers leave the data version out. Raises
+        `RemoteProtocolError` when bytes are missing.
+        """
         try:
-            return cls(*FIELDS.unpack_from(data.ljust(FIELDS.size, b"\0") if len(data) == _WITHOUT_VERSION else data))
+            return cls(
+                *FIELDS.unpack_from(
+                    data.ljust(FIELDS.size, b"\0") if len(data) == _WITHOUT_VERSION else data
+                )
+            )
         except StructError:
             raise RemoteProtocolError(f"a timer checkpoint has 56 bytes, not {len(data)}") from None
 
 
 def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
-    """What the file says; zeros when it is missing or too short. Raises `StoreError`."""
+    """What the file says; zeros when it is missing or too short. Raises
+    `StoreError`.
+    """
     try:
         return TimerCheckpoint.decode(files.read(PATH) or b"")
     except RemoteProtocolError:
@@ -54,7 +70,9 @@ def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
 
 
 def write_checkpoint(files: FileSystem, checkpoint: TimerCheckpoint) -> None:
-    """Put it on the disk by a new file that takes the name, so that it is old or new and never half of each. Raises `StoreError`."""
+    """Put it on the disk by a new file that takes the name, so that it is old or new
+    and never half of each. Raises `StoreError`.
+    """
     files.write(NEW_PATH, checkpoint.encode().ljust(SIZE, b"\0"))
     files.rename(NEW_PATH, PATH)
     files.sync_directory("config")

@@ -1,18 +1,32 @@
-"""The timer log: which message waits for which moment, in the order in which they came (`TimerLog` of Apache RocketMQ 5.4.0).
+"""The timer log: which message waits for which moment, in the order in which they came
+(`TimerLog` of Apache RocketMQ 5.4.0).
 
-The records of one slot are chained backwards; the wheel knows the last of them. New records stay in memory until `write_out`, which the timer
-service calls about once a second: what a kill takes with it is found again in the queue of the timer topic.
+The records of one slot are chained backwards; the wheel knows the last of them. New
+records stay in memory until `write_out`, which the timer service calls about once a
+second: what a kill takes with it is found again in the queue of the timer topic.
 """
 
-import logging
-from collections.abc import Callable, Generator, Iterator
-from typing import Final
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+import logging
+from typing import TYPE_CHECKING, Final
+
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
-from rocketmq_sdk.broker_embedded.timers.record import FILLER_MAGIC, FILLER_SIZE, RECORD, RECORD_SIZE, TimerRecord, encode_filler
+from rocketmq_sdk.broker_embedded.timers.record import (
+    FILLER_MAGIC,
+    FILLER_SIZE,
+    RECORD,
+    RECORD_SIZE,
+    TimerRecord,
+    encode_filler,
+)
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "timerlog"
@@ -22,9 +36,21 @@ _SPILL: Final = 1024 * 1024
 
 
 class TimerLog:
-    """Positions are byte positions in the chain of files. A new file is made by the first record that goes there."""
+    """Positions are byte positions in the chain of files. A new file is made by the
+    first record that goes there.
+    """
 
-    __slots__ = ("_block", "_block_start", "_spill_at", "_tail", "_tail_start", "doubtful", "end", "queue", "synced")
+    __slots__ = (
+        "_block",
+        "_block_start",
+        "_spill_at",
+        "_tail",
+        "_tail_start",
+        "doubtful",
+        "end",
+        "queue",
+        "synced",
+    )
 
     def __init__(self, files: FileSystem, file_size: int) -> None:
         self.queue = FileChain(files, DIRECTORY, file_size, SIZE_SETTING)
@@ -33,7 +59,9 @@ class TimerLog:
         self.synced = 0
         """Up to where it is durable."""
         self.doubtful = False
-        """Whether a sync failed: what it covered may be lost although it can be read, and has to be written again."""
+        """Whether a sync failed: what it covered may be lost although it can be read,
+        and has to be written again.
+        """
         self._tail = bytearray()
         self._tail_start = 0
         self._spill_at = _SPILL
@@ -62,12 +90,16 @@ class TimerLog:
         self._block = b""
 
     def start_at(self, position: int) -> None:
-        """Make a position the end; what is behind it is removed or zeroed. Raises `StoreError`."""
+        """Make a position the end; what is behind it is removed or zeroed. Raises
+        `StoreError`.
+        """
         self.queue.cut(position)
         self.look_until(position)
 
     def boundary(self, position: int) -> int:
-        """A position from which records can be read: the one given, or the nearest in front of it that can be the start of a record."""
+        """A position from which records can be read: the one given, or the nearest in
+        front of it that can be the start of a record.
+        """
         files = self.queue.files
         if not files:
             return 0
@@ -76,14 +108,23 @@ class TimerLog:
         return position if inside % RECORD_SIZE == 0 else position - inside
 
     def last_position(self, end: int) -> int:
-        """Where the last record in front of an end stands; below `min_position` when there is none."""
+        """Where the last record in front of an end stands; below `min_position` when
+        there is none.
+        """
         inside = end % self.file_size
         if inside or not end:
             return end - RECORD_SIZE
-        return end - self.file_size + (self.file_size - FILLER_SIZE) // RECORD_SIZE * RECORD_SIZE - RECORD_SIZE
+        return (
+            end
+            - self.file_size
+            + (self.file_size - FILLER_SIZE) // RECORD_SIZE * RECORD_SIZE
+            - RECORD_SIZE
+        )
 
     def append(self, record: bytes) -> int:
-        """Append one record; gives its position. Never fails: what can not be written yet stays in memory."""
+        """Append one record; gives its position. Never fails: what cannot be written
+        yet stays in memory.
+        """
         position = self.end
         rest = self.file_size - position % self.file_size
         if rest < RECORD_SIZE + FILLER_SIZE:
@@ -100,7 +141,9 @@ class TimerLog:
         return position
 
     def write_out(self) -> None:
-        """Hand what is only in memory to the file system. Raises `StoreError`; a later call tries again."""
+        """Hand what is only in memory to the file system. Raises `StoreError`; a later
+        call tries again.
+        """
         if self.doubtful:
             self._write_again(self.synced)
             self.doubtful = False
@@ -114,7 +157,9 @@ class TimerLog:
         self._spill_at = _SPILL
 
     def prepare_sync(self) -> tuple[int, Callable[[], None]]:
-        """Up to where the files have the log, and what (run in a thread) makes that durable; `synced` is to be set then."""
+        """Up to where the files have the log, and what (run in a thread) makes that
+        durable; `synced` is to be set then.
+        """
         target = self._tail_start
         files: list[StoreFile] = [file.file for file in self.queue.overlapping(self.synced, target)]
         sync_directories = self.queue.directory_sync()
@@ -130,7 +175,8 @@ class TimerLog:
     def rewrite(self, start: int) -> None:
         """Write the bytes from a position on over themselves and sync them.
 
-        A sync that failed in a process that is gone may have left pages that look written and are not on the disk.
+        A sync that failed in a process that is gone may have left pages that look
+        written and are not on the disk.
         """
         self._write_again(start)
         for file in self.queue.overlapping(start, self._tail_start):
@@ -144,7 +190,7 @@ class TimerLog:
             for position in range(low, high, _SPILL):
                 file.write(position, file.read(position, min(_SPILL, high - position)))
 
-    # --- reading ---------------------------------------------------------------------------------------------------------------------------------
+    # --- reading
 
     def record(self, position: int) -> TimerRecord | None:
         """The record at a position; None when there is none."""
@@ -161,7 +207,9 @@ class TimerLog:
         return record if record.is_sound(position) else None
 
     def _cached(self, position: int) -> tuple[bytes, int]:
-        """A block of bytes that holds the record at a position, and where. Chains run backwards, so the block ends behind the record."""
+        """A block of bytes that holds the record at a position, and where. Chains run
+        backwards, so the block ends behind the record.
+        """
         at = position - self._block_start
         if at >= 0 and at + RECORD_SIZE <= len(self._block):
             return self._block, at
@@ -175,7 +223,9 @@ class TimerLog:
         return self._block, position - low
 
     def scan(self, start: int) -> Iterator[tuple[int, TimerRecord]]:
-        """Sound records of the files from a position on, with their positions, until one is not sound or the log ends."""
+        """Sound records of the files from a position on, with their positions, until
+        one is not sound or the log ends.
+        """
         file = self.queue.find(start)
         while file is not None:
             full = yield from self._scan_file(file, start)
@@ -184,13 +234,20 @@ class TimerLog:
             start = file.end
             file = self.queue.find(start)
 
-    def _scan_file(self, file: ChainedFile, position: int) -> Generator[tuple[int, TimerRecord], None, bool]:
-        """The records of one file; in the end whether the file is full, so that the next one goes on."""
+    def _scan_file(
+        self, file: ChainedFile, position: int
+    ) -> Generator[tuple[int, TimerRecord], None, bool]:
+        """The records of one file; in the end whether the file is full, so that the
+        next one goes on.
+        """
         step = _SPILL // RECORD_SIZE * RECORD_SIZE
         while position + FILLER_SIZE <= file.end:
             data = file.read(position, min(step, file.end - position))
             for at in range(0, len(data), RECORD_SIZE):
-                if len(data) - at >= FILLER_SIZE and int.from_bytes(data[at + 12 : at + 16], "big", signed=True) == FILLER_MAGIC:
+                if (
+                    len(data) - at >= FILLER_SIZE
+                    and int.from_bytes(data[at + 12 : at + 16], "big", signed=True) == FILLER_MAGIC
+                ):
                     return True
                 if len(data) - at < RECORD_SIZE:
                     return False
@@ -202,7 +259,9 @@ class TimerLog:
         return True
 
     def take_expired(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the oldest files whose last message lies below a position of the commit log; never the last file. The caller removes them."""
+        """Take out the oldest files whose last message lies below a position of the
+        commit log; never the last file. The caller removes them.
+        """
         taken: list[ChainedFile] = []
         while len(self.queue.files) > 1 and self.queue.files[0].end <= self.synced:
             record = self.record(self.last_position(self.queue.files[0].end))

@@ -1,12 +1,14 @@
-"""What timers do to messages: where one that has to wait goes, and how it comes back (`HookUtils.transformTimerMessage`,
-`TimerMessageStore.convertMessage` of Apache RocketMQ 5.4.0). Pure functions of texts and times.
+"""What timers do to messages: where one that has to wait goes, and how it comes back
+(`HookUtils.transformTimerMessage`, `TimerMessageStore.convertMessage` of Apache
+RocketMQ 5.4.0). Pure functions of texts and times.
 """
 
+from __future__ import annotations
+
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import (
     REAL_QID,
     REAL_TOPIC,
@@ -23,11 +25,16 @@ from rocketmq_sdk.names import TIMER_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES
 from rocketmq_sdk.protocol.subscription import tags_code
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 NEVER_ENQUEUED: Final = (1 << 63) - 1
-"""Where the time of entry stands in a message that was due before it came into the wheel."""
+"""Where the time of entry stands in a message that was due before it came into the
+wheel.
+"""
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _MAX_LONG: Final = (1 << 63) - 1
 _MAX_QUEUE_ID: Final = (1 << 31) - 1
@@ -35,11 +42,13 @@ _REQUESTS: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER
 
 
 class IllegalTimerError(Exception):
-    """A timer that can not be taken; the text says why."""
+    """A timer that cannot be taken; the text says why."""
 
 
 def parse_long(text: str) -> int:
-    """A number as `Long.parseLong` takes it (ASCII digits only here). Raises `ValueError`."""
+    """A number as `Long.parseLong` takes it (ASCII digits only here). Raises
+    `ValueError`.
+    """
     if not _LONG.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a number of 64 bits")
     value = int(text)
@@ -49,9 +58,11 @@ def parse_long(text: str) -> int:
 
 
 def deliver_time(text: str, now_ms: int) -> int | None:
-    """The moment that the properties ask for (epoch milliseconds); None when they ask for none, or were through the wheel before.
+    """The moment that the properties ask for (epoch milliseconds); None when they ask
+    for none, or were through the wheel before.
 
-    TIMER_DELAY_SEC goes before TIMER_DELAY_MS, and that before TIMER_DELIVER_MS. Raises `IllegalTimerError` for a value that is no number.
+    TIMER_DELAY_SEC goes before TIMER_DELAY_MS, and that before TIMER_DELIVER_MS. Raises
+    `IllegalTimerError` for a value that is no number.
     """
     if property_in_text(text, TIMER_OUT_MS) is not None:
         return None
@@ -68,24 +79,33 @@ def deliver_time(text: str, now_ms: int) -> int | None:
 
 
 def slot_time_of(deliver_ms: int, precision_ms: int) -> int:
-    """The slot for a moment: it fires when its width is over, so it lies before the moment, by up to one width."""
+    """The slot for a moment: it fires when its width is over, so it lies before the
+    moment, by up to one width.
+    """
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
 def redirect_to_timer(message: MessageToStore, out_ms: int) -> None:
-    """Send a message to the timer topic; it carries where it wanted to go and the time of its slot."""
+    """Send a message to the timer topic; it carries where it wanted to go and the time
+    of its slot.
+    """
     text = message.properties
     for name in (REAL_TOPIC, REAL_QID):
         text = without_property(text, name)
     if text and text[-1] != "\x02":
         text += "\x02"
-    message.properties = f"{text}TIMER_OUT_MS\x01{out_ms}\x02REAL_TOPIC\x01{message.topic}\x02REAL_QID\x01{message.queue_id}\x02"
+    message.properties = (
+        f"{text}TIMER_OUT_MS\x01{out_ms}\x02REAL_TOPIC\x01{message.topic}\x02"
+        f"REAL_QID\x01{message.queue_id}\x02"
+    )
     message.topic = TIMER_TOPIC
     message.queue_id = 0
 
 
 def out_time(text: str) -> int:
-    """The slot time that a message of the timer topic carries. Raises `ValueError` when it does not."""
+    """The slot time that a message of the timer topic carries. Raises `ValueError` when
+    it does not.
+    """
     value = property_in_text(text, TIMER_OUT_MS)
     if value is None:
         raise ValueError("it has no TIMER_OUT_MS")
@@ -104,7 +124,9 @@ def turns_of(text: str) -> int:
 
 
 def delete_keys(topic: str, unique_key: str) -> tuple[str, str]:
-    """What a taking back may name a message by: its unique key (5.4), or topic and key (5.3.2 to 5.3.4)."""
+    """What a taking back may name a message by: its unique key (5.4), or topic and key
+    (5.3.2 to 5.3.4).
+    """
     return unique_key, f"{topic}+{unique_key}"
 
 
@@ -125,7 +147,9 @@ def _returned(waiting: ReceivedMessage, text: str, topic: str, queue_id: int) ->
 
 
 def _with_times(text: str, additions: dict[str, str]) -> str:
-    """The text with traces of the wheel, or without them where they would make it too long to be stored."""
+    """The text with traces of the wheel, or without them where they would make it too
+    long to be stored.
+    """
     changed = text
     for name in additions:
         changed = without_property(changed, name)
@@ -136,7 +160,8 @@ def _with_times(text: str, additions: dict[str, str]) -> str:
 
 
 def delivered(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int) -> MessageToStore:
-    """The message for its real topic and queue; its properties keep the traces of the wheel, as with Apache.
+    """The message for its real topic and queue; its properties keep the traces of the
+    wheel, as with Apache.
 
     Raises `ValueError` when they do not say where it belongs.
     """
@@ -148,10 +173,19 @@ def delivered(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int
     number = parse_long(queue_id)
     if not 0 <= number <= _MAX_QUEUE_ID:
         raise ValueError(f"there is no queue {queue_id[:40]}")
-    return _returned(waiting, _with_times(text, {TIMER_ENQUEUE_MS: str(enqueued_ms), TIMER_DEQUEUE_MS: str(now_ms)}), topic, number)
+    return _returned(
+        waiting,
+        _with_times(text, {TIMER_ENQUEUE_MS: str(enqueued_ms), TIMER_DEQUEUE_MS: str(now_ms)}),
+        topic,
+        number,
+    )
 
 
 def rolled(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int) -> MessageToStore:
     """The message for another turn through the timer topic."""
-    additions = {TIMER_ENQUEUE_MS: str(enqueued_ms), TIMER_ROLL_TIMES: str(turns_of(text) + 1), TIMER_DEQUEUE_MS: str(now_ms)}
+    additions = {
+        TIMER_ENQUEUE_MS: str(enqueued_ms),
+        TIMER_ROLL_TIMES: str(turns_of(text) + 1),
+        TIMER_DEQUEUE_MS: str(now_ms),
+    }
     return _returned(waiting, _with_times(text, additions), TIMER_TOPIC, 0)

@@ -1,4 +1,8 @@
-"""How many timers wait for each topic (`TimerMetrics` of Apache RocketMQ 5.4.0), as in `config/timermetrics` and GET_TIMER_METRICS."""
+"""How many timers wait for each topic (`TimerMetrics` of Apache RocketMQ 5.4.0), as in
+`config/timermetrics` and GET_TIMER_METRICS.
+"""
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -9,7 +13,9 @@ FILE_NAME: Final = "timermetrics"
 
 
 class TimerMetrics:
-    """Counts by real topic. They are for people: a crash may leave them off by what was under way."""
+    """Counts by real topic. They are for people: a crash may leave them off by what was
+    under way.
+    """
 
     __slots__ = ("_changed_at", "_changes", "_topics", "_version", "dirty")
 
@@ -20,10 +26,15 @@ class TimerMetrics:
         self.dirty = False
 
     def load(self, value: object | None) -> None:
-        """Take the content of the file over; None: there is none. Raises `FieldError`."""
+        """Take the content of the file over; None: there is none. Raises
+        `FieldError`.
+        """
         if value is not None:
             wrapper = TimerMetricsSerializeWrapper.from_json(value)
-            self._topics = {topic: (metric.count, metric.time_stamp) for topic, metric in wrapper.timing_count.items()}
+            self._topics = {
+                topic: (metric.count, metric.time_stamp)
+                for topic, metric in wrapper.timing_count.items()
+            }
             self._version = wrapper.data_version or DataVersion()
             self._changes = 0
 
@@ -32,7 +43,9 @@ class TimerMetrics:
         if self._changes:
             self._version = DataVersion(0, self._changed_at, self._version.counter + self._changes)
             self._changes = 0
-        return TimerMetricsSerializeWrapper({topic: TimerMetric(*entry) for topic, entry in self._topics.items()}, self._version)
+        return TimerMetricsSerializeWrapper(
+            {topic: TimerMetric(*entry) for topic, entry in self._topics.items()}, self._version
+        )
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
         """Count messages in or out."""

@@ -1,8 +1,12 @@
-"""RECALL_MESSAGE (370): take back a message that waits for its time (`RecallMessageProcessor`).
+"""RECALL_MESSAGE (370): take back a message that waits for its time
+(`RecallMessageProcessor`).
 
-What is stored is a message for the same slot of the timer wheel that names the other one by its unique key; both are dropped when the slot is due. So
-SUCCESS says that this was stored, not that a message was found.
+What is stored is a message for the same slot of the timer wheel that names the other
+one by its unique key; both are dropped when the slot is due. So SUCCESS says that this
+was stored, not that a message was found.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +18,10 @@ from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
-from rocketmq_sdk.protocol.headers.transaction import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rocketmq_sdk.protocol.headers.transaction import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+)
 from rocketmq_sdk.protocol.recall_handle import RecallHandle, decode_recall_handle
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -29,7 +36,7 @@ RECALL_TAG: Final = "_RECALL_TAG_"
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     return {RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall}
 
@@ -39,17 +46,21 @@ class RecallProcessor:
 
     __slots__ = ("_context",)
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def recall(self, channel: "Channel", request: Command) -> "Command | Callable[[], Awaitable[Command]]":
+    def recall(
+        self, channel: Channel, request: Command
+    ) -> Command | Callable[[], Awaitable[Command]]:
         """Serve one request; the checks are in Apache's order."""
         header = RecallMessageRequestHeader.from_ext(request.ext_fields)
         refusal = self._not_served()
         if refusal is not None:
             return self._answer(*refusal)
         if self._context.topics.get(header.topic) is None:
-            return self._answer(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
+            return self._answer(
+                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist"
+            )
         try:
             handle = decode_recall_handle(header.recall_handle)
         except RemoteProtocolError as error:
@@ -62,7 +73,9 @@ class RecallProcessor:
         if result.status not in STORED:
             return self._answer(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
         self._context.stats.put(message.topic, message.queue_id, result.count, result.size)
-        response = self._answer(ResponseCode.SUCCESS, None, RecallMessageResponseHeader(msg_id=handle.unique_key))
+        response = self._answer(
+            ResponseCode.SUCCESS, None, RecallMessageResponseHeader(msg_id=handle.unique_key)
+        )
         return self._later(response, result) if self._context.store.needs_wait else response
 
     def _not_served(self) -> tuple[int, str] | None:
@@ -71,8 +84,15 @@ class RecallProcessor:
         if not config.recall_message_enable:
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
         not_yet = self._context.clock.now_ms() < config.start_accept_send_request_time_stamp
-        writable = config.broker_permission & Permission.WRITE or config.allow_recall_when_broker_not_writeable
-        return (ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE) if not_yet or not writable else None
+        writable = (
+            config.broker_permission & Permission.WRITE
+            or config.allow_recall_when_broker_not_writeable
+        )
+        return (
+            (ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
+            if not_yet or not writable
+            else None
+        )
 
     def _problem(self, header: RecallMessageRequestHeader, handle: RecallHandle) -> str | None:
         """What is wrong with a handle."""
@@ -86,9 +106,15 @@ class RecallProcessor:
         text = handle.timestamp
         timestamp = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
         left_ms = timestamp - self._context.clock.now_ms()
-        return None if 0 < left_ms < config.store.timer_max_delay_sec * 1000 else "recall failed, timestamp invalid"
+        return (
+            None
+            if 0 < left_ms < config.store.timer_max_delay_sec * 1000
+            else "recall failed, timestamp invalid"
+        )
 
-    def _deletion(self, channel: "Channel", header: RecallMessageRequestHeader, handle: RecallHandle) -> MessageToStore:
+    def _deletion(
+        self, channel: Channel, header: RecallMessageRequestHeader, handle: RecallHandle
+    ) -> MessageToStore:
         now = self._context.clock.now_ms()
         properties = {
             "TAGS": RECALL_TAG,
@@ -98,11 +124,18 @@ class RecallProcessor:
             "BORN_TIMESTAMP": str(now),
             "PGROUP": header.producer_group,
         }
-        message = MessageToStore(handle.topic, 0, b"0", encode_properties(properties), born_timestamp=now, tags_code=tags_code(RECALL_TAG))
+        message = MessageToStore(
+            handle.topic,
+            0,
+            b"0",
+            encode_properties(properties),
+            born_timestamp=now,
+            tags_code=tags_code(RECALL_TAG),
+        )
         message.born_host = channel.remote_host_packed
         return message
 
-    def _later(self, response: Command, result: "PutResult") -> "Callable[[], Awaitable[Command]]":
+    def _later(self, response: Command, result: PutResult) -> Callable[[], Awaitable[Command]]:
         store = self._context.store
 
         async def answer() -> Command:
@@ -112,7 +145,9 @@ class RecallProcessor:
 
         return answer
 
-    def _answer(self, code: int, remark: str | None, header: RecallMessageResponseHeader | None = None) -> Command:
+    def _answer(
+        self, code: int, remark: str | None, header: RecallMessageResponseHeader | None = None
+    ) -> Command:
         fields = {} if header is None else header.to_ext()
         fields["MSG_REGION"] = self._context.config.current.region_id
         return Command(code, flag=FLAG_RESPONSE, remark=remark, ext_fields=fields)

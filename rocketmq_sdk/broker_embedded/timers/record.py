@@ -1,9 +1,13 @@
-"""The record of the timer log: one message that waits (`TimerLog` of Apache RocketMQ 5.4.0).
+"""The record of the timer log: one message that waits (`TimerLog` of Apache RocketMQ
+5.4.0).
 
-52 bytes: their number, the position of the record in front of it in the chain of its slot (-1 for none), magic, when it was written (epoch
-milliseconds, a multiple of the precision), how much later its slot is, position and size of the message in the commit log, hash of its real topic,
-and 8 bytes that are 0.
+52 bytes: their number, the position of the record in front of it in the chain of its
+slot (-1 for none), magic, when it was written (epoch milliseconds, a multiple of the
+precision), how much later its slot is, position and size of the message in the commit
+log, hash of its real topic, and 8 bytes that are 0.
 """
+
+from __future__ import annotations
 
 from struct import Struct
 from typing import Final, NamedTuple
@@ -16,7 +20,9 @@ FILLER_SIZE: Final = 16
 FILLER_MAGIC: Final = -875286124
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message goes through the wheel again when its slot is due, because it is too far ahead for one turn."""
+"""The message goes through the wheel again when its slot is due, because it is too far
+ahead for one turn.
+"""
 MAGIC_DELETE: Final = 4
 """The message takes back another one of its slot."""
 NO_POSITION: Final = -1
@@ -63,9 +69,27 @@ class TimerRecord(NamedTuple):
         )
 
 
-def encode_timer_record(previous: int, magic: int, write_time: int, delay: int, physical_offset: int, message_size: int, topic_hash: int) -> bytes:
+def encode_timer_record(
+    previous: int,
+    magic: int,
+    write_time: int,
+    delay: int,
+    physical_offset: int,
+    message_size: int,
+    topic_hash: int,
+) -> bytes:
     """The bytes of a record."""
-    return RECORD.pack(RECORD_SIZE, previous, magic, write_time, delay, physical_offset, message_size, topic_hash, 0)
+    return RECORD.pack(
+        RECORD_SIZE,
+        previous,
+        magic,
+        write_time,
+        delay,
+        physical_offset,
+        message_size,
+        topic_hash,
+        0,
+    )
 
 
 def encode_filler(rest: int) -> bytes:

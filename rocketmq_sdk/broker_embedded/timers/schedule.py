@@ -1,11 +1,17 @@
-"""Delay levels: messages that wait in the schedule topic until their time has come (`ScheduleMessageService`).
+"""Delay levels: messages that wait in the schedule topic until their time has come
+(`ScheduleMessageService`).
 
-Each level has a queue in which messages are due in the order in which they came. One task sleeps until the next due message of all levels, where
-Apache looks at every level each 100 ms; a message that arrives in an empty queue wakes it. A put that fails is tried again until it succeeds, and the
-level waits for it; a message that no store would take is named in the log and skipped, where Apache's level waits for ever.
+Each level has a queue in which messages are due in the order in which they came. One
+task sleeps until the next due message of all levels, where Apache looks at every level
+each 100 ms; a message that arrives in an empty queue wakes it. A put that fails is
+tried again until it succeeds, and the level waits for it; a message that no store would
+take is named in the log and skipped, where Apache's level waits for ever.
 
-How far each level was delivered is kept in `delayOffset.json`, which is written some seconds late: after a crash the last deliveries happen again.
+How far each level was delivered is kept in `delayOffset.json`, which is written some
+seconds late: after a crash the last deliveries happen again.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
@@ -37,11 +43,15 @@ RETRY_MS: Final = 100
 """How long a level waits after a put that failed."""
 _SLICE: Final = 64
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-"""What a put that is tried again would say again; the messages behind it do not wait for that."""
+"""What a put that is tried again would say again; the messages behind it do not wait
+for that.
+"""
 
 
 class ScheduleService:
-    """Delivers delayed messages. `on_arrival` belongs into the store's list of listeners."""
+    """Delivers delayed messages. `on_arrival` belongs into the store's list of
+    listeners.
+    """
 
     __slots__ = (
         "_clock",
@@ -59,7 +69,13 @@ class ScheduleService:
     )
 
     def __init__(
-        self, store: "MessageStore", config_file: "ConfigFile", levels: "DelayLevels", clock: "Clock", *, version_step: int = 200
+        self,
+        store: MessageStore,
+        config_file: ConfigFile,
+        levels: DelayLevels,
+        clock: Clock,
+        *,
+        version_step: int = 200,
     ) -> None:
         self._store = store
         self._file = config_file
@@ -75,11 +91,17 @@ class ScheduleService:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file, bring its offsets into the range of their queues and look at the head of each queue; the store is open."""
+        """Read the file, bring its offsets into the range of their queues and look at
+        the head of each queue; the store is open.
+        """
         found = self._file.load()
         if found is not None:
             wrapper = DelayOffsetSerializeWrapper.from_json(found)
-            self._offsets = {level: offset for level, offset in wrapper.offset_table.items() if 0 < level <= self._levels.maximum}
+            self._offsets = {
+                level: offset
+                for level, offset in wrapper.offset_table.items()
+                if 0 < level <= self._levels.maximum
+            }
             self.data_version = wrapper.data_version or DataVersion()
         for level in range(1, self._levels.maximum + 1):
             least = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
@@ -99,11 +121,15 @@ class ScheduleService:
                 raise
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """How far each level was delivered, as the file and GET_ALL_DELAY_OFFSET hold it."""
+        """How far each level was delivered, as the file and GET_ALL_DELAY_OFFSET hold
+        it.
+        """
         return DelayOffsetSerializeWrapper(dict(self._offsets), self.data_version)
 
     def take_over(self, wrapper: DelayOffsetSerializeWrapper) -> None:
-        """Remember how far a master delivered; for a slave, where nothing is delivered."""
+        """Remember how far a master delivered; for a slave, where nothing is
+        delivered.
+        """
         if wrapper.offset_table != self._offsets:
             self._offsets = dict(wrapper.offset_table)
             self.data_version = wrapper.data_version or DataVersion()
@@ -117,8 +143,10 @@ class ScheduleService:
         """When the next message is due (epoch milliseconds); None when none waits."""
         return self._due[0][0] if self._due else None
 
-    def on_arrival(self, arrival: "Arrival") -> None:
-        """A message has arrived; in the schedule topic it may be the next one that is due."""
+    def on_arrival(self, arrival: Arrival) -> None:
+        """A message has arrived; in the schedule topic it may be the next one that is
+        due.
+        """
         if arrival.topic != SCHEDULE_TOPIC:
             return
         level = arrival.queue_id + 1
@@ -145,11 +173,16 @@ class ScheduleService:
     def _deliver_time(self, due_ms: int, level: int, offset: int) -> int:
         """When a message is due.
 
-        A time later than any message of the level can have means that the clock was set back since the store wrote it. What was waiting before this
-        start is due at once then, as with Apache; what came since is due when its level says.
+        A time later than any message of the level can have means that the clock was set
+        back since the store wrote it. What was waiting before this start is due at once
+        then, as with Apache; what came since is due when its level says.
         """
         now = self._clock.now_ms()
-        return due_ms if due_ms <= now + self._levels.delay_ms(level) else self._late.get((level, offset), now)
+        return (
+            due_ms
+            if due_ms <= now + self._levels.delay_ms(level)
+            else self._late.get((level, offset), now)
+        )
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -168,7 +201,9 @@ class ScheduleService:
             self._sleeping_until = 0
 
     def _deliver(self, level: int, now: int) -> None:
-        """Deliver what is due in a level, at most a slice of it, and remember what comes next."""
+        """Deliver what is due in a level, at most a slice of it, and remember what
+        comes next.
+        """
         queue_id = level - 1
         for _ in range(_SLICE):
             offset = self._offsets.get(level, 0)
@@ -198,32 +233,51 @@ class ScheduleService:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
     def _deliver_one(self, physical_offset: int, size: int) -> bool:
-        """Put one message where it belongs; False when it has to be tried again. What can not be read is skipped."""
+        """Put one message where it belongs; False when it has to be tried again. What
+        cannot be read is skipped.
+        """
         record = self._store.record_at(physical_offset, size)
         if record is None:
-            logger.error("the delayed message at %d can not be read; it is skipped", physical_offset)
+            logger.error("the delayed message at %d cannot be read; it is skipped", physical_offset)
             return True
         try:
             message = _rebuild(decode_message(record, inflate=False))
         except (ProtocolError, ValueError) as error:
-            logger.error("the delayed message at %d can not be delivered and is skipped: %s", physical_offset, error)
+            logger.error(
+                "the delayed message at %d cannot be delivered and is skipped: %s",
+                physical_offset,
+                error,
+            )
             return True
         if message.topic == TRANSACTION_HALF_TOPIC:
-            logger.error("the delayed message at %d belongs to a transaction; it is dropped", physical_offset)
+            logger.error(
+                "the delayed message at %d belongs to a transaction; it is dropped", physical_offset
+            )
             return True
         result = self._store.put(message)
         if result.ok:
             return True
         name, status = message.topic, result.status
         if status in _FOREVER:
-            logger.error("the delayed message at %d can not be put into %s (%s); it is skipped", physical_offset, name, status.name)
+            logger.error(
+                "the delayed message at %d cannot be put into %s (%s); it is skipped",
+                physical_offset,
+                name,
+                status.name,
+            )
             return True
-        logger.warning("the delayed message at %d could not be put into %s (%s); it is tried again", physical_offset, name, status.name)
+        logger.warning(
+            "the delayed message at %d could not be put into %s (%s); it is tried again",
+            physical_offset,
+            name,
+            status.name,
+        )
         return False
 
 
-def _rebuild(waiting: "ReceivedMessage") -> MessageToStore:
-    """The message as it was before it was delayed; its properties keep the traces of the delay, as with Apache.
+def _rebuild(waiting: ReceivedMessage) -> MessageToStore:
+    """The message as it was before it was delayed; its properties keep the traces of
+    the delay, as with Apache.
 
     Raises `ValueError` when they do not say where it belongs.
     """

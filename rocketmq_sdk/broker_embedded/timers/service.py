@@ -1,11 +1,16 @@
-"""The timer service (the threads of `TimerMessageStore` of Apache RocketMQ 5.4.0): who waits in the timer topic goes into the wheel, and out in time.
+"""The timer service (the threads of `TimerMessageStore` of Apache RocketMQ 5.4.0): who
+waits in the timer topic goes into the wheel, and out in time.
 
-A message that arrives goes into the wheel at once. One task sleeps until the earliest slot is over and delivers its messages in the order in which
-they came, a few at a time so that others have their turn; a put that fails is tried again until it succeeds. Another task makes log, wheel and
-checkpoint durable about a second after something changed. Neither does anything before the first timer.
+A message that arrives goes into the wheel at once. One task sleeps until the earliest
+slot is over and delivers its messages in the order in which they came, a few at a time
+so that others have their turn; a put that fails is tried again until it succeeds.
+Another task makes log, wheel and checkpoint durable about a second after something
+changed. Neither does anything before the first timer.
 
 A crash loses no timer. What was delivered since the last checkpoint is delivered again.
 """
+
+from __future__ import annotations
 
 import logging
 from array import array
@@ -15,7 +20,14 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.timers.checkpoint import write_checkpoint
-from rocketmq_sdk.broker_embedded.timers.messages import NEVER_ENQUEUED, delete_keys, delivered, is_deletion, out_time, rolled
+from rocketmq_sdk.broker_embedded.timers.messages import (
+    NEVER_ENQUEUED,
+    delete_keys,
+    delivered,
+    is_deletion,
+    out_time,
+    rolled,
+)
 from rocketmq_sdk.broker_embedded.timers.timer_store import Entry, TimerStore
 from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.model.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY, UNIQ_KEY, property_in_text
@@ -66,21 +78,27 @@ class Recalls:
         if not self._topics:
             return False
         unique = property_in_text(text, UNIQ_KEY)
-        keys = () if unique is None else delete_keys(property_in_text(text, REAL_TOPIC) or "", unique)
+        keys = (
+            () if unique is None else delete_keys(property_in_text(text, REAL_TOPIC) or "", unique)
+        )
         key = next((key for key in keys if key in self._topics), None)
         if key is not None:
             self._found.add(key)
         return key is not None
 
     def without_effect(self) -> list[str]:
-        """The real topics of those that found nothing to take back: they were counted off the topic's timers."""
+        """The real topics of those that found nothing to take back: they were counted
+        off the topic's timers.
+        """
         return [topic for key, topic in self._topics.items() if key not in self._found]
 
 
 class TimerService:
-    """Owner of the timers of one store. `on_arrival` belongs into the store's list of listeners, `run` into a task."""
+    """Owner of the timers of one store. `on_arrival` belongs into the store's list of
+    listeners, `run` into a task.
+    """
 
-    def __init__(self, store: "MessageStore", metrics_file: "ConfigFile", clock: "Clock") -> None:
+    def __init__(self, store: MessageStore, metrics_file: ConfigFile, clock: Clock) -> None:
         config = store.config
         self._store = store
         self._metrics_file = metrics_file
@@ -114,19 +132,29 @@ class TimerService:
         """How many messages of the timer topic were not looked at."""
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.timers.next_offset)
 
-    def checkpoint(self) -> "TimerCheckpoint":
-        """How far timers were served for good: of what is behind it, a power cut may lose that it was served."""
+    def checkpoint(self) -> TimerCheckpoint:
+        """How far timers were served for good: of what is behind it, a power cut may
+        lose that it was served.
+        """
         return self.timers.checkpoint if self._durable else self.timers.current_checkpoint()
 
-    # --- entering --------------------------------------------------------------------------------------------------------------------------------
+    # --- entering
 
-    def on_arrival(self, arrival: "Arrival") -> None:
-        """A message has arrived; one of the timer topic goes into the wheel, unless others are in front of it or it is due."""
+    def on_arrival(self, arrival: Arrival) -> None:
+        """A message has arrived; one of the timer topic goes into the wheel, unless
+        others are in front of it or it is due.
+        """
         if arrival.topic != TIMER_TOPIC or arrival.queue_id:
             return
         timers = self.timers
         if self._enqueues and arrival.queue_offset == timers.next_offset:
-            entry = timers.enter(arrival.queue_offset, arrival.physical_offset, arrival.size, arrival.properties, arrival.store_timestamp)
+            entry = timers.enter(
+                arrival.queue_offset,
+                arrival.physical_offset,
+                arrival.size,
+                arrival.properties,
+                arrival.store_timestamp,
+            )
             if entry is Entry.ENTERED or entry is Entry.SKIPPED:
                 timers.next_offset += 1
                 self._entered(entry)
@@ -142,7 +170,9 @@ class TimerService:
                 self._wake.set()
 
     async def _catch_up(self) -> None:
-        """Look at the messages of the timer topic that arrived while this service was away or busy."""
+        """Look at the messages of the timer topic that arrived while this service was
+        away or busy.
+        """
         store, timers = self._store, self.timers
         turn = 0
         while self._enqueues:
@@ -163,7 +193,9 @@ class TimerService:
             await self._enter(offset)
 
     async def _enter(self, offset: int) -> bool:
-        """Put a message of the timer topic into its slot, or where it belongs when that is over; False when its slot is not free yet."""
+        """Put a message of the timer topic into its slot, or where it belongs when that
+        is over; False when its slot is not free yet.
+        """
         unit = self._store.queue_unit(TIMER_TOPIC, 0, offset)
         found = None if unit is None else self._read(unit[0], unit[1])
         if unit is None or found is None:
@@ -173,7 +205,8 @@ class TimerService:
         if entry is Entry.BLOCKED:
             return False
         if entry is Entry.DUE:
-            # In the order in which they were due: an ack does not overtake its checkpoint that waits in the wheel since the broker went away.
+            # In the order in which they were due: an ack does not overtake its
+            # checkpoint that waits in the wheel since the broker went away.
             await self._deliver_until(out_time(text))
             while True:
                 if self._deliver(message, text, NEVER_ENQUEUED):
@@ -183,28 +216,38 @@ class TimerService:
         self._changed.set()
         return True
 
-    def _read(self, physical_offset: int, size: int) -> "Found | None":
+    def _read(self, physical_offset: int, size: int) -> Found | None:
         return self._decoded(physical_offset, self._store.record_at(physical_offset, size))
 
     @staticmethod
-    def _decoded(physical_offset: int, record: bytes | None) -> "Found | None":
-        """A message of the timer topic and the text of its properties; None (and a line in the log) when there is none."""
+    def _decoded(physical_offset: int, record: bytes | None) -> Found | None:
+        """A message of the timer topic and the text of its properties; None (and a line
+        in the log) when there is none.
+        """
         if record is None:
-            logger.error("the timer message at %d can not be read; it is skipped", physical_offset)
+            logger.error("the timer message at %d cannot be read; it is skipped", physical_offset)
             return None
         try:
             message = decode_message(record, inflate=False)
         except ProtocolError as error:
-            logger.error("the timer message at %d can not be read; it is skipped: %s", physical_offset, error)
+            logger.error(
+                "the timer message at %d cannot be read; it is skipped: %s", physical_offset, error
+            )
             return None
         if message.topic != TIMER_TOPIC:
-            logger.error("the message at %d belongs to %s and is no timer; it is skipped", physical_offset, message.topic)
+            logger.error(
+                "the message at %d belongs to %s and is no timer; it is skipped",
+                physical_offset,
+                message.topic,
+            )
             return None
         raw = message.properties_bytes
         text = raw.decode("utf-8", "replace")
-        return message, text if len(text.encode()) <= MAX_PROPERTIES else raw.decode("utf-8", "ignore")
+        return message, text if len(text.encode()) <= MAX_PROPERTIES else raw.decode(
+            "utf-8", "ignore"
+        )
 
-    # --- leaving ---------------------------------------------------------------------------------------------------------------------------------
+    # --- leaving
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -227,12 +270,16 @@ class TimerService:
                 await trio.sleep(RETRY_SECONDS)
                 continue
             self._sleeping_until = due
-            with trio.move_on_after(max(0, due + self.timers.precision_ms - self._clock.now_ms()) / 1000):
+            with trio.move_on_after(
+                max(0, due + self.timers.precision_ms - self._clock.now_ms()) / 1000
+            ):
                 await self._wake.wait()
             self._sleeping_until = 0
 
     async def _work(self) -> int:
-        """Enter what arrived and deliver what is due; gives the next slot. Raises `StoreError` when something can not be read."""
+        """Enter what arrived and deliver what is due; gives the next slot. Raises
+        `StoreError` when something cannot be read.
+        """
         while True:
             await self._catch_up()
             time = self.timers.next_slot if self._dequeues else None
@@ -244,11 +291,18 @@ class TimerService:
 
     async def _deliver_until(self, time: int) -> None:
         """Deliver what is due up to the slot of a time. Raises `StoreError`."""
-        while self._dequeues and (first := self.timers.next_slot) is not None and first <= time and first < self.timers.write_time:
+        while (
+            self._dequeues
+            and (first := self.timers.next_slot) is not None
+            and first <= time
+            and first < self.timers.write_time
+        ):
             await self._deliver_slot(first)
 
     async def _deliver_slot(self, time: int) -> None:
-        """Deliver the messages of the earliest slot: first those that take others back, then the others in the order in which they came."""
+        """Deliver the messages of the earliest slot: first those that take others back,
+        then the others in the order in which they came.
+        """
         normal, recalls = array("q"), Recalls()
         for count, (position, record) in enumerate(self.timers.chain(time)):
             if record.deletes:
@@ -267,9 +321,15 @@ class TimerService:
         self.timers.finish(time)
         self._changed.set()
 
-    async def _deliver_some(self, time: int, positions: "array[int]", recalls: Recalls) -> None:
-        """Deliver the messages of some records; one that can not be stored now is tried again before the others go on."""
-        records = [record for position in reversed(positions) if (record := self.timers.log.record(position)) is not None]
+    async def _deliver_some(self, time: int, positions: array[int], recalls: Recalls) -> None:
+        """Deliver the messages of some records; one that cannot be stored now is tried
+        again before the others go on.
+        """
+        records = [
+            record
+            for position in reversed(positions)
+            if (record := self.timers.log.record(position)) is not None
+        ]
         found = await self._read_all(records)
         done = 0
         while True:
@@ -278,14 +338,25 @@ class TimerService:
                 return
             await trio.sleep(RETRY_SECONDS)
 
-    def _deliver_turn(self, time: int, records: "list[TimerRecord]", found: "list[Found | None]", recalls: Recalls, start: int) -> int:
-        """Deliver from an index on until a put fails; gives the index to go on with. What is put here is written as one."""
+    def _deliver_turn(
+        self,
+        time: int,
+        records: list[TimerRecord],
+        found: list[Found | None],
+        recalls: Recalls,
+        start: int,
+    ) -> int:
+        """Deliver from an index on until a put fails; gives the index to go on with.
+        What is put here is written as one.
+        """
         store = self._store
         store.begin()
         try:
             for index in range(start, len(records)):
                 waiting = found[index]
-                if waiting is not None and not self._deliver_one(time, records[index], waiting, recalls):
+                if waiting is not None and not self._deliver_one(
+                    time, records[index], waiting, recalls
+                ):
                     return index
             return len(records)
         finally:
@@ -294,7 +365,9 @@ class TimerService:
             except StoreError as error:
                 logger.error("timers that were due could not be written: %s", error)
 
-    def _deliver_one(self, time: int, record: "TimerRecord", waiting: "Found", recalls: Recalls) -> bool:
+    def _deliver_one(
+        self, time: int, record: TimerRecord, waiting: Found, recalls: Recalls
+    ) -> bool:
         """Deliver one message; False when it has to be tried again."""
         message, text = waiting
         if recalls.take(text):
@@ -306,35 +379,53 @@ class TimerService:
         self._count_out(text, -1 if is_deletion(text) else 1)
         return True
 
-    async def _read_all(self, records: "list[TimerRecord]") -> "list[Found | None]":
+    async def _read_all(self, records: list[TimerRecord]) -> list[Found | None]:
         """The messages of records; what is not in memory is read in a thread."""
         store = self._store
-        data = [store.record_nowait(record.physical_offset, record.message_size) for record in records]
+        data = [
+            store.record_nowait(record.physical_offset, record.message_size) for record in records
+        ]
         cold = [index for index, record in enumerate(data) if record is None]
         if cold:
-            places = [(records[index].physical_offset, records[index].message_size) for index in cold]
+            places = [
+                (records[index].physical_offset, records[index].message_size) for index in cold
+            ]
             with store.reading(min(places)[0]):
                 read = await store.files.run(lambda: [store.record_at(*place) for place in places])
             for index, record in zip(cold, read, strict=True):
                 data[index] = record
-        return [self._decoded(record.physical_offset, found) for record, found in zip(records, data, strict=True)]
+        return [
+            self._decoded(record.physical_offset, found)
+            for record, found in zip(records, data, strict=True)
+        ]
 
     def _is_early(self, text: str, time: int) -> bool:
-        """Whether a message is in a slot before its own, which only damage can bring about; it gets another turn."""
+        """Whether a message is in a slot before its own, which only damage can bring
+        about; it gets another turn.
+        """
         try:
             return out_time(text) >= time + self.timers.precision_ms
         except ValueError:
             return False
 
-    def _deliver(self, message: "ReceivedMessage", text: str, enqueued_ms: int) -> bool:
-        """Store a message in its real topic; False when that has to be tried again. One that can not be stored is told in the log and skipped."""
+    def _deliver(self, message: ReceivedMessage, text: str, enqueued_ms: int) -> bool:
+        """Store a message in its real topic; False when that has to be tried again. One
+        that cannot be stored is told in the log and skipped.
+        """
         if is_deletion(text):
-            logger.warning("the timer message at %d came too late to take another one back", message.commit_log_offset)
+            logger.warning(
+                "the timer message at %d came too late to take another one back",
+                message.commit_log_offset,
+            )
             return True
         try:
             out = delivered(message, text, enqueued_ms, self._clock.now_ms())
         except ValueError as error:
-            logger.error("the timer message at %d can not be delivered and is skipped: %s", message.commit_log_offset, error)
+            logger.error(
+                "the timer message at %d cannot be delivered and is skipped: %s",
+                message.commit_log_offset,
+                error,
+            )
             return True
         if not self._offer(out, text):
             return False
@@ -344,10 +435,14 @@ class TimerService:
         return True
 
     def _count_out(self, text: str, count: int) -> None:
-        self.timers.metrics.add(property_in_text(text, REAL_TOPIC) or "", -count, self._clock.now_ms())
+        self.timers.metrics.add(
+            property_in_text(text, REAL_TOPIC) or "", -count, self._clock.now_ms()
+        )
 
     def _offer(self, message: MessageToStore, bare: str) -> bool:
-        """Put a message; False when that has to be tried again. `bare` is the text that was stored before, for one that has become too long."""
+        """Put a message; False when that has to be tried again. `bare` is the text that
+        was stored before, for one that has become too long.
+        """
         result = self._store.put(message)
         if result.status in _FOREVER and message.properties != bare:
             message.properties = bare
@@ -356,14 +451,22 @@ class TimerService:
             self._refused = False
             return True
         if result.status in _FOREVER:
-            logger.error("a timer message can not be put into %s (%s); it is skipped", message.topic, result.status.name)
+            logger.error(
+                "a timer message cannot be put into %s (%s); it is skipped",
+                message.topic,
+                result.status.name,
+            )
             return True
         if not self._refused:
-            logger.warning("a timer message could not be put into %s (%s); it is tried again until it is", message.topic, result.status.name)
+            logger.warning(
+                "a timer message could not be put into %s (%s); it is tried again until it is",
+                message.topic,
+                result.status.name,
+            )
         self._refused = True
         return False
 
-    # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
+    # --- keeping
 
     async def _keep(self) -> None:
         while True:
@@ -373,7 +476,9 @@ class TimerService:
             await self.persist()
 
     async def persist(self) -> None:
-        """Make log, wheel and checkpoint durable, when something changed; a failure is told in the log and tried again later."""
+        """Make log, wheel and checkpoint durable, when something changed; a failure is
+        told in the log and tried again later.
+        """
         if not self._durable:
             return
         async with self._flushing:
@@ -383,7 +488,10 @@ class TimerService:
                 self._unkept = False
             except StoreError as error:
                 if not self._unkept:
-                    logger.error("timers could not be made durable; that is tried again until they are: %s", error)
+                    logger.error(
+                        "timers could not be made durable; that is tried again until they are: %s",
+                        error,
+                    )
                 self._unkept = True
                 self.timers.forget_flush()
                 self._changed.set()
@@ -430,8 +538,10 @@ class TimerService:
                 metrics.dirty = True
                 raise
 
-    async def take_over_metrics(self, wrapper: "TimerMetricsSerializeWrapper") -> None:
-        """Keep the numbers of a master; for a slave, where no timer is served. Raises `StoreError`."""
+    async def take_over_metrics(self, wrapper: TimerMetricsSerializeWrapper) -> None:
+        """Keep the numbers of a master; for a slave, where no timer is served. Raises
+        `StoreError`.
+        """
         metrics = self.timers.metrics
         if metrics.wrapper() != wrapper:
             metrics.load(wrapper.to_json())
@@ -439,7 +549,9 @@ class TimerService:
             await self._persist_metrics()
 
     async def close(self) -> None:
-        """End the deliveries, so that what was delivered can be made durable by `persist`."""
+        """End the deliveries, so that what was delivered can be made durable by
+        `persist`.
+        """
         if self._scope is not None:
             self._scope.cancel()
             await self._ended.wait()

@@ -1,12 +1,15 @@
-"""Wheel, log and checkpoint together (the state of `TimerMessageStore` of Apache RocketMQ 5.4.0): who waits until when, across restarts.
+"""Wheel, log and checkpoint together (the state of `TimerMessageStore` of Apache
+RocketMQ 5.4.0): who waits until when, across restarts.
 
-All methods are synchronous and belong to the thread of the event loop; the timer service owns the object and does what has to wait. Files are made
-by the first flush after the first timer.
+All methods are synchronous and belong to the thread of the event loop; the timer
+service owns the object and does what has to wait. Files are made by the first flush
+after the first timer.
 """
+
+from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,7 +17,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import attrs
 
 from rocketmq_sdk.broker_embedded.store.log.record import properties_of
-from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, read_checkpoint, write_checkpoint
+from rocketmq_sdk.broker_embedded.timers.checkpoint import (
+    TimerCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rocketmq_sdk.broker_embedded.timers.log import TimerLog
 from rocketmq_sdk.broker_embedded.timers.messages import is_deletion, out_time, turns_of
 from rocketmq_sdk.broker_embedded.timers.metrics import TimerMetrics
@@ -34,6 +41,8 @@ from rocketmq_sdk.names import TIMER_TOPIC, java_hash
 from rocketmq_sdk.protocol.message_codec import decode_message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
@@ -54,7 +63,9 @@ class Entry(Enum):
     SKIPPED = "SKIPPED"
     """It is no timer, or was delivered before."""
     BLOCKED = "BLOCKED"
-    """Its slot is taken by messages that should have left two weeks ago; they go first."""
+    """Its slot is taken by messages that should have left two weeks ago; they go
+    first.
+    """
 
 
 class Flush(NamedTuple):
@@ -62,13 +73,15 @@ class Flush(NamedTuple):
 
     checkpoint: TimerCheckpoint
     log_position: int
-    """Up to where the commit log has to be durable first: what was delivered must not be lost once the checkpoint says so."""
+    """Up to where the commit log has to be durable first: what was delivered must not
+    be lost once the checkpoint says so.
+    """
 
 
 class TimerStore:
     """`load` first. `next_offset` is the next message of the timer topic to look at."""
 
-    def __init__(self, store: "MessageStore", clock: "Clock") -> None:
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
         config = store.config
         self._store = store
         self._clock = clock
@@ -93,11 +106,13 @@ class TimerStore:
         self._finished = 0
         self._saved = (0, 0, 0)
 
-    # --- time ------------------------------------------------------------------------------------------------------------------------------------
+    # --- time
 
     @property
     def write_time(self) -> int:
-        """The slot that is not over yet; what belongs to an earlier one is due. Never goes back."""
+        """The slot that is not over yet; what belongs to an earlier one is due. Never
+        goes back.
+        """
         return self._write_time_at(self._clock.now_ms())
 
     def _write_time_at(self, now_ms: int) -> int:
@@ -113,29 +128,44 @@ class TimerStore:
 
     @property
     def behind_ms(self) -> int:
-        """How long ago the earliest slot that was not delivered began; as with Apache less than two widths of a slot when none waits."""
-        return self._clock.now_ms() - min(self.write_time, self._slots[0] if self._slots else self.write_time)
+        """How long ago the earliest slot that was not delivered began; as with Apache
+        less than two widths of a slot when none waits.
+        """
+        return self._clock.now_ms() - min(
+            self.write_time, self._slots[0] if self._slots else self.write_time
+        )
 
     @property
     def next_slot(self) -> int | None:
         """The earliest slot with messages that were not delivered."""
         return self._slots[0] if self._slots else None
 
-    # --- entering --------------------------------------------------------------------------------------------------------------------------------
+    # --- entering
 
     def congestion(self, time: int) -> int:
         """How many messages wait in the slot of a time."""
         slot = self.wheel.get(time)
         return slot.number if slot is not None and slot.time in self._waiting else 0
 
-    def enter(self, queue_offset: int, physical_offset: int, size: int, text: str, stored_ms: int) -> Entry:
-        """Put a message of the timer topic into its slot; the caller counts `next_offset` on. `text` is its properties."""
+    def enter(
+        self, queue_offset: int, physical_offset: int, size: int, text: str, stored_ms: int
+    ) -> Entry:
+        """Put a message of the timer topic into its slot; the caller counts
+        `next_offset` on. `text` is its properties.
+        """
         try:
             out_ms = out_time(text)
         except ValueError as error:
-            _log.error("the message at %d in %s can not be delivered and is skipped: %s", physical_offset, TIMER_TOPIC, error)
+            _log.error(
+                "the message at %d in %s cannot be delivered and is skipped: %s",
+                physical_offset,
+                TIMER_TOPIC,
+                error,
+            )
             return Entry.SKIPPED
-        if queue_offset < self._replay_below and self._is_done(queue_offset, out_ms, text, stored_ms):
+        if queue_offset < self._replay_below and self._is_done(
+            queue_offset, out_ms, text, stored_ms
+        ):
             return Entry.SKIPPED
         now_ms = self._clock.now_ms()
         now = self._write_time_at(now_ms)
@@ -149,14 +179,25 @@ class TimerStore:
             time = now + self._turn(out_ms - now) * precision
         occupant = self.wheel.occupant(time)
         known = occupant is not None and occupant.time == time and time in self._waiting
-        if not known and occupant is not None and occupant.time != time and occupant.time in self._waiting:
+        if (
+            not known
+            and occupant is not None
+            and occupant.time != time
+            and occupant.time in self._waiting
+        ):
             return Entry.BLOCKED
         deletes = is_deletion(text)
         if deletes:
             magic |= MAGIC_DELETE
         real_topic = property_in_text(text, REAL_TOPIC) or ""
-        previous, first, count = (occupant.last, occupant.first, occupant.number) if known and occupant is not None else (NO_POSITION, NO_POSITION, 0)
-        record = encode_timer_record(previous, magic, now, time - now, physical_offset, size, _topic_hash(real_topic))
+        previous, first, count = (
+            (occupant.last, occupant.first, occupant.number)
+            if known and occupant is not None
+            else (NO_POSITION, NO_POSITION, 0)
+        )
+        record = encode_timer_record(
+            previous, magic, now, time - now, physical_offset, size, _topic_hash(real_topic)
+        )
         position = self.log.append(record)
         change = -1 if deletes else 1
         self.wheel.put(time, position if first == NO_POSITION else first, position, count + change)
@@ -168,9 +209,11 @@ class TimerStore:
         return Entry.ENTERED
 
     def _is_done(self, queue_offset: int, out_ms: int, text: str, stored_ms: int) -> bool:
-        """Whether a message that is looked at again was delivered, or waits to be decided by `take_put_off`.
+        """Whether a message that is looked at again was delivered, or waits to be
+        decided by `take_put_off`.
 
-        One that was too far ahead for the wheel is in the topic a second time when its first turn is over, and must not come twice.
+        One that was too far ahead for the wheel is in the topic a second time when its
+        first turn is over, and must not come twice.
         """
         if out_ms < self._replayed_until:
             return True
@@ -185,7 +228,9 @@ class TimerStore:
         return True
 
     def take_put_off(self) -> list[int]:
-        """The numbers of the messages whose second turn was not found, when the replay is over; they are to be entered now."""
+        """The numbers of the messages whose second turn was not found, when the replay
+        is over; they are to be entered now.
+        """
         if self.replaying or not self._put_off:
             return []
         self._decided = set(self._put_off)
@@ -193,14 +238,22 @@ class TimerStore:
         return taken
 
     def _turn(self, ahead_ms: int) -> int:
-        """How many slots ahead a message goes that is more than a window away: half of one when that leaves enough for the next turn."""
+        """How many slots ahead a message goes that is more than a window away: half of
+        one when that leaves enough for the next turn.
+        """
         window = self._window
-        return window // 2 if ahead_ms - window * self.precision_ms < window // 3 * self.precision_ms else window
+        return (
+            window // 2
+            if ahead_ms - window * self.precision_ms < window // 3 * self.precision_ms
+            else window
+        )
 
-    # --- leaving ---------------------------------------------------------------------------------------------------------------------------------
+    # --- leaving
 
     def chain(self, time: int) -> Iterator[tuple[int, TimerRecord]]:
-        """The records of a slot with their positions, last one first. Ends where the chain is broken."""
+        """The records of a slot with their positions, last one first. Ends where the
+        chain is broken.
+        """
         slot = self.wheel.get(time)
         position = NO_POSITION if slot is None else slot.last
         while position != NO_POSITION:
@@ -221,17 +274,24 @@ class TimerStore:
         if slot is not None:
             self.pending_count -= slot.number
 
-    # --- keeping ---------------------------------------------------------------------------------------------------------------------------------
+    # --- keeping
 
     @property
     def replaying(self) -> bool:
-        """Whether messages are looked at again because a part of the log was lost; until that is done the old checkpoint counts."""
+        """Whether messages are looked at again because a part of the log was lost;
+        until that is done the old checkpoint counts.
+        """
         return self.next_offset < self._replay_below
 
     def current_checkpoint(self) -> TimerCheckpoint:
         """How far timers were served by now."""
         offset = max(self.next_offset, self._replay_below)
-        return attrs.evolve(self.checkpoint, last_read_time=self.read_time, queue_offset=offset, master_queue_offset=offset)
+        return attrs.evolve(
+            self.checkpoint,
+            last_read_time=self.read_time,
+            queue_offset=offset,
+            master_queue_offset=offset,
+        )
 
     def begin_flush(self) -> Flush | None:
         """What to make durable now; None when nothing happened since the last time."""
@@ -255,7 +315,9 @@ class TimerStore:
         self._saved = (-1, -1, -1)
 
     def expire(self) -> None:
-        """Remove log files whose messages the commit log has no more. Raises `StoreError`."""
+        """Remove log files whose messages the commit log has no more. Raises
+        `StoreError`.
+        """
         for file in self.log.take_expired(self._store.min_physical_offset):
             file.file.close()
             file.remove()
@@ -264,10 +326,12 @@ class TimerStore:
         """Let all descriptors go."""
         self.log.close()
 
-    # --- recovery --------------------------------------------------------------------------------------------------------------------------------
+    # --- recovery
 
     def load(self) -> None:
-        """Read what is there and bring it together. Raises `StoreCorruptError` for files that can not be what they claim, `StoreError`."""
+        """Read what is there and bring it together. Raises `StoreCorruptError` for
+        files that cannot be what they claim, `StoreError`.
+        """
         self.checkpoint = checkpoint = read_checkpoint(self._files)
         self.log.queue.load(mend=True)
         found_wheel = self.wheel.load()
@@ -276,7 +340,9 @@ class TimerStore:
         if not (found_wheel or self.log.queue.files or checkpoint.last_read_time or most):
             return
         if checkpoint.log_flushed < self.log.queue.min_position:
-            _log.warning("the beginning of the timer log is lost; it is made again from %s", TIMER_TOPIC)
+            _log.warning(
+                "the beginning of the timer log is lost; it is made again from %s", TIMER_TOPIC
+            )
             self.log.queue.remove_all()
         start = self.log.boundary(checkpoint.log_flushed)
         fresh = list(self.log.scan(start))
@@ -286,10 +352,14 @@ class TimerStore:
         self.log.start_at(end)
         if not found_wheel or not self._catch_up(fresh, read_time) or not self._agrees(read_time):
             if end:
-                _log.warning("the timer wheel is missing or does not agree with its log; it is made again")
+                _log.warning(
+                    "the timer wheel is missing or does not agree with its log; it is made again"
+                )
             self._rebuild(read_time)
         if read_time > now:
-            _log.warning("timers were served until %d, which is to come: the clock was set back", read_time)
+            _log.warning(
+                "timers were served until %d, which is to come: the clock was set back", read_time
+            )
             self._forget_delivered(now, read_time)
         self._replay_below, self._replayed_until = min(checkpoint.queue_offset, most), read_time
         self.next_offset = min(max(self._next_by_log(fresh, end), least), most)
@@ -308,18 +378,24 @@ class TimerStore:
             end = position
 
     def _has_message(self, record: TimerRecord) -> bool:
-        """Whether the commit log holds, or held, the message of a record. The hash of its topic is the end of a record: one that a kill tore there,
-        which nothing else shows, counts as not written."""
+        """Whether the commit log holds, or held, the message of a record. The hash of
+        its topic is the end of a record: one that a kill tore there, which nothing else
+        shows, counts as not written.
+        """
         if record.physical_offset < self._store.min_physical_offset:
             return True
         if self._queue_offset(record) is None:
             return False
         data = self._store.record_at(record.physical_offset, record.message_size)
         assert data is not None
-        return record.topic_hash == java_hash(property_in_text(properties_of(data), REAL_TOPIC) or "")
+        return record.topic_hash == java_hash(
+            property_in_text(properties_of(data), REAL_TOPIC) or ""
+        )
 
     def _queue_offset(self, record: TimerRecord) -> int | None:
-        """The number of a record's message in the timer topic; None when there is no such message."""
+        """The number of a record's message in the timer topic; None when there is no
+        such message.
+        """
         data = self._store.record_at(record.physical_offset, record.message_size)
         if data is None:
             return None
@@ -332,18 +408,25 @@ class TimerStore:
     def _next_by_log(self, fresh: list[tuple[int, TimerRecord]], end: int) -> int:
         """The number behind the last message that the log holds.
 
-        Without records behind the checkpoint that is the checkpoint's. Messages come into the log in their order, except some of a replay.
+        Without records behind the checkpoint that is the checkpoint's. Messages come
+        into the log in their order, except some of a replay.
         """
         checkpoint = self.checkpoint
         if not fresh and 0 < checkpoint.log_flushed <= end:
             return checkpoint.queue_offset
         records = fresh if checkpoint.log_flushed <= end else self.log.scan(self.log.min_position)
-        last = max((record for _position, record in records), key=lambda record: record.physical_offset, default=None)
+        last = max(
+            (record for _position, record in records),
+            key=lambda record: record.physical_offset,
+            default=None,
+        )
         offset = None if last is None else self._queue_offset(last)
         return 0 if offset is None else offset + 1
 
     def _catch_up(self, fresh: list[tuple[int, TimerRecord]], read_time: int) -> bool:
-        """Bring records that the wheel on disk may lack into it; False when the two do not fit."""
+        """Bring records that the wheel on disk may lack into it; False when the two do
+        not fit.
+        """
         precision = self.precision_ms
         for position, record in fresh:
             time = record.slot_time // precision * precision
@@ -367,7 +450,9 @@ class TimerStore:
             self.wheel.put(time, slot.first, position, slot.number + change)
 
     def _agrees(self, read_time: int) -> bool:
-        """Whether the last record of each slot that counts is there and belongs to it."""
+        """Whether the last record of each slot that counts is there and belongs to
+        it.
+        """
         precision = self.precision_ms
         for slot in self.wheel.slots(read_time):
             record = self.log.record(slot.last)
@@ -396,7 +481,9 @@ class TimerStore:
         self._slots = sorted(self._waiting)
 
     def _make_durable(self, start: int, read_time: int) -> None:
-        """What counts from now on must not change with a power cut, or records behind it would be linked to what is not there."""
+        """What counts from now on must not change with a power cut, or records behind
+        it would be linked to what is not there.
+        """
         self.log.rewrite(start)
         pages = self.wheel.take_dirty()
         if pages:

@@ -1,18 +1,27 @@
-"""The timer wheel: for each second of two weeks the chain of the messages that are due then (`TimerWheel` of Apache RocketMQ 5.4.0).
+"""The timer wheel: for each second of two weeks the chain of the messages that are due
+then (`TimerWheel` of Apache RocketMQ 5.4.0).
 
-1,209,600 slots of 32 bytes: time divided by the precision, positions of the first and the last record in the timer log, number of messages, and a
-magic that is 0. Slot number is the time divided by the precision, modulo the number of slots; a slot belongs to a time only if it holds it.
+1,209,600 slots of 32 bytes: time divided by the precision, positions of the first and
+the last record in the timer log, number of messages, and a magic that is 0. Slot number
+is the time divided by the precision, modulo the number of slots; a slot belongs to a
+time only if it holds it.
 
-Only pages of slots that were used are kept in memory, and only pages that changed are written.
+Only pages of slots that were used are kept in memory, and only pages that changed are
+written.
 """
 
-from collections.abc import Iterator
-from struct import Struct
-from typing import Final, NamedTuple
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
 from rocketmq_sdk.broker_embedded.timers.record import NO_POSITION
 from rocketmq_sdk.errors import StoreCorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 
 PATH: Final = "timerwheel"
 SLOT: Final = Struct(">qqqii")
@@ -47,7 +56,9 @@ class TimerWheel:
         self._dirty: set[int] = set()
 
     def load(self) -> bool:
-        """Read the file; False when there is none. Raises `StoreCorruptError` for a length that no wheel has, `StoreError`."""
+        """Read the file; False when there is none. Raises `StoreCorruptError` for a
+        length that no wheel has, `StoreError`.
+        """
         if not self._files.exists(PATH):
             return False
         file = self._files.open(PATH)
@@ -55,7 +66,10 @@ class TimerWheel:
         if not size:
             return False
         if size != WHEEL_SIZE:
-            raise StoreCorruptError(f"{PATH} has {size} bytes, a timer wheel has {WHEEL_SIZE}; remove it, and it is made again from the timer log")
+            raise StoreCorruptError(
+                f"{PATH} has {size} bytes, a timer wheel has {WHEEL_SIZE}; remove it, and it is "
+                "made again from the timer log"
+            )
         for low, high in list(file.data_ranges(0, WHEEL_SIZE)):
             self._read(file, low - low % _PAGE, high)
         file.close()
@@ -139,7 +153,9 @@ class TimerWheel:
         return bool(self._dirty)
 
     def take_dirty(self) -> list[tuple[int, bytes]]:
-        """Offsets and bytes of the pages that changed, neighbours joined; they count as written until `give_back`."""
+        """Offsets and bytes of the pages that changed, neighbours joined; they count as
+        written until `give_back`.
+        """
         runs: list[tuple[int, bytearray]] = []
         for page in sorted(self._dirty):
             data = self._pages[page]
@@ -156,8 +172,14 @@ class TimerWheel:
             self._dirty.update(range(offset // _PAGE, (offset + len(data) + _PAGE - 1) // _PAGE))
 
     def write_pages(self, taken: list[tuple[int, bytes]]) -> StoreFile:
-        """Write pages from `take_dirty`; gives the file to sync. Raises `StoreError`."""
-        file = self._files.open(PATH) if self._files.exists(PATH) else self._files.create(PATH, WHEEL_SIZE)
+        """Write pages from `take_dirty`; gives the file to sync. Raises
+        `StoreError`.
+        """
+        file = (
+            self._files.open(PATH)
+            if self._files.exists(PATH)
+            else self._files.create(PATH, WHEEL_SIZE)
+        )
         if file.size() < WHEEL_SIZE:
             file.truncate(WHEEL_SIZE)
         for offset, data in taken:

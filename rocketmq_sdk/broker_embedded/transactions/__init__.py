@@ -1,1 +1,3 @@
-"""Transactions: half messages, their ends, and asking producers whose answer is missing."""
+"""Transactions: half messages, their ends, and asking producers whose answer is
+missing.
+"""

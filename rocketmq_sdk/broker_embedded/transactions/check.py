@@ -1,9 +1,14 @@
-"""Asking producers what became of their transactions (`TransactionalMessageServiceImpl.check` of Apache RocketMQ 5.4.0).
+"""Asking producers what became of their transactions
+(`TransactionalMessageServiceImpl.check` of Apache RocketMQ 5.4.0).
 
-Each round goes through the open half messages, oldest first. One that is old enough is appended again at the end of the half queue with the number of
-its checks, so that the queue can move on, and any producer of its group is asked. After `transactionCheckMax` checks it goes to
-TRANS_CHECK_MAX_TIME_TOPIC instead, in one write with its op record. An answer comes as an ordinary END_TRANSACTION.
+Each round goes through the open half messages, oldest first. One that is old enough is
+appended again at the end of the half queue with the number of its checks, so that the
+queue can move on, and any producer of its group is asked. After `transactionCheckMax`
+checks it goes to TRANS_CHECK_MAX_TIME_TOPIC instead, in one write with its op record.
+An answer comes as an ordinary END_TRANSACTION.
 """
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -11,11 +16,20 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.transactions.half_messages import check_body, destination, given_up, renewed
+from rocketmq_sdk.broker_embedded.transactions.half_messages import (
+    check_body,
+    destination,
+    given_up,
+    renewed,
+)
 from rocketmq_sdk.broker_embedded.transactions.table import op_message
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ProtocolError, RocketMQError
-from rocketmq_sdk.model.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, TRANSACTION_CHECK_TIMES
+from rocketmq_sdk.model.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PGROUP,
+    TRANSACTION_CHECK_TIMES,
+)
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.transaction import CheckTransactionStateRequestHeader
@@ -40,11 +54,14 @@ _SLICE: Final = 32
 _MS_PER_HOUR: Final = 3_600_000
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
-_STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE})
+_STORED: Final = frozenset(
+    {PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE}
+)
 
 
-def immunity_ms(half: "ReceivedMessage", timeout_ms: int) -> int | None:
-    """For how long after its birth a half message is not to be checked by its own property; None when it has none.
+def immunity_ms(half: ReceivedMessage, timeout_ms: int) -> int | None:
+    """For how long after its birth a half message is not to be checked by its own
+    property; None when it has none.
 
     A property that is no number, or -1, means the broker's `transactionTimeOut`.
     """
@@ -58,7 +75,7 @@ def immunity_ms(half: "ReceivedMessage", timeout_ms: int) -> int | None:
     return timeout_ms if seconds == -1 else seconds * 1000
 
 
-def checks_of(half: "ReceivedMessage") -> int:
+def checks_of(half: ReceivedMessage) -> int:
     """How often a half message was checked, as its copy says."""
     text = half.properties.get(TRANSACTION_CHECK_TIMES, "")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
@@ -67,16 +84,25 @@ def checks_of(half: "ReceivedMessage") -> int:
 class TransactionCheckService:
     """Checks what is open, each `transactionCheckInterval`."""
 
-    __slots__ = ("_clock", "_config", "_host", "_producers", "_store", "_table", "_topics", "_unended")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_host",
+        "_producers",
+        "_store",
+        "_table",
+        "_topics",
+        "_unended",
+    )
 
     def __init__(
         self,
-        store: "MessageStore",
-        table: "TransactionTable",
-        config: "LiveConfig",
-        producers: "ProducerManager",
-        topics: "TopicManager",
-        clock: "Clock",
+        store: MessageStore,
+        table: TransactionTable,
+        config: LiveConfig,
+        producers: ProducerManager,
+        topics: TopicManager,
+        clock: Clock,
         host: bytes,
     ) -> None:
         self._store = store
@@ -98,16 +124,27 @@ class TransactionCheckService:
             await self.round()
 
     def _write_missing_ops(self) -> None:
-        """Give the half messages that are ended but for their op records the latter; what fails comes again in the next round."""
+        """Give the half messages that are ended but for their op records the latter;
+        what fails comes again in the next round.
+        """
         while self._unended:
             half = self._unended[0]
-            result = self._store.put(op_message(half.offset, now_ms=self._clock.now_ms(), host=self._host))
+            result = self._store.put(
+                op_message(half.offset, now_ms=self._clock.now_ms(), host=self._host)
+            )
             if not result.ok:
-                logger.error("the op record of the half message %d could not be written (%s); it is tried again", half.offset, result.status.name)
+                logger.error(
+                    "the op record of the half message %d could not be written (%s); it is tried "
+                    "again",
+                    half.offset,
+                    result.status.name,
+                )
                 return
             self._table.finished(half, result)
             del self._unended[0]
-            logger.info("the half message %d was ended and had no op record; it has one now", half.offset)
+            logger.info(
+                "the half message %d was ended and had no op record; it has one now", half.offset
+            )
 
     async def round(self) -> None:
         """Look at each open half message once, oldest first, until one is too young."""
@@ -124,10 +161,12 @@ class TransactionCheckService:
         await self._ask_all(asked)
         self._table.note_progress()
 
-    def _look(self, half: "Half", end: int, config: "BrokerConfig", asked: "list[_Question]") -> bool:
-        """Do what is to be done with one half message now; False when it and all behind it are too young.
+    def _look(self, half: Half, end: int, config: BrokerConfig, asked: list[_Question]) -> bool:
+        """Do what is to be done with one half message now; False when it and all behind
+        it are too young.
 
-        `end` is where the log ended when the round began: what lies behind came since. Store times would say it too, but for a clock set back.
+        `end` is where the log ended when the round began: what lies behind came since.
+        Store times would say it too, but for a clock set back.
         """
         message = self._read(half)
         if message is None:
@@ -135,8 +174,13 @@ class TransactionCheckService:
             return True
         age = self._clock.now_ms() - message.born_timestamp
         checks = max(checks_of(message), half.unwritten_checks)
-        if checks >= config.transaction_check_max or age > config.store.file_reserved_time * _MS_PER_HOUR:
-            self._give_up(half, message, f"it was checked {checks} times and is {age // 1000} s old")
+        if (
+            checks >= config.transaction_check_max
+            or age > config.store.file_reserved_time * _MS_PER_HOUR
+        ):
+            self._give_up(
+                half, message, f"it was checked {checks} times and is {age // 1000} s old"
+            )
             return True
         if half.physical_offset >= end:
             return False
@@ -155,11 +199,15 @@ class TransactionCheckService:
         copy = renewed(message, checks + 1)
         current = self._renew(half, copy, checks + 1)
         if current is not None:
-            properties = message.properties_bytes.decode("utf-8", "replace") if current is half else copy.properties
+            properties = (
+                message.properties_bytes.decode("utf-8", "replace")
+                if current is half
+                else copy.properties
+            )
             asked.append((current, message, properties))
         return True
 
-    def _read(self, half: "Half") -> "ReceivedMessage | None":
+    def _read(self, half: Half) -> ReceivedMessage | None:
         record = self._store.record_at(half.physical_offset, half.size)
         try:
             if record is not None:
@@ -167,56 +215,90 @@ class TransactionCheckService:
             problem = "it is not in the log any more"
         except ProtocolError as error:
             problem = str(error)
-        logger.error("the half message %d at %d is dropped: %s", half.offset, half.physical_offset, problem)
+        logger.error(
+            "the half message %d at %d is dropped: %s", half.offset, half.physical_offset, problem
+        )
         return None
 
-    def _renew(self, half: "Half", copy: "MessageToStore", checks: int) -> "Half | None":
-        """Append a half message again; it as it is now, or None when that failed and the next round has to do it.
+    def _renew(self, half: Half, copy: MessageToStore, checks: int) -> Half | None:
+        """Append a half message again; it as it is now, or None when that failed and
+        the next round has to do it.
 
-        One whose properties leave no room for the number of checks stays where it is, and is checked all the same.
+        One whose properties leave no room for the number of checks stays where it is,
+        and is checked all the same.
         """
         result = self._store.put(copy)
         if result.ok:
-            return self._table.add(half.key, result.queue_offset, result.physical_offset, result.size)
+            return self._table.add(
+                half.key, result.queue_offset, result.physical_offset, result.size
+            )
         if result.status in _FOREVER:
             half.unwritten_checks = checks
             return half
-        logger.warning("the half message %d could not be appended again (%s); the next round tries it", half.offset, result.status.name)
+        logger.warning(
+            "the half message %d could not be appended again (%s); the next round tries it",
+            half.offset,
+            result.status.name,
+        )
         return None
 
-    def _give_up(self, half: "Half", message: "ReceivedMessage", reason: str) -> None:
+    def _give_up(self, half: Half, message: ReceivedMessage, reason: str) -> None:
         """Put a half message aside; it and its op record are one write."""
         self._topics.create_retry(TRANSACTION_CHECK_MAX_TOPIC)
         op = op_message(half.offset, now_ms=self._clock.now_ms(), host=self._host)
         results = self._store.put_all([given_up(message), op])
         if not results[-1].ok:
             if results[-1].status in _FOREVER:
-                logger.error("the half message %d can not be put into %s; it is dropped", half.offset, TRANSACTION_CHECK_MAX_TOPIC)
+                logger.error(
+                    "the half message %d cannot be put into %s; it is dropped",
+                    half.offset,
+                    TRANSACTION_CHECK_MAX_TOPIC,
+                )
                 self._table.forget(half)
             else:
-                logger.warning("the half message %d could not be given up (%s); the next round tries it", half.offset, results[-1].status.name)
+                logger.warning(
+                    "the half message %d could not be given up (%s); the next round tries it",
+                    half.offset,
+                    results[-1].status.name,
+                )
             return
         self._table.finished(half, results[-1])
-        logger.warning("the half message %s goes to %s: %s", message.message_id, TRANSACTION_CHECK_MAX_TOPIC, reason)
+        logger.warning(
+            "the half message %s goes to %s: %s",
+            message.message_id,
+            TRANSACTION_CHECK_MAX_TOPIC,
+            reason,
+        )
 
-    async def _ask_all(self, asked: "list[_Question]") -> None:
-        """Ask for the outcome of half messages whose copies are stored; an answer must find them there even after a power cut."""
+    async def _ask_all(self, asked: list[_Question]) -> None:
+        """Ask for the outcome of half messages whose copies are stored; an answer must
+        find them there even after a power cut.
+        """
         if not asked:
             return
         batch = list(asked)
         asked.clear()
         if self._store.needs_wait:
             last = batch[-1][0]
-            if await self._store.wait_durable(PutResult(PutStatus.PUT_OK, last.physical_offset, last.size)) not in _STORED:
+            if (
+                await self._store.wait_durable(
+                    PutResult(PutStatus.PUT_OK, last.physical_offset, last.size)
+                )
+                not in _STORED
+            ):
                 return
         for half, message, properties in batch:
             self._ask(half, message, properties)
 
-    def _ask(self, half: "Half", message: "ReceivedMessage", properties: str) -> None:
+    def _ask(self, half: Half, message: ReceivedMessage, properties: str) -> None:
         group = message.properties.get(PGROUP, "")
         channel = self._producers.available_channel(group)
         if channel is None:
-            logger.debug("nobody of the producer group %r is here to be asked about %s", group, message.message_id)
+            logger.debug(
+                "nobody of the producer group %r is here to be asked about %s",
+                group,
+                message.message_id,
+            )
             return
         try:
             body = check_body(message, properties, half.offset, half.physical_offset)
@@ -227,8 +309,17 @@ class TransactionCheckService:
                 commit_log_offset=half.physical_offset,
                 msg_id=message.message_id,
                 transaction_id=message.message_id,
-                offset_msg_id=(message.store_host + half.physical_offset.to_bytes(8, "big")).hex().upper(),
+                offset_msg_id=(message.store_host + half.physical_offset.to_bytes(8, "big"))
+                .hex()
+                .upper(),
             )
-            channel.send_oneway(Command.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=body, oneway=True))
+            channel.send_oneway(
+                Command.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=body, oneway=True)
+            )
         except (RocketMQError, ValueError) as error:
-            logger.warning("the producer group %r could not be asked about %s: %s", group, message.message_id, error)
+            logger.warning(
+                "the producer group %r could not be asked about %s: %s",
+                group,
+                message.message_id,
+                error,
+            )

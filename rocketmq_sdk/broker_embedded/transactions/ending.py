@@ -1,9 +1,13 @@
-"""END_TRANSACTION (37): commit or roll back; RESUME_CHECK_HALF_MESSAGE (323): check again what was given up (`EndTransactionProcessor`).
+"""END_TRANSACTION (37): commit or roll back; RESUME_CHECK_HALF_MESSAGE (323): check
+again what was given up (`EndTransactionProcessor`).
 
-A commit appends the message that consumers see and the op record of its half message in one write, so that no crash can part them for long: when the
-log ends between them, the start writes the op record. Ending what is ended answers SUCCESS and stores nothing, where Apache's broker would store
-the message a second time.
+A commit appends the message that consumers see and the op record of its half message in
+one write, so that no crash can part them for long: when the log ends between them, the
+start writes the op record. Ending what is ended answers SUCCESS and stores nothing,
+where Apache's broker would store the message a second time.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +37,7 @@ _NOT_FOUND: Final = "Find prepared transaction message failed"
 _NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
-def handlers(context: "BrokerContext") -> "dict[int, Handler]":
+def handlers(context: BrokerContext) -> dict[int, Handler]:
     """The table of this module."""
     processor = TransactionProcessor(context)
     return {
@@ -45,12 +49,14 @@ def handlers(context: "BrokerContext") -> "dict[int, Handler]":
 class TransactionProcessor:
     """Ends transactions."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._table = context.transactions
 
-    def end(self, _channel: "Channel", request: Command) -> "Command | Continuation | None":
-        """Commit or roll back a half message. One that is left open (0) is only acknowledged, to those who wait for an answer."""
+    def end(self, _channel: Channel, request: Command) -> Command | Continuation | None:
+        """Commit or roll back a half message. One that is left open (0) is only
+        acknowledged, to those who wait for an answer.
+        """
         header = EndTransactionRequestHeader.from_ext(request.ext_fields)
         outcome = header.commit_or_rollback
         if not outcome:
@@ -68,7 +74,7 @@ class TransactionProcessor:
             return self._commit(message, half)
         return self._roll_back(half)
 
-    def _look_up(self, physical_offset: int) -> "ReceivedMessage | None":
+    def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
         record = self._context.store.record_at(physical_offset)
         if record is None:
             return None
@@ -78,15 +84,19 @@ class TransactionProcessor:
             return None
         return message if message.topic == TRANSACTION_HALF_TOPIC else None
 
-    def _too_late(self, message: "ReceivedMessage", header: EndTransactionRequestHeader) -> bool:
-        """Whether the producer speaks on its own so late that it has to wait for the check (`rejectCommitOrRollback`)."""
+    def _too_late(self, message: ReceivedMessage, header: EndTransactionRequestHeader) -> bool:
+        """Whether the producer speaks on its own so late that it has to wait for the
+        check (`rejectCommitOrRollback`).
+        """
         if header.from_transaction_check:
             return False
         timeout = self._context.config.current.transaction_time_out
         immunity = immunity_ms(message, timeout)
-        return immunity is not None and self._context.clock.now_ms() - message.born_timestamp > max(immunity, timeout)
+        return immunity is not None and self._context.clock.now_ms() - message.born_timestamp > max(
+            immunity, timeout
+        )
 
-    def _commit(self, message: "ReceivedMessage", half: "Half") -> "Command | Continuation":
+    def _commit(self, message: ReceivedMessage, half: Half) -> Command | Continuation:
         context = self._context
         try:
             final = committed(message, half.physical_offset)
@@ -102,14 +112,18 @@ class TransactionProcessor:
             context.stats.put(final.topic, final.queue_id, 1, results[0].size)
         return self._finish(half, results[-1])
 
-    def _roll_back(self, half: "Half") -> "Command | Continuation":
+    def _roll_back(self, half: Half) -> Command | Continuation:
         return self._finish(half, self._context.store.put(self._op(half)))
 
-    def _op(self, half: "Half") -> "MessageToStore":
-        return op_message(half.offset, now_ms=self._context.clock.now_ms(), host=self._context.store_host)
+    def _op(self, half: Half) -> MessageToStore:
+        return op_message(
+            half.offset, now_ms=self._context.clock.now_ms(), host=self._context.store_host
+        )
 
-    def _finish(self, half: "Half", result: "PutResult") -> "Command | Continuation":
-        """The end of a half message is appended, or not; the answer waits until it is as durable as any message."""
+    def _finish(self, half: Half, result: PutResult) -> Command | Continuation:
+        """The end of a half message is appended, or not; the answer waits until it is
+        as durable as any message.
+        """
         if not result.ok:
             return self._failure(result)
         self._table.finished(half, result)
@@ -126,13 +140,15 @@ class TransactionProcessor:
 
         return answer
 
-    def _failure(self, result: "PutResult") -> Command:
+    def _failure(self, result: PutResult) -> Command:
         self._context.stats.put_failed += 1
         code, remark = self._context.put.failure(result.status)
         return Command.response(code, remark=remark)
 
-    def resume(self, _channel: "Channel", request: Command) -> "Command | Continuation":
-        """Make a half message again of one that was checked too often; its checks begin anew."""
+    def resume(self, _channel: Channel, request: Command) -> Command | Continuation:
+        """Make a half message again of one that was checked too often; its checks begin
+        anew.
+        """
         header = ResumeCheckHalfMessageRequestHeader.from_ext(request.ext_fields)
         store = self._context.store
         try:
@@ -153,8 +169,10 @@ class TransactionProcessor:
         return Command.response()
 
 
-def _problem(message: "ReceivedMessage | None", header: EndTransactionRequestHeader) -> str | None:
-    """Why a request does not fit the half message that it names, in Apache's words and order."""
+def _problem(message: ReceivedMessage | None, header: EndTransactionRequestHeader) -> str | None:
+    """Why a request does not fit the half message that it names, in Apache's words and
+    order.
+    """
     if message is None:
         return _NOT_FOUND
     if message.properties.get(PGROUP) != header.producer_group:

@@ -1,7 +1,11 @@
-"""What becomes of a half message, from message to message (`TransactionalMessageBridge`, `EndTransactionProcessor` of Apache RocketMQ 5.4.0).
+"""What becomes of a half message, from message to message
+(`TransactionalMessageBridge`, `EndTransactionProcessor` of Apache RocketMQ 5.4.0).
 
-Each function takes what is stored or about to be stored and gives what is to be stored or sent next. Whether and when is decided elsewhere.
+Each function takes what is stored or about to be stored and gives what is to be stored
+or sent next. Whether and when is decided elsewhere.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -31,26 +35,37 @@ _MAX_QUEUE_ID: Final = (1 << 31) - 1
 
 
 def make_half(message: MessageToStore) -> None:
-    """Send a transactional message to the half topic; its properties remember where it belongs."""
+    """Send a transactional message to the half topic; its properties remember where it
+    belongs.
+    """
     text = message.properties
     unique = property_in_text(text, UNIQ_KEY) or ""
     for name in (TRANSACTION_ID, REAL_TOPIC, REAL_QID):
         text = without_property(text, name)
-    message.properties = f"{text}__transactionId__\x01{unique}\x02REAL_TOPIC\x01{message.topic}\x02REAL_QID\x01{message.queue_id}\x02"
+    message.properties = (
+        f"{text}__transactionId__\x01{unique}\x02REAL_TOPIC\x01{message.topic}\x02"
+        f"REAL_QID\x01{message.queue_id}\x02"
+    )
     message.sys_flag &= ~SysFlag.TRANSACTION_ROLLBACK
     message.topic, message.queue_id = TRANSACTION_HALF_TOPIC, _HALF_QUEUE
 
 
-def destination(half: "ReceivedMessage") -> tuple[str, int]:
-    """Topic and queue that a half message belongs to. Raises `ValueError` when its properties do not say it."""
+def destination(half: ReceivedMessage) -> tuple[str, int]:
+    """Topic and queue that a half message belongs to. Raises `ValueError` when its
+    properties do not say it.
+    """
     topic, queue_id = half.properties.get(REAL_TOPIC), half.properties.get(REAL_QID, "")
     if not topic or not queue_id.isdecimal() or len(queue_id) > 10 or int(queue_id) > _MAX_QUEUE_ID:
-        raise ValueError(f"the half message at {half.commit_log_offset} does not name its real topic and queue")
+        raise ValueError(
+            f"the half message at {half.commit_log_offset} does not name its real topic and queue"
+        )
     return topic, int(queue_id)
 
 
-def committed(half: "ReceivedMessage", half_position: int) -> MessageToStore:
-    """The message that consumers see. Raises `ValueError` when the half message does not say where it belongs."""
+def committed(half: ReceivedMessage, half_position: int) -> MessageToStore:
+    """The message that consumers see. Raises `ValueError` when the half message does
+    not say where it belongs.
+    """
     topic, queue_id = destination(half)
     text = _text(half)
     for name in (REAL_TOPIC, REAL_QID):
@@ -59,31 +74,52 @@ def committed(half: "ReceivedMessage", half_position: int) -> MessageToStore:
     return _copy(half, topic, queue_id, text, sys_flag=sys_flag, prepared_offset=half_position)
 
 
-def renewed(half: "ReceivedMessage", checks: int | None) -> MessageToStore:
-    """The copy that goes to the end of the half queue: before a check with their new number, else to wait for the end of its immunity."""
+def renewed(half: ReceivedMessage, checks: int | None) -> MessageToStore:
+    """The copy that goes to the end of the half queue: before a check with their new
+    number, else to wait for the end of its immunity.
+    """
     text = f"{without_property(_text(half), WAIT)}WAIT\x01false\x02"
     if checks is not None:
-        text = f"{without_property(text, TRANSACTION_CHECK_TIMES)}TRANSACTION_CHECK_TIMES\x01{checks}\x02"
+        text = without_property(text, TRANSACTION_CHECK_TIMES)
+        text += f"TRANSACTION_CHECK_TIMES\x01{checks}\x02"
     elif property_in_text(text, TRAN_PREPARED_QUEUE_OFFSET) is None:
         text += f"TRAN_PREPARED_QUEUE_OFFSET\x01{half.offset}\x02"
     return _copy(half, TRANSACTION_HALF_TOPIC, _HALF_QUEUE, text, sys_flag=half.sys_flag)
 
 
-def given_up(half: "ReceivedMessage") -> MessageToStore:
-    """The copy of a half message that was checked too often. Like a committed one it names its half message; Apache leaves that field 0."""
-    return _copy(half, TRANSACTION_CHECK_MAX_TOPIC, 0, _text(half), sys_flag=half.sys_flag, prepared_offset=half.commit_log_offset)
+def given_up(half: ReceivedMessage) -> MessageToStore:
+    """The copy of a half message that was checked too often. Like a committed one it
+    names its half message; Apache leaves that field 0.
+    """
+    return _copy(
+        half,
+        TRANSACTION_CHECK_MAX_TOPIC,
+        0,
+        _text(half),
+        sys_flag=half.sys_flag,
+        prepared_offset=half.commit_log_offset,
+    )
 
 
-def resumed(given_up_message: "ReceivedMessage") -> MessageToStore:
+def resumed(given_up_message: ReceivedMessage) -> MessageToStore:
     """The half message that a message given up becomes again; its checks begin anew."""
-    text = f"{without_property(_text(given_up_message), TRANSACTION_CHECK_TIMES)}TRANSACTION_CHECK_TIMES\x010\x02"
-    return _copy(given_up_message, TRANSACTION_HALF_TOPIC, _HALF_QUEUE, text, sys_flag=given_up_message.sys_flag)
+    text = without_property(_text(given_up_message), TRANSACTION_CHECK_TIMES)
+    text += "TRANSACTION_CHECK_TIMES\x010\x02"
+    return _copy(
+        given_up_message,
+        TRANSACTION_HALF_TOPIC,
+        _HALF_QUEUE,
+        text,
+        sys_flag=given_up_message.sys_flag,
+    )
 
 
-def check_body(half: "ReceivedMessage", properties: str, offset: int, physical_offset: int) -> bytes:
-    """The half message as CHECK_TRANSACTION_STATE carries it: in the store's form, with its real topic and queue, its properties and position of now.
+def check_body(half: ReceivedMessage, properties: str, offset: int, physical_offset: int) -> bytes:
+    """The half message as CHECK_TRANSACTION_STATE carries it: in the store's form, with
+    its real topic and queue, its properties and position of now.
 
-    Raises `ValueError` when the half message does not say where it belongs, `ProtocolError` when that does not fit a record.
+    Raises `ValueError` when the half message does not say where it belongs,
+    `ProtocolError` when that does not fit a record.
     """
     topic, queue_id = destination(half)
     return encode_record(
@@ -104,12 +140,20 @@ def check_body(half: "ReceivedMessage", properties: str, offset: int, physical_o
     )
 
 
-def _text(message: "ReceivedMessage") -> str:
+def _text(message: ReceivedMessage) -> str:
     text = message.properties_bytes.decode("utf-8", "replace")
     return text if not text or text.endswith("\x02") else f"{text}\x02"
 
 
-def _copy(message: "ReceivedMessage", topic: str, queue_id: int, text: str, *, sys_flag: int, prepared_offset: int = 0) -> MessageToStore:
+def _copy(
+    message: ReceivedMessage,
+    topic: str,
+    queue_id: int,
+    text: str,
+    *,
+    sys_flag: int,
+    prepared_offset: int = 0,
+) -> MessageToStore:
     return MessageToStore(
         topic,
         queue_id,

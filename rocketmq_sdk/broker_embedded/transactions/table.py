@@ -1,12 +1,19 @@
-"""Transactions that are open: half messages that nobody has committed or rolled back (`TransactionalMessageBridge` of Apache RocketMQ 5.4.0).
+"""Transactions that are open: half messages that nobody has committed or rolled back
+(`TransactionalMessageBridge` of Apache RocketMQ 5.4.0).
 
-A half message lies in the half topic; that it is finished is told by a record of the op topic whose body lists half offsets, `12,13,`. How far both
-queues are worked off is kept as offsets of the group CID_RMQ_SYS_TRANS: below it everything is finished. Apache reads both queues in each round of
-checks; here they are read once, at the start, and what is open is kept in memory.
+A half message lies in the half topic; that it is finished is told by a record of the op
+topic whose body lists half offsets, `12,13,`. How far both queues are worked off is
+kept as offsets of the group CID_RMQ_SYS_TRANS: below it everything is finished. Apache
+reads both queues in each round of checks; here they are read once, at the start, and
+what is open is kept in memory.
 
-A transaction can have several copies in the half queue: the broker appends one with each check, and a producer that got no answer sends the half
-message again. Copies have the same unique id, group, topic and body; the last one stands for all of them, and what ends it ends them all.
+A transaction can have several copies in the half queue: the broker appends one with
+each check, and a producer that got no answer sends the half message again. Copies have
+the same unique id, group, topic and body; the last one stands for all of them, and what
+ends it ends them all.
 """
+
+from __future__ import annotations
 
 import logging
 import zlib
@@ -15,7 +22,13 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.errors import ProtocolError
-from rocketmq_sdk.model.properties import PGROUP, REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQ_KEY, property_in_text
+from rocketmq_sdk.model.properties import (
+    PGROUP,
+    REAL_TOPIC,
+    TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
+    property_in_text,
+)
 from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
@@ -35,11 +48,15 @@ _OP_PROPERTIES: Final = "WAIT\x01true\x02TAGS\x01d\x02"
 _OP_CODE: Final = tags_code(_OP_TAG)
 _MAX_OP_DIGITS: Final = 19
 RESUMED: Final = "0"
-"""The number of checks in the copy of a half message that was given up and then taken up again by an administrator."""
+"""The number of checks in the copy of a half message that was given up and then taken
+up again by an administrator.
+"""
 
 
 class Half:
-    """An open half message: where its last copy is, and which transaction it is. `unwritten_checks` counts checks that no copy tells of."""
+    """An open half message: where its last copy is, and which transaction it is.
+    `unwritten_checks` counts checks that no copy tells of.
+    """
 
     __slots__ = ("key", "offset", "physical_offset", "size", "unwritten_checks")
 
@@ -52,8 +69,12 @@ class Half:
 
 
 def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str:
-    """What all copies of one half message have in common; one without a unique id, which no client sends, has no copies."""
-    unique, group, topic = (property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC))
+    """What all copies of one half message have in common; one without a unique id,
+    which no client sends, has no copies.
+    """
+    unique, group, topic = (
+        property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC)
+    )
     return "\x02".join((unique or f"at {physical_offset}", group, topic, str(body_crc)))
 
 
@@ -65,32 +86,47 @@ def body_crc_of(body: bytes) -> int:
 def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
     """The op message that says that the half message at an offset is finished."""
     return MessageToStore(
-        TRANSACTION_OP_TOPIC, QUEUE_ID, b"%d," % offset, _OP_PROPERTIES, born_timestamp=now_ms, born_host=host, tags_code=_OP_CODE
+        TRANSACTION_OP_TOPIC,
+        QUEUE_ID,
+        b"%d," % offset,
+        _OP_PROPERTIES,
+        born_timestamp=now_ms,
+        born_host=host,
+        tags_code=_OP_CODE,
     )
 
 
 def op_offsets(body: bytes) -> list[int]:
-    """The half offsets that the body of an op message lists; what is no number is left out. 4.x wrote a single one without a comma."""
+    """The half offsets that the body of an op message lists; what is no number is left
+    out. 4.x wrote a single one without a comma.
+    """
     parts = (part.strip() for part in body.split(b","))
     return [int(part) for part in parts if part.isdigit() and len(part) <= _MAX_OP_DIGITS]
 
 
 class TransactionTable:
-    """Which half messages are open. Synchronous; belongs to the thread of the event loop once it is loaded."""
+    """Which half messages are open. Synchronous; belongs to the thread of the event
+    loop once it is loaded.
+    """
 
-    def __init__(self, store: "MessageStore", offsets: "ConsumerOffsetManager") -> None:
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
         self._store = store
         self._offsets = offsets
-        # Plain dicts keep the places of what was deleted: to find the first one again and again would take longer and longer.
+        # Plain dicts keep the places of what was deleted: to find the first one again
+        # and again would take longer and longer.
         self._halves: OrderedDict[int, Half] = OrderedDict()
         self._by_key: dict[str, Half] = {}
         self._ops: deque[tuple[int, int]] = deque()
         self._op_end = 0
         self._noted: tuple[int, int, int] | None = None
-        """The end of the log, and the progress that may be committed once it is durable up to there."""
+        """The end of the log, and the progress that may be committed once it is durable
+        up to there.
+        """
         self._half_end = 0
         self.unended: list[Half] = []
-        """After `load`: what is finished by the record that ends it, and no op record yet."""
+        """After `load`: what is finished by the record that ends it, and no op record
+        yet.
+        """
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -108,13 +144,15 @@ class TransactionTable:
         self._half_end = max(self._half_end, offset + 1)
         return half
 
-    def added(self, properties: str, body: bytes, result: "PutResult") -> Half:
+    def added(self, properties: str, body: bytes, result: PutResult) -> Half:
         """A half message was stored."""
         key = transaction_key(properties, body_crc_of(body), result.physical_offset)
         return self.add(key, result.queue_offset, result.physical_offset, result.size)
 
-    def open_half(self, message: "ReceivedMessage") -> Half | None:
-        """The last copy of the transaction that a half message belongs to; None when it is finished."""
+    def open_half(self, message: ReceivedMessage) -> Half | None:
+        """The last copy of the transaction that a half message belongs to; None when it
+        is finished.
+        """
         text = message.properties_bytes.decode("utf-8", "replace")
         return self._by_key.get(transaction_key(text, message.body_crc, message.commit_log_offset))
 
@@ -126,7 +164,7 @@ class TransactionTable:
         """The offsets of all open half messages, oldest first."""
         return list(self._halves)
 
-    def finished(self, half: Half, op: "PutResult") -> None:
+    def finished(self, half: Half, op: PutResult) -> None:
         """The op record of a half message was appended."""
         self._ops.append((op.queue_offset, half.offset))
         self._op_end = max(self._op_end, op.queue_offset + 1)
@@ -142,9 +180,11 @@ class TransactionTable:
     # --- progress
 
     def note_progress(self) -> None:
-        """Commit how far both queues are worked off, as soon as the log is durable up to there; the file of the offsets is written later.
+        """Commit how far both queues are worked off, as soon as the log is durable up
+        to there; the file of the offsets is written later.
 
-        Offsets ahead of a log that lost its end in a power cut would pass half messages over whose ends were lost with it.
+        Offsets ahead of a log that lost its end in a power cut would pass half messages
+        over whose ends were lost with it.
         """
         if self._noted is None:
             self._noted = (self._store.max_physical_offset, *self._progress())
@@ -157,7 +197,9 @@ class TransactionTable:
             self._offsets.commit(GROUP, TRANSACTION_OP_TOPIC, QUEUE_ID, op_offset)
 
     def _progress(self) -> tuple[int, int]:
-        """Up to where the half messages are finished, and the first op record that a later start still needs."""
+        """Up to where the half messages are finished, and the first op record that a
+        later start still needs.
+        """
         half_offset = next(iter(self._halves), self._half_end)
         ops = self._ops
         while ops and ops[0][1] < half_offset:
@@ -167,10 +209,12 @@ class TransactionTable:
     # --- the start
 
     def load(self) -> None:
-        """Read what is open from both queues and, for what is, the log behind it. Raises `StoreError` when the store can not be read.
+        """Read what is open from both queues and, for what is, the log behind it.
+        Raises `StoreError` when the store cannot be read.
 
-        A crash can end the log between the record that ends a transaction and its op record, and a broker of Apache's writes the latter seconds
-        later. Such a half message is taken as finished and put into `unended`.
+        A crash can end the log between the record that ends a transaction and its op
+        record, and a broker of Apache's writes the latter seconds later. Such a half
+        message is taken as finished and put into `unended`.
         """
         ended = self._load_ops()
         copies = self._load_halves(ended)
@@ -185,17 +229,20 @@ class TransactionTable:
 
     def _bounds(self, topic: str) -> tuple[int, int]:
         """From where to where a queue is to be read."""
-        least, most = self._store.min_offset(topic, QUEUE_ID), self._store.max_offset(topic, QUEUE_ID)
+        least, most = (
+            self._store.min_offset(topic, QUEUE_ID),
+            self._store.max_offset(topic, QUEUE_ID),
+        )
         return min(max(self._offsets.query(GROUP, topic, QUEUE_ID), least), most), most
 
-    def _read(self, topic: str, offset: int) -> "ReceivedMessage | None":
-        """One message of either queue; None when it can not be read."""
+    def _read(self, topic: str, offset: int) -> ReceivedMessage | None:
+        """One message of either queue; None when it cannot be read."""
         unit = self._store.queue_unit(topic, QUEUE_ID, offset)
         record = None if unit is None else self._store.record_at(unit[0], unit[1])
         try:
             return None if record is None else decode_message(record, inflate=False)
         except ProtocolError as error:
-            logger.error("%s offset %d can not be read and is passed over: %s", topic, offset, error)
+            logger.error("%s offset %d cannot be read and is passed over: %s", topic, offset, error)
             return None
 
     def _load_ops(self) -> set[int]:
@@ -210,7 +257,9 @@ class TransactionTable:
         return ended
 
     def _load_halves(self, ended: set[int]) -> dict[str, list[tuple[int, int]]]:
-        """Take what is open; the positions of all its copies, and the CRC of their bodies, by transaction."""
+        """Take what is open; the positions of all its copies, and the CRC of their
+        bodies, by transaction.
+        """
         finished: set[str] = set()
         copies: dict[str, list[tuple[int, int]]] = {}
         offset, self._half_end = self._bounds(TRANSACTION_HALF_TOPIC)

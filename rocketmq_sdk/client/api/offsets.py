@@ -1,8 +1,11 @@
 """Offsets of groups and ends of queues."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rocketmq_sdk.client.api.call import Caller, checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -18,6 +21,9 @@ from rocketmq_sdk.protocol.headers.offsets import (
     UpdateConsumerOffsetRequestHeader,
 )
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.enums import BoundaryType
+
 
 async def query_consumer_offset(
     client: Caller,
@@ -29,14 +35,24 @@ async def query_consumer_offset(
     *,
     set_zero_if_not_found: bool | None = None,
 ) -> int | None:
-    """The offset that a group has committed in a queue (14), None when there is none."""
+    """The offset that a group has committed in a queue (14), None when there is
+    none.
+    """
     header = QueryConsumerOffsetRequestHeader(
-        consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=set_zero_if_not_found, bname=broker_name
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        set_zero_if_not_found=set_zero_if_not_found,
+        bname=broker_name,
     )
-    response = await client.call_broker(broker_name, Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header), timeout)
+    response = await client.call_broker(
+        broker_name, Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header), timeout
+    )
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    return QueryConsumerOffsetResponseHeader.from_ext(checked(response, topic=topic, group=group).ext_fields).offset
+    return QueryConsumerOffsetResponseHeader.from_ext(
+        checked(response, topic=topic, group=group).ext_fields
+    ).offset
 
 
 async def update_consumer_offset(
@@ -50,8 +66,16 @@ async def update_consumer_offset(
     *,
     oneway: bool = False,
 ) -> None:
-    """Commit a group's offset in a queue (15). One-way, nobody tells whether it arrived."""
-    header = UpdateConsumerOffsetRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset, bname=broker_name)
+    """Commit a group's offset in a queue (15). One-way, nobody tells whether it
+    arrived.
+    """
+    header = UpdateConsumerOffsetRequestHeader(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        commit_offset=offset,
+        bname=broker_name,
+    )
     command = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
     if oneway:
         await client.oneway_broker(broker_name, command, timeout)
@@ -59,17 +83,33 @@ async def update_consumer_offset(
         checked(await client.call_broker(broker_name, command, timeout), topic=topic, group=group)
 
 
-async def max_offset(client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None) -> int:
+async def max_offset(
+    client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None
+) -> int:
     """The offset behind the last message of a queue (30); 0 for an unknown queue."""
     header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
-    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.GET_MAX_OFFSET, header), timeout), topic=topic)
+    response = checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.GET_MAX_OFFSET, header), timeout
+        ),
+        topic=topic,
+    )
     return GetMaxOffsetResponseHeader.from_ext(response.ext_fields).offset
 
 
-async def min_offset(client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None) -> int:
-    """The first offset of a queue that is still stored (31); may be -1 for an unknown queue."""
+async def min_offset(
+    client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None
+) -> int:
+    """The first offset of a queue that is still stored (31); may be -1 for an unknown
+    queue.
+    """
     header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
-    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.GET_MIN_OFFSET, header), timeout), topic=topic)
+    response = checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.GET_MIN_OFFSET, header), timeout
+        ),
+        topic=topic,
+    )
     return GetMinOffsetResponseHeader.from_ext(response.ext_fields).offset
 
 
@@ -83,14 +123,36 @@ async def search_offset(
     *,
     boundary: BoundaryType | None = None,
 ) -> int:
-    """The offset of the message stored at a time in epoch milliseconds (29); `boundary` chooses among equal times."""
-    header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp, boundary_type=boundary, bname=broker_name)
-    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header), timeout), topic=topic)
+    """The offset of the message stored at a time in epoch milliseconds (29); `boundary`
+    chooses among equal times.
+    """
+    header = SearchOffsetRequestHeader(
+        topic=topic,
+        queue_id=queue_id,
+        timestamp=timestamp,
+        boundary_type=boundary,
+        bname=broker_name,
+    )
+    response = checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header), timeout
+        ),
+        topic=topic,
+    )
     return SearchOffsetResponseHeader.from_ext(response.ext_fields).offset
 
 
-async def earliest_store_time(client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None) -> int:
-    """Store time of a queue's first message in epoch milliseconds (32), -1 when it is empty."""
+async def earliest_store_time(
+    client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None
+) -> int:
+    """Store time of a queue's first message in epoch milliseconds (32), -1 when it is
+    empty.
+    """
     header = GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
-    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.GET_EARLIEST_MSG_STORETIME, header), timeout), topic=topic)
+    response = checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.GET_EARLIEST_MSG_STORETIME, header), timeout
+        ),
+        topic=topic,
+    )
     return GetEarliestMsgStoretimeResponseHeader.from_ext(response.ext_fields).timestamp

@@ -1,21 +1,32 @@
-"""Popping messages: the broker hands them out for a time, and gives those out again that were not acknowledged in it.
+"""Popping messages: the broker hands them out for a time, and gives those out again
+that were not acknowledged in it.
 
 All calls go to masters: a slave keeps no record of what was popped.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
 from rocketmq_sdk.client.api.call import Caller, checked
 from rocketmq_sdk.client.api.pull import UndecodableError
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError, broker_error
+from rocketmq_sdk.errors import (
+    CodecMissingError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    broker_error,
+)
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
-from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, BatchAckMessageRequestBody, encode_bit_set
+from rocketmq_sdk.protocol.bodies.pop import (
+    BatchAckEntry,
+    BatchAckMessageRequestBody,
+    encode_bit_set,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     AckMessageRequestHeader,
@@ -40,6 +51,9 @@ from rocketmq_sdk.protocol.receipt_handle import (
     topic_kind,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _STATUS: Final[dict[int, PopStatus]] = {
     ResponseCode.SUCCESS: PopStatus.FOUND,
     ResponseCode.POLLING_FULL: PopStatus.POLLING_FULL,
@@ -50,11 +64,15 @@ _CK_MARK: Final = f"{POP_CK}\x01".encode()
 _FIRST_MARK: Final = f"{FIRST_POP_TIME}\x01".encode()
 _END: Final = b"\x02"
 _BATCH_BITS: Final = 1 << 20
-"""How far an offset may lie behind the first one of its pop: no pop looks at more messages."""
+"""How far an offset may lie behind the first one of its pop: no pop looks at more
+messages.
+"""
 
 
 class Undecodable(NamedTuple):
-    """A popped message whose body can not be inflated or taken apart here, and why; its body is as it came."""
+    """A popped message whose body cannot be inflated or taken apart here, and why; its
+    body is as it came.
+    """
 
     message: ReceivedMessage
     handle: ReceiptHandle
@@ -65,10 +83,12 @@ class Undecodable(NamedTuple):
 class PopResult:
     """What one pop brought.
 
-    `handles[n]` is the receipt handle of `messages[n]`, which carries its text in the property POP_CK too. `unwanted` are the handles of messages
-    that the broker gave because of the hash of their tag, but whose tag is another one: acknowledge them. `undecodable` messages come again like any
-    that is not acknowledged. `pop_time` (epoch milliseconds of the broker's clock) and `invisible_time` (milliseconds) hold for all; `rest_count` is
-    the broker's guess of how many more there are.
+    `handles[n]` is the receipt handle of `messages[n]`, which carries its text in the
+    property POP_CK too. `unwanted` are the handles of messages that the broker gave
+    because of the hash of their tag, but whose tag is another one: acknowledge them.
+    `undecodable` messages come again like any that is not acknowledged. `pop_time`
+    (epoch milliseconds of the broker's clock) and `invisible_time` (milliseconds) hold
+    for all; `rest_count` is the broker's guess of how many more there are.
     """
 
     status: PopStatus
@@ -92,12 +112,16 @@ async def pop_message(
 ) -> PopResult:
     """One pop (200050) from a broker's master.
 
-    `timeout` in seconds must be longer than the time that the header lets the broker hold the request. With `tags` messages with another tag come as
-    `unwanted`. Raises the error of any code that is no outcome of a pop, and `UndecodableError` for an answer that is no row of records. When the
-    caller is cancelled, or the answer is lost, what was popped comes again when its invisible time is over.
+    `timeout` in seconds must be longer than the time that the header lets the broker
+    hold the request. With `tags` messages with another tag come as `unwanted`. Raises
+    the error of any code that is no outcome of a pop, and `UndecodableError` for an
+    answer that is no row of records. When the caller is cancelled, or the answer is
+    lost, what was popped comes again when its invisible time is over.
     """
     header.bname = broker_name
-    response = await client.call_broker(broker_name, Command.request(RequestCode.POP_MESSAGE, header), timeout)
+    response = await client.call_broker(
+        broker_name, Command.request(RequestCode.POP_MESSAGE, header), timeout
+    )
     return pop_result(response, broker_name, header, tags=tags, kind=kind)
 
 
@@ -109,19 +133,25 @@ def pop_result(
     tags: frozenset[str] = frozenset(),
     kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> PopResult:
-    """What an answer to a pop says, messages (of class `kind`) decoded and inflated, each with its handle (`MQClientAPIImpl.processPopResponse`).
+    """What an answer to a pop says, messages (of class `kind`) decoded and inflated,
+    each with its handle (`MQClientAPIImpl.processPopResponse`).
 
-    Messages of another class than `ReceivedMessage` do not get the handle as a property.
+    Messages of another class than `ReceivedMessage` do not get the handle as a
+    property.
     """
     status = _STATUS.get(response.code)
     if status is None:
-        raise broker_error(response.code, response.remark, topic=header.topic, group=header.consumer_group)
+        raise broker_error(
+            response.code, response.remark, topic=header.topic, group=header.consumer_group
+        )
     found = PopMessageResponseHeader.from_ext(response.ext_fields)
     result = PopResult(status, [], [], [], found.pop_time, found.invisible_time, found.rest_num)
     if status is PopStatus.FOUND:
         try:
             messages, bad = _decoded(response.body, broker_name, kind)
-            handles = _Handles(found, header, broker_name, marked=kind is ReceivedMessage).of_all(messages)
+            handles = _Handles(found, header, broker_name, marked=kind is ReceivedMessage).of_all(
+                messages
+            )
         except RemoteProtocolError as error:
             raise UndecodableError(str(error), queue_offset=None) from error
         if tags or bad:
@@ -132,7 +162,11 @@ def pop_result(
 
 
 def _sort(
-    result: PopResult, messages: list[ReceivedMessage], handles: list[ReceiptHandle], tags: frozenset[str], bad: dict[int, str]
+    result: PopResult,
+    messages: list[ReceivedMessage],
+    handles: list[ReceiptHandle],
+    tags: frozenset[str],
+    bad: dict[int, str],
 ) -> None:
     """Put the messages of an answer where they belong."""
     for number, (message, handle) in enumerate(zip(messages, handles, strict=True)):
@@ -145,8 +179,12 @@ def _sort(
             result.handles.append(handle)
 
 
-def _decoded(body: bytes, broker_name: str, kind: type[ReceivedMessage]) -> tuple[list[ReceivedMessage], dict[int, str]]:
-    """All messages, and why those with these numbers could not be inflated or taken apart. Raises `RemoteProtocolError` when a record is broken."""
+def _decoded(
+    body: bytes, broker_name: str, kind: type[ReceivedMessage]
+) -> tuple[list[ReceivedMessage], dict[int, str]]:
+    """All messages, and why those with these numbers could not be inflated or taken
+    apart. Raises `RemoteProtocolError` when a record is broken.
+    """
     try:
         return decode_messages(body, broker_name=broker_name, kind=kind), {}
     except (CodecMissingError, RemoteProtocolError):
@@ -157,12 +195,16 @@ def _decoded(body: bytes, broker_name: str, kind: type[ReceivedMessage]) -> tupl
         total = int.from_bytes(body[position : position + 4], "big")
         record = body[position : position + total]
         if not record:
-            raise RemoteProtocolError(f"the record at {position} of the answer to a pop claims no bytes")
+            raise RemoteProtocolError(
+                f"the record at {position} of the answer to a pop claims no bytes"
+            )
         try:
             messages += decode_messages(record, broker_name=broker_name, kind=kind)
         except (CodecMissingError, RemoteProtocolError) as error:
             bad[len(messages)] = str(error)
-            messages += decode_messages(record, broker_name=broker_name, kind=kind, inflate=False, unwrap=False)
+            messages += decode_messages(
+                record, broker_name=broker_name, kind=kind, inflate=False, unwrap=False
+            )
         position += total
     return messages, bad
 
@@ -170,7 +212,14 @@ def _decoded(body: bytes, broker_name: str, kind: type[ReceivedMessage]) -> tupl
 class _Handles:
     """Makes the handles of one answer."""
 
-    def __init__(self, found: PopMessageResponseHeader, header: PopMessageRequestHeader, broker_name: str, *, marked: bool) -> None:
+    def __init__(
+        self,
+        found: PopMessageResponseHeader,
+        header: PopMessageRequestHeader,
+        broker_name: str,
+        *,
+        marked: bool,
+    ) -> None:
         self._found = found
         self._topic = header.topic
         self._order = header.order
@@ -184,7 +233,9 @@ class _Handles:
         self._ranks: dict[InfoKey, int] = {}
 
     def of_all(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle]:
-        """A handle for each message; the messages get it as a property if wanted, the subscribed topic and their count of deliveries."""
+        """A handle for each message; the messages get it as a property if wanted, the
+        subscribed topic and their count of deliveries.
+        """
         if not self._marked and not self._order:
             quick = self._of_plain(messages)
             if quick is not None:
@@ -200,14 +251,22 @@ class _Handles:
             if self._counts and self._order:
                 kind, queue_id = handle.kind, handle.queue_id
                 count = self._counts.get((kind, order_offset_key(queue_id, handle.offset)))
-                message.reconsume_times = self._counts.get((kind, queue_id), 0) if count is None else count
+                message.reconsume_times = (
+                    self._counts.get((kind, queue_id), 0) if count is None else count
+                )
             handles.append(handle)
         return handles
 
     def _of_plain(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle] | None:
-        """The handles where all messages lie in the topic itself and are told of, as nearly always; None when they do not."""
+        """The handles where all messages lie in the topic itself and are told of, as
+        nearly always; None when they do not.
+        """
         topic, broker_name, found = self._topic, self._broker_name, self._found
-        pop_time, invisible_time, revive_queue_id = found.pop_time, found.invisible_time, found.revive_qid
+        pop_time, invisible_time, revive_queue_id = (
+            found.pop_time,
+            found.invisible_time,
+            found.revive_qid,
+        )
         handles = []
         queue_id, start = -1, 0
         known: frozenset[int] = frozenset()
@@ -223,7 +282,18 @@ class _Handles:
             offset = message.offset
             if offset not in known:
                 return None
-            handles.append(ReceiptHandle(start, pop_time, invisible_time, revive_queue_id, NORMAL, broker_name, queue_id, offset))
+            handles.append(
+                ReceiptHandle(
+                    start,
+                    pop_time,
+                    invisible_time,
+                    revive_queue_id,
+                    NORMAL,
+                    broker_name,
+                    queue_id,
+                    offset,
+                )
+            )
         return handles
 
     def _mark(self, message: ReceivedMessage, raw: bytes, handle: ReceiptHandle | None) -> None:
@@ -231,7 +301,9 @@ class _Handles:
         if _FIRST_MARK not in raw:
             added += b"%s%d\x02" % (_FIRST_MARK, self._found.pop_time)
         if added:
-            message._properties_raw = raw + added if raw[-1:] == _END or not raw else raw + _END + added
+            message._properties_raw = (
+                raw + added if raw[-1:] == _END or not raw else raw + _END + added
+            )
             message._properties = None
 
     def _make(self, message: ReceivedMessage) -> ReceiptHandle:
@@ -249,13 +321,26 @@ class _Handles:
         if start is None:
             start = self._firsts.setdefault(key, offset)
         found = self._found
-        return ReceiptHandle(start, found.pop_time, found.invisible_time, found.revive_qid, kind, self._broker_name, queue_id, offset)
+        return ReceiptHandle(
+            start,
+            found.pop_time,
+            found.invisible_time,
+            found.revive_qid,
+            kind,
+            self._broker_name,
+            queue_id,
+            offset,
+        )
 
 
-async def ack_message(client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0) -> None:
-    """Tell the broker that a popped message is done (200051); `topic` is the one that was popped.
+async def ack_message(
+    client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0
+) -> None:
+    """Tell the broker that a popped message is done (200051); `topic` is the one that
+    was popped.
 
-    A broker says yes to an old handle too. Raises `NotFoundError` when its queue does not hold the offset, and the broker's other errors.
+    A broker says yes to an old handle too. Raises `NotFoundError` when its queue does
+    not hold the offset, and the broker's other errors.
     """
     header = AckMessageRequestHeader(
         consumer_group=group,
@@ -265,30 +350,58 @@ async def ack_message(client: Caller, topic: str, group: str, handle: ReceiptHan
         offset=handle.offset,
         bname=handle.broker_name,
     )
-    checked(await client.call_broker(handle.broker_name, Command.request(RequestCode.ACK_MESSAGE, header), timeout), topic=topic, group=group)
+    checked(
+        await client.call_broker(
+            handle.broker_name, Command.request(RequestCode.ACK_MESSAGE, header), timeout
+        ),
+        topic=topic,
+        group=group,
+    )
 
 
 async def batch_ack_messages(
-    client: Caller, broker_name: str, acks: Iterable[tuple[str, str, ReceiptHandle]], *, timeout: float | None = 3.0
+    client: Caller,
+    broker_name: str,
+    acks: Iterable[tuple[str, str, ReceiptHandle]],
+    *,
+    timeout: float | None = 3.0,
 ) -> None:
-    """Tell a broker that several popped messages are done (200151), each as topic popped, group and handle; all handles are of this broker.
+    """Tell a broker that several popped messages are done (200151), each as topic
+    popped, group and handle; all handles are of this broker.
 
     Raises the broker's error. The broker does not say which of them it knew.
     """
     body = BatchAckMessageRequestBody(broker_name, batch_ack_entries(acks))
-    checked(await client.call_broker(broker_name, Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode()), timeout))
+    checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode()), timeout
+        )
+    )
 
 
 def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[BatchAckEntry, ...]:
-    """The entries of a batch ack: one for the messages of one pop of one queue. Raises `LocalProtocolError` for a handle that no broker made."""
+    """The entries of a batch ack: one for the messages of one pop of one queue. Raises
+    `LocalProtocolError` for a handle that no broker made.
+    """
     joined: dict[tuple[str, str, str, int, int, int, int], tuple[ReceiptHandle, list[int]]] = {}
     last_key: tuple[str, str, str, int, int, int, int] | None = None
     distances: list[int] = []
     for topic, group, handle in acks:
         distance = handle.offset - handle.start_offset
         if not 0 <= distance < _BATCH_BITS:
-            raise LocalProtocolError(f"the receipt handle {str(handle)!r} is not one of a pop: its offset is not behind its start offset")
-        key = (topic, group, handle.kind, handle.queue_id, handle.start_offset, handle.pop_time, handle.revive_queue_id)
+            raise LocalProtocolError(
+                f"the receipt handle {str(handle)!r} is not one of a pop: its offset is not "
+                "behind its start offset"
+            )
+        key = (
+            topic,
+            group,
+            handle.kind,
+            handle.queue_id,
+            handle.start_offset,
+            handle.pop_time,
+            handle.revive_queue_id,
+        )
         if key != last_key:
             last_key, distances = key, joined.setdefault(key, (handle, []))[1]
         distances.append(distance)
@@ -309,12 +422,20 @@ def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[B
 
 
 async def change_invisible_time(
-    client: Caller, topic: str, group: str, handle: ReceiptHandle, invisible_ms: int, *, timeout: float | None = 3.0
+    client: Caller,
+    topic: str,
+    group: str,
+    handle: ReceiptHandle,
+    invisible_ms: int,
+    *,
+    timeout: float | None = 3.0,
 ) -> ReceiptHandle:
-    """Let a popped message be seen again `invisible_ms` milliseconds from now (200053); gives the handle that replaces the old one.
+    """Let a popped message be seen again `invisible_ms` milliseconds from now (200053);
+    gives the handle that replaces the old one.
 
-    Raises `NotFoundError` when the queue does not hold the offset, and the broker's other errors; then the old handle stands. After a timeout it is
-    open which of the two does.
+    Raises `NotFoundError` when the queue does not hold the offset, and the broker's
+    other errors; then the old handle stands. After a timeout it is open which of the
+    two does.
     """
     header = ChangeInvisibleTimeRequestHeader(
         consumer_group=group,
@@ -326,23 +447,51 @@ async def change_invisible_time(
         bname=handle.broker_name,
     )
     command = Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-    response = checked(await client.call_broker(handle.broker_name, command, timeout), topic=topic, group=group)
+    response = checked(
+        await client.call_broker(handle.broker_name, command, timeout), topic=topic, group=group
+    )
     found = ChangeInvisibleTimeResponseHeader.from_ext(response.ext_fields)
     if handle.is_ordered:
         return attrs.evolve(handle, pop_time=found.pop_time, invisible_time=found.invisible_time)
     return handle.renewed(found.pop_time, found.invisible_time, found.revive_qid)
 
 
-async def notification(client: Caller, broker_name: str, header: NotificationRequestHeader, timeout: float) -> NotificationResponseHeader:
-    """Ask whether there is something to pop (200054), held at the broker for as long as the header says. Raises the broker's error."""
+async def notification(
+    client: Caller, broker_name: str, header: NotificationRequestHeader, timeout: float
+) -> NotificationResponseHeader:
+    """Ask whether there is something to pop (200054), held at the broker for as long as
+    the header says. Raises the broker's error.
+    """
     header.bname = broker_name
     command = Command.request(RequestCode.NOTIFICATION, header)
-    response = checked(await client.call_broker(broker_name, command, timeout), topic=header.topic, group=header.consumer_group)
+    response = checked(
+        await client.call_broker(broker_name, command, timeout),
+        topic=header.topic,
+        group=header.consumer_group,
+    )
     return NotificationResponseHeader.from_ext(response.ext_fields)
 
 
-async def polling_info(client: Caller, broker_name: str, topic: str, group: str, queue_id: int = -1, *, timeout: float | None = None) -> int:
-    """How many pops wait for a queue, -1 for those of any queue (200055). Raises the broker's error."""
-    header = PollingInfoRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id, bname=broker_name)
-    response = checked(await client.call_broker(broker_name, Command.request(RequestCode.POLLING_INFO, header), timeout), topic=topic, group=group)
+async def polling_info(
+    client: Caller,
+    broker_name: str,
+    topic: str,
+    group: str,
+    queue_id: int = -1,
+    *,
+    timeout: float | None = None,
+) -> int:
+    """How many pops wait for a queue, -1 for those of any queue (200055). Raises the
+    broker's error.
+    """
+    header = PollingInfoRequestHeader(
+        consumer_group=group, topic=topic, queue_id=queue_id, bname=broker_name
+    )
+    response = checked(
+        await client.call_broker(
+            broker_name, Command.request(RequestCode.POLLING_INFO, header), timeout
+        ),
+        topic=topic,
+        group=group,
+    )
     return PollingInfoResponseHeader.from_ext(response.ext_fields).polling_num

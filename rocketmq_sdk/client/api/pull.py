@@ -1,5 +1,7 @@
 """Pulling messages out of one queue."""
 
+from __future__ import annotations
+
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +31,10 @@ _QUEUE_OFFSET: Final = Struct(">q")
 
 
 class UndecodableError(RemoteProtocolError):
-    """What a pull brought holds a message that can not be decoded; `__cause__` says why.
+    """What a pull brought holds a message that cannot be decoded; `__cause__` says why.
 
-    `queue_offset` is the offset of the first message of the answer, None when not even that can be read: ask for one message at a time to find the
-    bad one.
+    `queue_offset` is the offset of the first message of the answer, None when not even
+    that can be read: ask for one message at a time to find the bad one.
     """
 
     def __init__(self, message: str, *, queue_offset: int | None) -> None:
@@ -41,29 +43,53 @@ class UndecodableError(RemoteProtocolError):
 
 
 async def pull_message(
-    client: "Caller", address: str, broker_name: str, header: PullMessageRequestHeader, timeout: float, *, tags: frozenset[str] = frozenset()
+    client: Caller,
+    address: str,
+    broker_name: str,
+    header: PullMessageRequestHeader,
+    timeout: float,
+    *,
+    tags: frozenset[str] = frozenset(),
 ) -> PullResult:
     """One pull (11, or 361 with the LITE_PULL flag) from the broker at `address`.
 
-    `timeout` in seconds must be longer than the time that the header lets the broker hold the pull. With `tags` messages with another tag are left
-    out, because brokers filter by hash only. Raises the error of any code that is no outcome of a pull, and `UndecodableError`. Cancellation drops
-    the answer when it comes; nothing is lost by it.
+    `timeout` in seconds must be longer than the time that the header lets the broker
+    hold the pull. With `tags` messages with another tag are left out, because brokers
+    filter by hash only. Raises the error of any code that is no outcome of a pull, and
+    `UndecodableError`. Cancellation drops the answer when it comes; nothing is lost by
+    it.
     """
-    code = RequestCode.LITE_PULL_MESSAGE if header.sys_flag & PullSysFlag.LITE_PULL else RequestCode.PULL_MESSAGE
+    code = (
+        RequestCode.LITE_PULL_MESSAGE
+        if header.sys_flag & PullSysFlag.LITE_PULL
+        else RequestCode.PULL_MESSAGE
+    )
     response = await client.call_address(address, Command.request(code, header), timeout)
     return pull_result(response, broker_name, address, header, tags=tags)
 
 
 def pull_result(
-    response: Command, broker_name: str, address: str, header: PullMessageRequestHeader, *, tags: frozenset[str] = frozenset()
+    response: Command,
+    broker_name: str,
+    address: str,
+    header: PullMessageRequestHeader,
+    *,
+    tags: frozenset[str] = frozenset(),
 ) -> PullResult:
-    """What an answer to a pull says, messages decoded and inflated (`PullAPIWrapper.processPullResult`).
+    """What an answer to a pull says, messages decoded and inflated
+    (`PullAPIWrapper.processPullResult`).
 
     Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
     """
     status = _STATUS.get(response.code)
     if status is None:
-        raise broker_error(response.code, response.remark, address=address, topic=header.topic, group=header.consumer_group)
+        raise broker_error(
+            response.code,
+            response.remark,
+            address=address,
+            topic=header.topic,
+            group=header.consumer_group,
+        )
     found = PullMessageResponseHeader.from_ext(response.ext_fields)
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
@@ -74,10 +100,17 @@ def pull_result(
         if tags:
             messages = [message for message in messages if message.tags in tags]
         _add_bounds(messages, found)
-    return PullResult(status, found.next_begin_offset, found.min_offset, found.max_offset, messages, found.suggest_which_broker_id)
+    return PullResult(
+        status,
+        found.next_begin_offset,
+        found.min_offset,
+        found.max_offset,
+        messages,
+        found.suggest_which_broker_id,
+    )
 
 
-def _decoded(body: bytes, broker_name: str) -> "list[ReceivedMessage]":
+def _decoded(body: bytes, broker_name: str) -> list[ReceivedMessage]:
     try:
         return decode_messages(body, broker_name=broker_name)
     except (CodecMissingError, RemoteProtocolError) as error:
@@ -86,13 +119,16 @@ def _decoded(body: bytes, broker_name: str) -> "list[ReceivedMessage]":
         raise UndecodableError(str(error), queue_offset=offset) from error
 
 
-def _add_bounds(messages: "list[ReceivedMessage]", found: PullMessageResponseHeader) -> None:
-    # Appended undecoded: decoding the properties of each message would double what a message costs.
+def _add_bounds(messages: list[ReceivedMessage], found: PullMessageResponseHeader) -> None:
+    # Appended undecoded: decoding the properties of each message would double what a
+    # message costs.
     low, high = str(found.min_offset), str(found.max_offset)
     bounds = f"MIN_OFFSET\x01{low}\x02MAX_OFFSET\x01{high}\x02".encode()
     for message in messages:
         raw = message._properties_raw
-        message._properties_raw = raw + bounds if raw[-1:] == _END or not raw else raw + _END + bounds
+        message._properties_raw = (
+            raw + bounds if raw[-1:] == _END or not raw else raw + _END + bounds
+        )
         decoded = message._properties
         if decoded is not None:
             decoded["MIN_OFFSET"] = low

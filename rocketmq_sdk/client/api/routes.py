@@ -1,5 +1,7 @@
 """Routes and the cluster, as name servers know them."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.call import Caller, checked
@@ -13,13 +15,18 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
 
 
-async def topic_route(client: Caller, topic: str, timeout: float | None = None) -> "TopicRoute":
+async def topic_route(client: Caller, topic: str, timeout: float | None = None) -> TopicRoute:
     """The route of a topic (105).
 
     Raises `TopicNotFoundError` when no name server knows it.
     """
     header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-    response = checked(await client.call_name_server(Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout), topic=topic)
+    response = checked(
+        await client.call_name_server(
+            Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout
+        ),
+        topic=topic,
+    )
     if not response.body:
         raise RouteError(f"a name server answered the route of topic {topic!r} without content")
     return decode_route(response.body)
@@ -27,5 +34,7 @@ async def topic_route(client: Caller, topic: str, timeout: float | None = None) 
 
 async def cluster_info(client: Caller, timeout: float | None = None) -> ClusterInfo:
     """All clusters, broker names and addresses (106)."""
-    response = checked(await client.call_name_server(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout))
+    response = checked(
+        await client.call_name_server(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout)
+    )
     return ClusterInfo.decode(response.body)

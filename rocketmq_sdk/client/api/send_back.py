@@ -1,7 +1,10 @@
-"""Handing a message back to the broker, to be delivered again later; and the detour when that fails.
+"""Handing a message back to the broker, to be delivered again later; and the detour
+when that fails.
 
 Apache RocketMQ 5.4.0: `DefaultMQPushConsumerImpl.sendMessageBack`.
 """
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +16,10 @@ from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.names import DEFAULT_TOPIC, INNER_PRODUCER_GROUP, retry_topic
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
+from rocketmq_sdk.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -45,8 +51,9 @@ async def consumer_send_back(
 ) -> None:
     """Send one consumed message back to the broker that stores it (36).
 
-    `delay_level` 0 lets the broker choose by the number of tries, below 0 means the dead letter topic. Raises the broker's error; after a timeout the
-    message may be scheduled again all the same.
+    `delay_level` 0 lets the broker choose by the number of tries, below 0 means the
+    dead letter topic. Raises the broker's error; after a timeout the message may be
+    scheduled again all the same.
     """
     header = ConsumerSendMsgBackRequestHeader(
         offset=commit_log_offset,
@@ -58,14 +65,16 @@ async def consumer_send_back(
         bname=broker_name,
     )
     command = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-    checked(await client.call_broker(broker_name, command, timeout), topic=origin_topic, group=group)
+    checked(
+        await client.call_broker(broker_name, command, timeout), topic=origin_topic, group=group
+    )
 
 
 async def send_retry_message(
     client: Caller,
-    queue: "MessageQueue",
+    queue: MessageQueue,
     group: str,
-    message: "ReceivedMessage",
+    message: ReceivedMessage,
     *,
     origin_topic: str,
     delay_level: int = 0,
@@ -73,20 +82,31 @@ async def send_retry_message(
     born_timestamp: int,
     timeout: float | None = 5.0,
 ) -> None:
-    """Send a copy of a message to a queue of the group's retry topic (310), for when its own broker can not be asked.
+    """Send a copy of a message to a queue of the group's retry topic (310), for when
+    its own broker cannot be asked.
 
     `origin_topic` is where it comes from, as brokers know it.
 
-    `delay_level` as in `consumer_send_back`; where the broker would choose, the delay grows with each attempt as it would there. (Apache's client
-    forgets the level here, so that a message given up would come back.) Raises the broker's error unless the copy was stored.
+    `delay_level` as in `consumer_send_back`; where the broker would choose, the delay
+    grows with each attempt as it would there. (Apache's client forgets the level here,
+    so that a message given up would come back.) Raises the broker's error unless the
+    copy was stored.
     """
-    attempt = message.reconsume_times + 1 if delay_level >= 0 else max(max_reconsume_times, message.reconsume_times) + 1
-    properties = {name: value for name, value in message.properties.items() if name not in _NOT_COPIED}
+    attempt = (
+        message.reconsume_times + 1
+        if delay_level >= 0
+        else max(max_reconsume_times, message.reconsume_times) + 1
+    )
+    properties = {
+        name: value for name, value in message.properties.items() if name not in _NOT_COPIED
+    }
     properties.setdefault(names.RETRY_TOPIC, origin_topic)
     properties.setdefault(names.ORIGIN_MESSAGE_ID, message.offset_message_id)
     properties[names.RECONSUME_TIME] = str(attempt)
     properties[names.MAX_RECONSUME_TIMES] = str(max_reconsume_times)
-    properties[names.DELAY] = str(delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times)
+    properties[names.DELAY] = str(
+        delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times
+    )
     header = SendMessageRequestHeaderV2(
         producer_group=INNER_PRODUCER_GROUP,
         topic=retry_topic(group),
@@ -103,6 +123,10 @@ async def send_retry_message(
         batch=False,
         bname=queue.broker_name,
     )
-    response = await client.call_broker(queue.broker_name, Command.request(RequestCode.SEND_MESSAGE_V2, header, body=message.body), timeout)
+    response = await client.call_broker(
+        queue.broker_name,
+        Command.request(RequestCode.SEND_MESSAGE_V2, header, body=message.body),
+        timeout,
+    )
     if response.code not in _STORED:
         raise broker_error(response.code, response.remark, topic=queue.topic, group=group)

@@ -1,21 +1,30 @@
 """The two strategies that share queues evenly: by runs, and by turns."""
 
-from collections.abc import Sequence
-from typing import ClassVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
 
 from rocketmq_sdk.consumer.assign.strategy import check_arguments
-from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.model.queue import MessageQueue
 
 
 class Average:
-    """Each member gets one run of neighbouring queues; the first members get one more when it does not come out even.
+    """Each member gets one run of neighbouring queues; the first members get one more
+    when it does not come out even.
 
-    Follows `AllocateMessageQueueAveragely` of Apache RocketMQ 5.4.0, the default of its clients.
+    Follows `AllocateMessageQueueAveragely` of Apache RocketMQ 5.4.0, the default of its
+    clients.
     """
 
     name: ClassVar[str] = "AVG"
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; none when it is not among `client_ids`.
 
         Raises `ConfigurationError` when an argument is empty.
@@ -36,7 +45,9 @@ class AverageByCircle:
 
     name: ClassVar[str] = "AVG_BY_CIRCLE"
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; none when it is not among `client_ids`.
 
         Raises `ConfigurationError` when an argument is empty.

@@ -1,17 +1,24 @@
 """Queues that the user names for one member."""
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 
 class ByConfig:
-    """This member owns exactly the queues that it was given, whoever else is in the group.
+    """This member owns exactly the queues that it was given, whoever else is in the
+    group.
 
-    Follows `AllocateMessageQueueByConfig` of Apache RocketMQ 5.4.0. Nobody consumes a queue that nobody names, so every queue must be named by one
-    member, those of the group's retry topic (`%RETRY%` and the group) too. Raises `ConfigurationError` for what is no queue.
+    Follows `AllocateMessageQueueByConfig` of Apache RocketMQ 5.4.0. Nobody consumes a
+    queue that nobody names, so every queue must be named by one member, those of the
+    group's retry topic (`%RETRY%` and the group) too. Raises `ConfigurationError` for
+    what is no queue.
     """
 
     name: ClassVar[str] = "CONFIG"
@@ -22,6 +29,13 @@ class ByConfig:
             if not isinstance(queue, MessageQueue):
                 raise ConfigurationError(f"{queue!r} is no MessageQueue")
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:  # noqa: ARG002 - as every strategy
-        """The queues that were given, of whatever topic, as Apache's does; the consumer takes those of them that the topic has."""
+    def allocate(
+        self,
+        client_id: str,  # noqa: ARG002 - as every strategy
+        queues: Sequence[MessageQueue],  # noqa: ARG002 - as every strategy
+        client_ids: Sequence[str],  # noqa: ARG002 - as every strategy
+    ) -> list[MessageQueue]:
+        """The queues that were given, of whatever topic, as Apache's does; the consumer
+        takes those of them that the topic has.
+        """
         return list(self.queues)

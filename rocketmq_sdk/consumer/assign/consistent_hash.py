@@ -1,45 +1,69 @@
-"""Queues stay with their member when others come or go: both are placed on one ring of hashes."""
+"""Queues stay with their member when others come or go: both are placed on one ring of
+hashes.
+"""
+
+from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rocketmq_sdk.consumer.assign.strategy import check_arguments
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.model.queue import MessageQueue
 
 VIRTUAL_NODES: Final = 10
 """Places on the ring for each member, unless told otherwise."""
 
 
 def ring_hash(text: str) -> int:
-    """The place of a text on the ring: the first four bytes of its MD5 as an unsigned number (`ConsistentHashRouter.MD5Hash`)."""
+    """The place of a text on the ring: the first four bytes of its MD5 as an unsigned
+    number (`ConsistentHashRouter.MD5Hash`).
+    """
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 class ConsistentHash:
-    """Each member has `virtual_nodes` places on a ring; a queue belongs to the first place at or behind its own.
+    """Each member has `virtual_nodes` places on a ring; a queue belongs to the first
+    place at or behind its own.
 
-    Follows `AllocateMessageQueueConsistentHash` of Apache RocketMQ 5.4.0. Shares are less even than with `Average`, but a member that comes or goes
-    moves few queues. All members must use the same number of places. Raises `ConfigurationError` for a number below one.
+    Follows `AllocateMessageQueueConsistentHash` of Apache RocketMQ 5.4.0. Shares are
+    less even than with `Average`, but a member that comes or goes moves few queues. All
+    members must use the same number of places. Raises `ConfigurationError` for a number
+    below one.
     """
 
     name: ClassVar[str] = "CONSISTENT_HASH"
 
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
-        if isinstance(virtual_nodes, bool) or not isinstance(virtual_nodes, int) or virtual_nodes < 1:
-            raise ConfigurationError(f"virtual_nodes is {virtual_nodes!r}; give a whole number from 1")
+        if (
+            isinstance(virtual_nodes, bool)
+            or not isinstance(virtual_nodes, int)
+            or virtual_nodes < 1
+        ):
+            raise ConfigurationError(
+                f"virtual_nodes is {virtual_nodes!r}; give a whole number from 1"
+            )
         self.virtual_nodes = virtual_nodes
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; none when it is not among `client_ids`.
 
         Raises `ConfigurationError` when an argument is empty.
         """
         if not check_arguments(client_id, queues, client_ids):
             return []
-        owners = {ring_hash(f"{member}-{number}"): member for member in client_ids for number in range(self.virtual_nodes)}
+        owners = {
+            ring_hash(f"{member}-{number}"): member
+            for member in client_ids
+            for number in range(self.virtual_nodes)
+        }
         places = sorted(owners)
 
         def owner(queue: MessageQueue) -> str:
@@ -51,4 +75,7 @@ class ConsistentHash:
 
 def _text_of(queue: MessageQueue) -> str:
     """A queue as Apache's client writes it in texts, which is what it hashes."""
-    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )

@@ -1,11 +1,19 @@
-"""What one round of rebalancing changes: a comparison of what a member owns with what it should own."""
+"""What one round of rebalancing changes: a comparison of what a member owns with what
+it should own.
+"""
 
-from collections.abc import Collection, Sequence
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 
 
 @attrs.frozen
@@ -21,11 +29,18 @@ class Difference:
         return not self.revoked and not self.added
 
 
-def wanted_queues(strategy: AllocateStrategy, client_id: str, queues: Collection[MessageQueue], client_ids: Collection[str]) -> list[MessageQueue]:
-    """The queues of a topic that a member should own, by the sorting rules of `RebalanceImpl.rebalanceByTopic`.
+def wanted_queues(
+    strategy: AllocateStrategy,
+    client_id: str,
+    queues: Collection[MessageQueue],
+    client_ids: Collection[str],
+) -> list[MessageQueue]:
+    """The queues of a topic that a member should own, by the sorting rules of
+    `RebalanceImpl.rebalanceByTopic`.
 
-    Duplicate queues and duplicate ids count once (a broker lists an id twice when two connections share it). A strategy that names queues by itself
-    gets only those that the topic has.
+    Duplicate queues and duplicate ids count once (a broker lists an id twice when two
+    connections share it). A strategy that names queues by itself gets only those that
+    the topic has.
     """
     known = set(queues)
     wanted = strategy.allocate(client_id, sorted(known), sorted(set(client_ids)))

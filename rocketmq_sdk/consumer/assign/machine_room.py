@@ -1,4 +1,8 @@
-"""Strategies that know where brokers and members stand: only chosen rooms, and queues near to their members."""
+"""Strategies that know where brokers and members stand: only chosen rooms, and queues
+near to their members.
+"""
+
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,10 +18,12 @@ _Thing = TypeVar("_Thing")
 
 
 class MachineRoom:
-    """Only the queues of brokers in `rooms` are consumed, shared out evenly; such brokers are named `room@name`.
+    """Only the queues of brokers in `rooms` are consumed, shared out evenly; such
+    brokers are named `room@name`.
 
-    Follows `AllocateMessageQueueByMachineRoom` of Apache RocketMQ 5.4.0: each member gets a run, and what does not come out even goes one by one to
-    the first members. Raises `ConfigurationError` when no room is named.
+    Follows `AllocateMessageQueueByMachineRoom` of Apache RocketMQ 5.4.0: each member
+    gets a run, and what does not come out even goes one by one to the first members.
+    Raises `ConfigurationError` when no room is named.
     """
 
     name: ClassVar[str] = "MACHINE_ROOM"
@@ -25,9 +31,13 @@ class MachineRoom:
     def __init__(self, rooms: Iterable[str]) -> None:
         self.rooms = frozenset([rooms] if isinstance(rooms, str) else rooms)
         if not self.rooms:
-            raise ConfigurationError("rooms is empty; name the machine rooms whose queues are to be consumed")
+            raise ConfigurationError(
+                "rooms is empty; name the machine rooms whose queues are to be consumed"
+            )
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; none when it is not among `client_ids`.
 
         Raises `ConfigurationError` when an argument is empty.
@@ -46,16 +56,27 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Members consume the queues of their own room; queues of rooms without members are shared by all.
+    """Members consume the queues of their own room; queues of rooms without members are
+    shared by all.
 
-    Follows `AllocateMachineRoomNearby` of Apache RocketMQ 5.4.0: `inner` shares out the queues of one room among the members in question,
-    `room_of_queue` and `room_of_member` tell where a queue's broker and a client id stand. Raises `ConfigurationError`, also while it allocates,
-    when one of them gives no room.
+    Follows `AllocateMachineRoomNearby` of Apache RocketMQ 5.4.0: `inner` shares out the
+    queues of one room among the members in question, `room_of_queue` and
+    `room_of_member` tell where a queue's broker and a client id stand. Raises
+    `ConfigurationError`, also while it allocates, when one of them gives no room.
     """
 
-    def __init__(self, inner: AllocateStrategy, *, room_of_queue: RoomOfQueue, room_of_member: RoomOfMember) -> None:
-        if not hasattr(inner, "allocate") or not callable(room_of_queue) or not callable(room_of_member):
-            raise ConfigurationError("MachineRoomNearby needs a strategy and two functions that give the room of a queue and of a member")
+    def __init__(
+        self, inner: AllocateStrategy, *, room_of_queue: RoomOfQueue, room_of_member: RoomOfMember
+    ) -> None:
+        if (
+            not hasattr(inner, "allocate")
+            or not callable(room_of_queue)
+            or not callable(room_of_member)
+        ):
+            raise ConfigurationError(
+                "MachineRoomNearby needs a strategy and two functions that give the room of a "
+                "queue and of a member"
+            )
         self.inner = inner
         self._room_of_queue = room_of_queue
         self._room_of_member = room_of_member
@@ -65,14 +86,19 @@ class MachineRoomNearby:
         """Apache's name: it tells the inner strategy too."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
         """The queues of `client_id`; none when it is not among `client_ids`.
 
         Raises `ConfigurationError` when an argument is empty or something has no room.
         """
         if not check_arguments(client_id, queues, client_ids):
             return []
-        queues_of, members_of = _grouped(queues, self._room_of_queue), _grouped(client_ids, self._room_of_member)
+        queues_of, members_of = (
+            _grouped(queues, self._room_of_queue),
+            _grouped(client_ids, self._room_of_member),
+        )
         own_room = self._room_of_member(client_id)
         near = queues_of.pop(own_room, [])
         share = self.inner.allocate(client_id, near, members_of[own_room]) if near else []

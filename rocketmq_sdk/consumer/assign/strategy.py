@@ -1,14 +1,22 @@
-"""What an allocation strategy is: a pure function of the queues of a topic and the members of a group.
+"""What an allocation strategy is: a pure function of the queues of a topic and the
+members of a group.
 
-All members of a group compute the same answer without talking to each other, because each sorts both lists the same way (queues by topic, broker name
-and queue id; members as texts) and runs the same strategy. Names and rules follow `AllocateMessageQueueStrategy` of Apache RocketMQ 5.4.0.
+All members of a group compute the same answer without talking to each other, because
+each sorts both lists the same way (queues by topic, broker name and queue id; members
+as texts) and runs the same strategy. Names and rules follow
+`AllocateMessageQueueStrategy` of Apache RocketMQ 5.4.0.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.queue import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.model.queue import MessageQueue
 
 
 class AllocateStrategy(Protocol):
@@ -16,18 +24,25 @@ class AllocateStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Apache's name of the strategy; all members of a group must use the same one."""
+        """Apache's name of the strategy; all members of a group must use the same
+        one.
+        """
         ...
 
-    def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The queues of `client_id`; none when it is not among `client_ids`. Both sequences are sorted.
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        """The queues of `client_id`; none when it is not among `client_ids`. Both
+        sequences are sorted.
 
         Raises `ConfigurationError` when an argument is empty.
         """
         ...
 
 
-def check_arguments(client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
+def check_arguments(
+    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> bool:
     """Whether the member takes part (`AbstractAllocateMessageQueueStrategy.check`).
 
     Raises `ConfigurationError` when an argument is empty.

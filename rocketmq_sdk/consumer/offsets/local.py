@@ -1,11 +1,15 @@
-"""Offsets that each member keeps in a file of its own, for broadcasting (`LocalFileOffsetStore` of Apache RocketMQ 5.4.0).
+"""Offsets that each member keeps in a file of its own, for broadcasting
+(`LocalFileOffsetStore` of Apache RocketMQ 5.4.0).
 
-`<directory>/<client id>/<group>/offsets.json`, with what was there before in `offsets.json.bak`. The text is Apache's: queues are objects that stand
-as keys, which is no JSON by the book, but the only form that clients of every release read. Variants that older clients wrote are read too.
+`<directory>/<client id>/<group>/offsets.json`, with what was there before in
+`offsets.json.bak`. The text is Apache's: queues are objects that stand as keys, which
+is no JSON by the book, but the only form that clients of every release read. Variants
+that older clients wrote are read too.
 """
 
+from __future__ import annotations
+
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +18,8 @@ from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.json_dialect import encode_pretty
 
 if TYPE_CHECKING:
+    import os
+
     from rocketmq_sdk.model.queue import MessageQueue
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -23,12 +29,16 @@ _in_use: set[str] = set()
 
 
 class LocalOffsets:
-    """The offsets of one member in its file. Enter it before use: `load`; `release` gives the file to others.
+    """The offsets of one member in its file. Enter it before use: `load`; `release`
+    gives the file to others.
 
-    Commits change the table, `flush` writes the file. A file that can not be written is told once and tried again by the next flush.
+    Commits change the table, `flush` writes the file. A file that cannot be written is
+    told once and tried again by the next flush.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None, client_id: str, group: str) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str] | None, client_id: str, group: str
+    ) -> None:
         base = Path(DEFAULT_DIRECTORY if directory is None else directory).expanduser()
         self.path = base / client_id / group / "offsets.json"
         self._group = group
@@ -42,12 +52,14 @@ class LocalOffsets:
     def load(self) -> None:
         """Take the file, and read it or else its backup.
 
-        Raises `ConfigurationError` when another member of this process has it, `StoreError` when neither can be read although one is there.
+        Raises `ConfigurationError` when another member of this process has it,
+        `StoreError` when neither can be read although one is there.
         """
         key = str(self.path.absolute())
         if key in _in_use:
             raise ConfigurationError(
-                f"another member of group {self._group!r} keeps its offsets in {self.path} already; give each member an instance_name of its own"
+                f"another member of group {self._group!r} keeps its offsets in {self.path} "
+                "already; give each member an instance_name of its own"
             )
         _in_use.add(key)
         self._owns = True
@@ -58,19 +70,29 @@ class LocalOffsets:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise StoreError(f"the offsets of group {self._group!r} can not be read: {error}") from error
+                raise StoreError(
+                    f"the offsets of group {self._group!r} cannot be read: {error}"
+                ) from error
             if not text.strip():  # as a power cut leaves it
                 continue
             try:
                 self._table = dict(ResetOffsetBody.decode(text).offset_table)
             except RemoteProtocolError as error:
                 problem = problem or error
-                logger.warning("group %s: %s holds no offsets (%s); the copy of it is tried", self._group, path, error)
+                logger.warning(
+                    "group %s: %s holds no offsets (%s); the copy of it is tried",
+                    self._group,
+                    path,
+                    error,
+                )
             else:
                 self._is_good = path is self.path
                 return
         if problem is not None:
-            raise StoreError(f"neither {self.path} nor its backup can be read as offsets: {problem}; mend or remove them") from problem
+            raise StoreError(
+                f"neither {self.path} nor its backup can be read as offsets: {problem}; mend or "
+                "remove them"
+            ) from problem
 
     def release(self) -> None:
         """Let others use the file. Does nothing the second time."""
@@ -82,11 +104,11 @@ class LocalOffsets:
     def _backup(self) -> Path:
         return self.path.with_name(self.path.name + ".bak")
 
-    async def read(self, queue: "MessageQueue") -> int | None:
+    async def read(self, queue: MessageQueue) -> int | None:
         """The committed offset, or None when there is none."""
         return self._table.get(queue)
 
-    async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
+    async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
         """Keep an offset; with `confirmed` gives whether it is in the file."""
         if self._table.get(queue) != offset:
             self._table[queue] = offset
@@ -94,7 +116,9 @@ class LocalOffsets:
         return self.flush() if confirmed else True
 
     def flush(self) -> bool:
-        """Write the file if something changed; gives whether the file has everything. The old file becomes the backup."""
+        """Write the file if something changed; gives whether the file has everything.
+        The old file becomes the backup.
+        """
         if not self._dirty:
             return True
         text = encode_pretty(ResetOffsetBody(dict(sorted(self._table.items()))).to_json())
@@ -108,7 +132,11 @@ class LocalOffsets:
         except OSError as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                logger.warning("group %s: its offsets can not be written, to be tried again: %s", self._group, error)
+                logger.warning(
+                    "group %s: its offsets cannot be written, to be tried again: %s",
+                    self._group,
+                    error,
+                )
             return False
         self._dirty, self._complaint, self._is_good = False, "", True
         return True

@@ -1,4 +1,8 @@
-"""Offsets that are kept at the brokers (`RemoteBrokerOffsetStore` of Apache RocketMQ 5.4.0)."""
+"""Offsets that are kept at the brokers (`RemoteBrokerOffsetStore` of Apache RocketMQ
+5.4.0).
+"""
+
+from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -16,33 +20,58 @@ OFFSET_TIMEOUT: Final = 5.0
 
 
 class RemoteOffsets:
-    """Reads and commits the offsets of one group at the masters of the queues' brokers, or at a slave while no master is known."""
+    """Reads and commits the offsets of one group at the masters of the queues' brokers,
+    or at a slave while no master is known.
+    """
 
-    def __init__(self, client: "Caller", group: str) -> None:
+    def __init__(self, client: Caller, group: str) -> None:
         self._client = client
         self._group = group
 
-    async def read(self, queue: "MessageQueue") -> int | None:
+    async def read(self, queue: MessageQueue) -> int | None:
         """The committed offset, or None when there is none.
 
-        Raises `RocketMQError` when the broker can not be asked.
+        Raises `RocketMQError` when the broker cannot be asked.
         """
-        return await query_consumer_offset(self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, OFFSET_TIMEOUT)
-
-    async def write(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> None:
-        """Commit an offset; without `confirmed` nobody tells whether it arrived.
-
-        Raises `RocketMQError` when it could not be sent, or with `confirmed` when the broker does not confirm it.
-        """
-        await update_consumer_offset(
-            self._client, queue.broker_name, self._group, queue.topic, queue.queue_id, offset, OFFSET_TIMEOUT, oneway=not confirmed
+        return await query_consumer_offset(
+            self._client,
+            queue.broker_name,
+            self._group,
+            queue.topic,
+            queue.queue_id,
+            OFFSET_TIMEOUT,
         )
 
-    async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
-        """Commit an offset; gives whether it was sent, or with `confirmed` whether the broker has it. A failure is logged, not raised."""
+    async def write(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> None:
+        """Commit an offset; without `confirmed` nobody tells whether it arrived.
+
+        Raises `RocketMQError` when it could not be sent, or with `confirmed` when the
+        broker does not confirm it.
+        """
+        await update_consumer_offset(
+            self._client,
+            queue.broker_name,
+            self._group,
+            queue.topic,
+            queue.queue_id,
+            offset,
+            OFFSET_TIMEOUT,
+            oneway=not confirmed,
+        )
+
+    async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
+        """Commit an offset; gives whether it was sent, or with `confirmed` whether the
+        broker has it. A failure is logged, not raised.
+        """
         try:
             await self.write(queue, offset, confirmed=confirmed)
         except RocketMQError as error:
-            logger.info("group %s: offset %d of %r could not be committed: %s", self._group, offset, queue, error)
+            logger.info(
+                "group %s: offset %d of %r could not be committed: %s",
+                self._group,
+                offset,
+                queue,
+                error,
+            )
             return False
         return True

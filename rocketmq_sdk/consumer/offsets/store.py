@@ -1,5 +1,7 @@
 """What a store of a consumer's offsets offers, wherever it keeps them."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -9,10 +11,14 @@ if TYPE_CHECKING:
 class OffsetStore(Protocol):
     """The offsets of one group, or of one member of it."""
 
-    async def read(self, queue: "MessageQueue") -> int | None:
-        """The committed offset, or None when there is none. Raises `RocketMQError` when that can not be told now."""
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The committed offset, or None when there is none. Raises `RocketMQError` when
+        that cannot be told now.
+        """
         ...
 
-    async def commit(self, queue: "MessageQueue", offset: int, *, confirmed: bool) -> bool:
-        """Commit an offset; gives whether it was sent, or with `confirmed` whether it is kept. A failure is logged, not raised."""
+    async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
+        """Commit an offset; gives whether it was sent, or with `confirmed` whether it
+        is kept. A failure is logged, not raised.
+        """
         ...

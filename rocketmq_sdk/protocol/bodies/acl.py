@@ -1,5 +1,7 @@
 """Users and access control lists."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.body import Body

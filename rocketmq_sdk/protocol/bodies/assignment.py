@@ -1,5 +1,7 @@
 """Assignment of queues by the broker, and by which mode groups read them."""
 
+from __future__ import annotations
+
 from enum import Enum
 
 import attrs
@@ -29,7 +31,9 @@ class QueryAssignmentRequestBody(Body):
 
 @attrs.frozen
 class MessageQueueAssignment(Body):
-    """One assigned queue; `mode` is PULL or POP, queue id -1 with POP means any queue of the broker."""
+    """One assigned queue; `mode` is PULL or POP, queue id -1 with POP means any queue
+    of the broker.
+    """
 
     message_queue: MessageQueue | None = None
     mode: MessageRequestMode = MessageRequestMode.PULL
@@ -38,7 +42,9 @@ class MessageQueueAssignment(Body):
 
 @attrs.frozen
 class QueryAssignmentResponseBody(Body):
-    """Answer to QUERY_ASSIGNMENT: None keeps the current assignment, an empty one drops all."""
+    """Answer to QUERY_ASSIGNMENT: None keeps the current assignment, an empty one drops
+    all.
+    """
 
     message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
 
@@ -57,4 +63,6 @@ class SetMessageRequestModeRequestBody(Body):
 class MessageRequestModeSerializeWrapper(Body):
     """Answer to GET_ALL_MESSAGE_REQUEST_MODE (402): modes by topic and group."""
 
-    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = attrs.field(factory=dict)
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = attrs.field(
+        factory=dict
+    )

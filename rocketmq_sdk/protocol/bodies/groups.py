@@ -1,5 +1,7 @@
 """Consumer groups: their configuration, their members, who is connected."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.codes import LanguageCode
@@ -38,7 +40,9 @@ class CustomizedRetryPolicy(Body):
 
 @attrs.frozen
 class GroupRetryPolicy(Body):
-    """How long a group's messages wait before they are delivered again; `type` is CUSTOMIZED or EXPONENTIAL."""
+    """How long a group's messages wait before they are delivered again; `type` is
+    CUSTOMIZED or EXPONENTIAL.
+    """
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -47,7 +51,9 @@ class GroupRetryPolicy(Body):
 
 @attrs.frozen
 class SubscriptionGroupConfig(Body):
-    """A consumer group as a broker keeps it. Members that are unknown here are kept in `extra` and written again."""
+    """A consumer group as a broker keeps it. Members that are unknown here are kept in
+    `extra` and written again.
+    """
 
     group_name: str
     consume_enable: bool = True
@@ -69,7 +75,9 @@ class SubscriptionGroupConfig(Body):
 
 @attrs.frozen
 class SubscriptionGroupWrapper(Body):
-    """A table of groups with its version; `forbidden_table` holds bits by group and topic."""
+    """A table of groups with its version; `forbidden_table` holds bits by group and
+    topic.
+    """
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = attrs.field(factory=dict)
     forbidden_table: dict[str, dict[str, int]] = attrs.field(factory=dict)
@@ -154,7 +162,9 @@ class ProducerTableInfo(Body):
 
 @attrs.frozen
 class QuerySubscriptionResponseBody(Body):
-    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345); no subscription means that the group is offline."""
+    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345); no subscription means that the
+    group is offline.
+    """
 
     group: str
     topic: str

@@ -1,5 +1,7 @@
 """What clients tell their brokers about themselves."""
 
+from __future__ import annotations
+
 from typing import Any, Final
 
 import attrs
@@ -15,7 +17,9 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 @attrs.frozen
 class ConsumerData(Body):
-    """One consumer group of a client. A vocabulary member that is unknown here reads as None, as with Apache."""
+    """One consumer group of a client. A vocabulary member that is unknown here reads as
+    None, as with Apache.
+    """
 
     group_name: str
     consume_type: ConsumeType | None = None
@@ -49,10 +53,13 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
     def fingerprint(self) -> int:
-        """The number that stands for groups and subscriptions (`HeartbeatData.computeHeartbeatFingerprint`): Java's hash of the text without what
-        differs between members of a group or from time to time.
+        """The number that stands for groups and subscriptions
+        (`HeartbeatData.computeHeartbeatFingerprint`): Java's hash of the text without
+        what differs between members of a group or from time to time.
         """
-        members = attrs.evolve(self, client_id="", heartbeat_fingerprint=0, without_sub=False).to_json()
+        members = attrs.evolve(
+            self, client_id="", heartbeat_fingerprint=0, without_sub=False
+        ).to_json()
         consumers: Any = members["consumerDataSet"]
         for consumer in consumers:
             for subscription in consumer["subscriptionDataSet"]:

@@ -1,5 +1,7 @@
 """Locks of queues for orderly consumption."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.model.queue import MessageQueue
@@ -31,4 +33,6 @@ class UnlockBatchRequestBody(Body):
 class LockBatchResponseBody(Body):
     """Answer to LOCK_BATCH_MQ: the queues that are locked now for the asking client."""
 
-    lock_ok_mq_set: tuple[MessageQueue, ...] = attrs.field(default=(), metadata={WIRE: "lockOKMQSet"})
+    lock_ok_mq_set: tuple[MessageQueue, ...] = attrs.field(
+        default=(), metadata={WIRE: "lockOKMQSet"}
+    )

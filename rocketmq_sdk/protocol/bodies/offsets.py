@@ -1,5 +1,7 @@
 """Offsets of groups: resets, states of consumers, the broker's tables."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.model.queue import MessageQueue
@@ -34,7 +36,9 @@ class ResetOffsetBodyForC(Body):
 
 @attrs.frozen
 class GetConsumerStatusBody(Body):
-    """Offsets of a consumer (`message_queue_table`, from a client) or of several by client id (`consumer_table`, from a broker)."""
+    """Offsets of a consumer (`message_queue_table`, from a client) or of several by
+    client id (`consumer_table`, from a broker).
+    """
 
     message_queue_table: dict[MessageQueue, Long] = attrs.field(factory=dict)
     consumer_table: dict[str, dict[MessageQueue, Long]] = attrs.field(factory=dict)
@@ -42,7 +46,9 @@ class GetConsumerStatusBody(Body):
 
 @attrs.frozen
 class ConsumerOffsetSerializeWrapper(Body):
-    """The table of all consumer offsets (`topic@group` to queue id to offset): answer to GET_ALL_CONSUMER_OFFSET (43) and file of the broker."""
+    """The table of all consumer offsets (`topic@group` to queue id to offset): answer
+    to GET_ALL_CONSUMER_OFFSET (43) and file of the broker.
+    """
 
     offset_table: dict[str, dict[int, Long]] = attrs.field(factory=dict)
     data_version: DataVersion | None = None
@@ -51,7 +57,9 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 @attrs.frozen
 class DelayOffsetSerializeWrapper(Body):
-    """How far each delay level was delivered: answer to GET_ALL_DELAY_OFFSET (45) and file of the broker."""
+    """How far each delay level was delivered: answer to GET_ALL_DELAY_OFFSET (45) and
+    file of the broker.
+    """
 
     offset_table: dict[int, Long] = attrs.field(factory=dict)
     data_version: DataVersion | None = None
@@ -59,6 +67,8 @@ class DelayOffsetSerializeWrapper(Body):
 
 @attrs.frozen
 class QueryCorrectionOffsetBody(Body):
-    """Answer to QUERY_CORRECTION_OFFSET (308): the lowest offset of other groups by queue id."""
+    """Answer to QUERY_CORRECTION_OFFSET (308): the lowest offset of other groups by
+    queue id.
+    """
 
     correction_offsets: dict[int, Long] = attrs.field(factory=dict)

@@ -1,4 +1,8 @@
-"""What a broker remembers of ordered pops (`OrderInfo`, `QueueLevelConsumerManager` of Apache RocketMQ 5.4.0)."""
+"""What a broker remembers of ordered pops (`OrderInfo`, `QueueLevelConsumerManager` of
+Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
 
 import attrs
 
@@ -8,10 +12,12 @@ from rocketmq_sdk.protocol.header import WIRE, Long
 
 @attrs.define(kw_only=True, slots=True)
 class OrderInfo(Body):
-    """The last ordered pop of a queue: bit n of `commit_bits` says that message n is done.
+    """The last ordered pop of a queue: bit n of `commit_bits` says that message n is
+    done.
 
-    `offset_list` holds the first queue offset and the distances of the others from it. Times are milliseconds; `next_visible` and `counts` (earlier
-    deliveries) are by queue offset.
+    `offset_list` holds the first queue offset and the distances of the others from it.
+    Times are milliseconds; `next_visible` and `counts` (earlier deliveries) are by
+    queue offset.
     """
 
     attempt_id: str | None = attrs.field(default=None, metadata={WIRE: "a"})
@@ -38,18 +44,32 @@ class OrderInfo(Body):
         return self.pop_time + self.invisible_time if changed is None else changed
 
     def free_at(self) -> int:
-        """When every unacknowledged message may be popped again (epoch milliseconds); 0 when all are done."""
-        return max((self.visible_at(offset) for index, offset in enumerate(self.offsets()) if not self.is_done(index)), default=0)
+        """When every unacknowledged message may be popped again (epoch milliseconds); 0
+        when all are done.
+        """
+        return max(
+            (
+                self.visible_at(offset)
+                for index, offset in enumerate(self.offsets())
+                if not self.is_done(index)
+            ),
+            default=0,
+        )
 
     def next_offset(self) -> int:
         """The first message that is not done, else what follows the last one."""
         offsets = self.offsets()
-        return next((offset for index, offset in enumerate(offsets) if not self.is_done(index)), offsets[-1] + 1)
+        return next(
+            (offset for index, offset in enumerate(offsets) if not self.is_done(index)),
+            offsets[-1] + 1,
+        )
 
 
 @attrs.frozen
 class ConsumerOrderInfoSerializeWrapper(Body):
-    """What `consumerOrderInfo.json` holds: order infos by `topic@group` and queue id."""
+    """What `consumerOrderInfo.json` holds: order infos by `topic@group` and queue
+    id.
+    """
 
     table: dict[str, dict[int, OrderInfo]] = attrs.field(factory=dict)
     ordered_consumption_level: str = "QUEUE"

@@ -1,12 +1,15 @@
-"""What a broker keeps of popped messages, and the body of batch acks (`PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `BatchAck` of 5.4.0).
+"""What a broker keeps of popped messages, and the body of batch acks (`PopCheckPoint`,
+`AckMsg`, `BatchAckMsg`, `BatchAck` of 5.4.0).
 
-Checkpoints and acks are bodies of messages in the revive topic, byte for byte as Apache writes them.
+Checkpoints and acks are bodies of messages in the revive topic, byte for byte as Apache
+writes them.
 """
+
+from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -15,6 +18,9 @@ from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.body_values import read_int, read_long, read_text
 from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE, Long
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -54,7 +60,9 @@ class _Record:
         try:
             return reader(value)
         except ValueError as error:
-            raise FieldError(f"the member {short} of a {self._what} is {str(value)[:60]!r}, {error}") from None
+            raise FieldError(
+                f"the member {short} of a {self._what} is {str(value)[:60]!r}, {error}"
+            ) from None
 
     def number(self, short: str, long: str = "") -> int:
         found: int = self._read(read_long, 0, short, long)
@@ -82,10 +90,12 @@ class _Record:
 
 @attrs.define(slots=True)
 class PopCheckPoint:
-    """What one pop took out of one queue: `count` messages at `start_offset` plus each of `distances`; bit n of `bits` means that message n is done.
+    """What one pop took out of one queue: `count` messages at `start_offset` plus each
+    of `distances`; bit n of `bits` means that message n is done.
 
-    Times are milliseconds. `revive_offset` is the checkpoint's own place in the revive queue, known when it is read there; `re_put_times` says how
-    often it was written again because its messages could not be put into the retry topic.
+    Times are milliseconds. `revive_offset` is the checkpoint's own place in the revive
+    queue, known when it is read there; `re_put_times` says how often it was written
+    again because its messages could not be put into the retry topic.
     """
 
     topic: str
@@ -115,20 +125,31 @@ class PopCheckPoint:
     @property
     def key(self) -> str:
         """What an ack has in common with its checkpoint."""
-        return match_key(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
+        return match_key(
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker_name,
+        )
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What it has in common with nothing but another copy of itself.
 
-        Two may have one key: a message gets another invisible time in the millisecond in which it is popped again, or is revived with a second try.
+        Two may have one key: a message gets another invisible time in the millisecond
+        in which it is popped again, or is revived with a second try.
         """
         return self.key, self.invisible_time, self.re_put_times, self.count, *(self.distances or ())
 
     @property
     def unique_key(self) -> str:
         """The unique key of the message that carries it."""
-        return f"{self.topic}@{self.queue_id}@{self.start_offset}@{self.group}@{self.pop_time}@{self.broker_name or 'null'}@ck"
+        return (
+            f"{self.topic}@{self.queue_id}@{self.start_offset}@{self.group}@{self.pop_time}@"
+            f"{self.broker_name or 'null'}@ck"
+        )
 
     def index_of(self, offset: int) -> int:
         """The place of a queue offset, -1 when the checkpoint does not cover it."""
@@ -170,9 +191,13 @@ class PopCheckPoint:
         if self.distances is not None:
             members["d"] = self.distances
         members |= {
-            "it": self.invisible_time, "n": self.count, "pt": self.pop_time, "q": self.queue_id, "reviveTime": self.revive_time,
+            "it": self.invisible_time,
+            "n": self.count,
+            "pt": self.pop_time,
+            "q": self.queue_id,
+            "reviveTime": self.revive_time,
             "ro": self.revive_offset,
-        }  # fmt: skip
+        }
         if self.re_put_times is not None:
             members["rp"] = str(self.re_put_times)
         members |= {"so": self.start_offset, "t": self.topic}
@@ -180,13 +205,22 @@ class PopCheckPoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """A checkpoint out of a message's body. Raises `RemoteProtocolError` for what can not be one."""
+        """A checkpoint out of a message's body. Raises `RemoteProtocolError` for what
+        cannot be one.
+        """
         record = _Record(data, "checkpoint")
-        topic, group, count, distances = record.text("t"), record.text("c"), record.small("n"), record.numbers("d")
+        topic, group, count, distances = (
+            record.text("t"),
+            record.text("c"),
+            record.small("n"),
+            record.numbers("d"),
+        )
         if not topic or not group:
             raise FieldError("a checkpoint names no topic or no group")
         if not 0 <= count <= MAX_COUNT or (distances is not None and len(distances) != count):
-            raise FieldError(f"a checkpoint of {count} messages has {len(distances or ())} distances")
+            raise FieldError(
+                f"a checkpoint of {count} messages has {len(distances or ())} distances"
+            )
         return cls(
             topic,
             group,
@@ -208,14 +242,18 @@ def _times(text: str | None) -> int | None:
     return None if text is None else int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
-def match_key(topic: str, group: str, queue_id: int, start_offset: int, pop_time: int, broker_name: str | None) -> str:
+def match_key(
+    topic: str, group: str, queue_id: int, start_offset: int, pop_time: int, broker_name: str | None
+) -> str:
     """What an ack has in common with its checkpoint."""
     return f"{topic}{group}{queue_id}{start_offset}{pop_time}{broker_name or 'null'}"
 
 
 @attrs.define(slots=True)
 class AckRecord:
-    """That messages of one pop of one queue are done: one (`AckMsg`), or several (`BatchAckMsg`, when `batch`)."""
+    """That messages of one pop of one queue are done: one (`AckMsg`), or several
+    (`BatchAckMsg`, when `batch`).
+    """
 
     topic: str
     group: str
@@ -229,7 +267,14 @@ class AckRecord:
     @property
     def key(self) -> str:
         """What it has in common with its checkpoint."""
-        return match_key(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
+        return match_key(
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker_name,
+        )
 
     @property
     def unique_key(self) -> str:
@@ -237,7 +282,10 @@ class AckRecord:
         head = f"{self.topic}@{self.queue_id}"
         if self.batch:
             return f"{head}@{self.offsets}@{self.group}@{self.pop_time}@{BATCH_ACK_TAG}"
-        return f"{head}@{self.offsets[0]}@{self.group}@{self.pop_time}@{self.broker_name or 'null'}@{ACK_TAG}"
+        return (
+            f"{head}@{self.offsets[0]}@{self.group}@{self.pop_time}@{self.broker_name or 'null'}@"
+            f"{ACK_TAG}"
+        )
 
     @property
     def tag(self) -> str:
@@ -246,17 +294,31 @@ class AckRecord:
 
     def encode(self) -> bytes:
         """The body of the message that carries it."""
-        members: dict[str, object] = {"ao": -1, "aol": self.offsets} if self.batch else {"ao": self.offsets[0]}
+        members: dict[str, object] = (
+            {"ao": -1, "aol": self.offsets} if self.batch else {"ao": self.offsets[0]}
+        )
         if self.broker_name is not None:
             members["bn"] = self.broker_name
-        members |= {"c": self.group, "pt": self.pop_time, "q": self.queue_id, "so": self.start_offset, "t": self.topic}
+        members |= {
+            "c": self.group,
+            "pt": self.pop_time,
+            "q": self.queue_id,
+            "so": self.start_offset,
+            "t": self.topic,
+        }
         return encode_json(members)
 
     @classmethod
     def decode(cls, data: bytes, *, batch: bool) -> Self:
-        """An ack out of a message's body. Raises `RemoteProtocolError` for what can not be one."""
+        """An ack out of a message's body. Raises `RemoteProtocolError` for what cannot
+        be one.
+        """
         record = _Record(data, "ack")
-        offsets = record.numbers("aol", "ackOffsetList") or [] if batch else [record.number("ao", "ackOffset")]
+        offsets = (
+            record.numbers("aol", "ackOffsetList") or []
+            if batch
+            else [record.number("ao", "ackOffset")]
+        )
         return cls(
             record.text("t", "topic") or "",
             record.text("c", "consumerGroup") or "",
@@ -270,9 +332,16 @@ class AckRecord:
 
 
 _LONG_NAMES: Final = {
-    "b": "bitSet", "c": "consumerGroup", "it": "invisibleTime", "pt": "popTime", "q": "queueId", "r": "retry", "rq": "reviveQueueId",
-    "so": "startOffset", "t": "topic",
-}  # fmt: skip
+    "b": "bitSet",
+    "c": "consumerGroup",
+    "it": "invisibleTime",
+    "pt": "popTime",
+    "q": "queueId",
+    "r": "retry",
+    "rq": "reviveQueueId",
+    "so": "startOffset",
+    "t": "topic",
+}
 _SHORT_NAMES: Final = frozenset(_LONG_NAMES)
 
 
@@ -282,9 +351,11 @@ def _wire(name: str, default: Any = attrs.NOTHING) -> Any:
 
 @attrs.frozen(kw_only=True)
 class BatchAckEntry(Body):
-    """Messages of one pop of one queue that are done: bit k of `bit_set` (base64, little endian) is the queue offset `start_offset` + k.
+    """Messages of one pop of one queue that are done: bit k of `bit_set` (base64,
+    little endian) is the queue offset `start_offset` + k.
 
-    `topic` is the one that the consumer subscribed to, `retry` the kind of topic in which the messages lie.
+    `topic` is the one that the consumer subscribed to, `retry` the kind of topic in
+    which the messages lie.
     """
 
     bit_set: str = _wire("b")
@@ -304,9 +375,14 @@ class BatchAckEntry(Body):
             if value.keys() == _SHORT_NAMES:
                 texts = value["b"], value["c"], value["r"], value["t"]
                 small, large = (value["q"], value["rq"]), (value["it"], value["pt"], value["so"])
-                if all(type(text) is str for text in texts) and all(type(number) is int for number in small + large):
+                if all(type(text) is str for text in texts) and all(
+                    type(number) is int for number in small + large
+                ):
                     bits, group, retry, topic = texts
-                    if 0 <= small[0] | small[1] <= INT_MAX and 0 <= large[0] | large[1] | large[2] <= LONG_MAX:
+                    if (
+                        0 <= small[0] | small[1] <= INT_MAX
+                        and 0 <= large[0] | large[1] | large[2] <= LONG_MAX
+                    ):
                         return cls(
                             bit_set=bits,
                             consumer_group=group,
@@ -318,7 +394,10 @@ class BatchAckEntry(Body):
                             start_offset=large[2],
                             topic=topic,
                         )
-            value = {**{short: value[long] for short, long in _LONG_NAMES.items() if long in value}, **value}
+            value = {
+                **{short: value[long] for short, long in _LONG_NAMES.items() if long in value},
+                **value,
+            }
         return super().from_json(value)
 
 
@@ -339,7 +418,9 @@ def encode_bit_set(distances: Iterable[int]) -> str:
 
 
 def decode_bit_set(text: str, limit: int) -> list[int]:
-    """The numbers below `limit` in the text of a set. Raises `FieldError` when it is no base64."""
+    """The numbers below `limit` in the text of a set. Raises `FieldError` when it is no
+    base64.
+    """
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -347,5 +428,9 @@ def decode_bit_set(text: str, limit: int) -> list[int]:
     found: list[int] = []
     for place, byte in enumerate(raw[: (limit + 7) // 8]):
         if byte:
-            found += [number for bit in range(8) if byte >> bit & 1 and (number := place * 8 + bit) < limit]
+            found += [
+                number
+                for bit in range(8)
+                if byte >> bit & 1 and (number := place * 8 + bit) < limit
+            ]
     return found

@@ -1,5 +1,7 @@
 """Units of consume queues as an administrator sees them."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.body import Body
@@ -9,7 +11,9 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 @attrs.frozen
 class ConsumeQueueData(Body):
-    """One unit: place and size of the record, tags code, whether the group's filter takes it."""
+    """One unit: place and size of the record, tags code, whether the group's filter
+    takes it.
+    """
 
     physic_offset: Long = 0
     physic_size: int = 0

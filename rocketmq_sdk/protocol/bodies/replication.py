@@ -1,5 +1,7 @@
 """How replication goes, as masters and slaves tell it."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.body import Body
@@ -8,7 +10,9 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class HAConnectionRuntimeInfo(Body):
-    """One slave of a master: how far it is, how many bytes it is behind, whether it counts as in sync; bytes per second sent to it."""
+    """One slave of a master: how far it is, how many bytes it is behind, whether it
+    counts as in sync; bytes per second sent to it.
+    """
 
     addr: str | None = None
     slave_ack_offset: Long = 0

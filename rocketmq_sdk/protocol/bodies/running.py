@@ -1,5 +1,7 @@
 """What a consumer tells about itself when it is asked."""
 
+from __future__ import annotations
+
 from enum import Enum
 
 import attrs
@@ -23,7 +25,9 @@ class ConsumeResult(Enum):
 
 @attrs.frozen
 class ProcessQueueInfo(Body):
-    """One queue of a consumer: what it holds and when it last did what (epoch milliseconds). `droped` is spelled as on the wire."""
+    """One queue of a consumer: what it holds and when it last did what (epoch
+    milliseconds). `droped` is spelled as on the wire.
+    """
 
     commit_offset: Long = 0
     cached_msg_min_offset: Long = 0
@@ -77,7 +81,9 @@ class ConsumerRunningInfo(Body):
 
 @attrs.frozen
 class ConsumeMessageDirectlyResult(Body):
-    """Answer to CONSUME_MESSAGE_DIRECTLY (309). `spent_time_mills` is spelled as on the wire."""
+    """Answer to CONSUME_MESSAGE_DIRECTLY (309). `spent_time_mills` is spelled as on the
+    wire.
+    """
 
     order: bool = False
     auto_commit: bool = True

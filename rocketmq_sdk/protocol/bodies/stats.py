@@ -1,5 +1,7 @@
 """Statistics of groups and brokers."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.model.queue import MessageQueue
@@ -9,7 +11,9 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class OffsetWrapper(Body):
-    """How far a group is in one queue: the broker's end, the committed and the pulled offset, store time of the last consumed message."""
+    """How far a group is in one queue: the broker's end, the committed and the pulled
+    offset, store time of the last consumed message.
+    """
 
     broker_offset: Long = 0
     consumer_offset: Long = 0
@@ -55,9 +59,11 @@ class BrokerStatsData(Body):
 
 @attrs.frozen
 class QueueTimeSpan(Body):
-    """Store times of a queue: first, last, last consumed (epoch milliseconds), and how far a group is behind (milliseconds).
+    """Store times of a queue: first, last, last consumed (epoch milliseconds), and how
+    far a group is behind (milliseconds).
 
-    The texts are derived; they have the form `2023-11-14#22:13:20:000` in the broker's time zone.
+    The texts are derived; they have the form `2023-11-14#22:13:20:000` in the broker's
+    time zone.
     """
 
     message_queue: MessageQueue | None = None

@@ -1,4 +1,8 @@
-"""Timers that wait, by topic: answer to GET_TIMER_METRICS (61) and the broker's file (`TimerMetricsSerializeWrapper`)."""
+"""Timers that wait, by topic: answer to GET_TIMER_METRICS (61) and the broker's file
+(`TimerMetricsSerializeWrapper`).
+"""
+
+from __future__ import annotations
 
 import attrs
 
@@ -9,7 +13,9 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class TimerMetric(Body):
-    """How many timers of a topic wait; `time_stamp` (epoch milliseconds) is when that changed last."""
+    """How many timers of a topic wait; `time_stamp` (epoch milliseconds) is when that
+    changed last.
+    """
 
     count: Long = 0
     time_stamp: Long = 0

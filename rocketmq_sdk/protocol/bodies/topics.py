@@ -1,9 +1,12 @@
-"""Topics: their configuration, versions of tables, lists, positions of their queues, and their registration at the name server."""
+"""Topics: their configuration, versions of tables, lists, positions of their queues,
+and their registration at the name server.
+"""
+
+from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from struct import Struct, error
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -15,6 +18,9 @@ from rocketmq_sdk.protocol.header import Long, parse_int
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 from rocketmq_sdk.protocol.text import encode_text
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 _INT = Struct(">i")
 INFLATED_MAX: Final = 256 * 1024 * 1024
@@ -23,20 +29,24 @@ _LEVEL: Final = 9
 
 @attrs.frozen
 class DataVersion(Body):
-    """The version of a table; equal only when all three members are. `timestamp` is epoch milliseconds."""
+    """The version of a table; equal only when all three members are. `timestamp` is
+    epoch milliseconds.
+    """
 
     state_version: Long = 0
     timestamp: Long = 0
     counter: Long = 0
 
-    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+    def next(self, now_ms: int, state_version: int = 0) -> DataVersion:
         """The version after a change at a time."""
         return DataVersion(state_version, now_ms, self.counter + 1)
 
 
 @attrs.frozen
 class TopicConfig(Body):
-    """A topic as a broker keeps it. `perm` holds `Permission` bits, `attributes` texts such as `message.type`."""
+    """A topic as a broker keeps it. `perm` holds `Permission` bits, `attributes` texts
+    such as `message.type`.
+    """
 
     topic_name: str
     read_queue_nums: int = 16
@@ -48,13 +58,19 @@ class TopicConfig(Body):
     attributes: dict[str, str] = attrs.field(factory=dict)
 
     def encode_text(self) -> str:
-        """The one-line form of compressed registrations (`TopicConfig.encode`); `order` and `topic_sys_flag` are lost in it."""
+        """The one-line form of compressed registrations (`TopicConfig.encode`); `order`
+        and `topic_sys_flag` are lost in it.
+        """
         numbers = f"{self.read_queue_nums} {self.write_queue_nums} {self.perm}"
-        return f"{self.topic_name} {numbers} {self.topic_filter_type} {encode_json(self.attributes).decode()}"
+        return (
+            f"{self.topic_name} {numbers} {self.topic_filter_type} "
+            f"{encode_json(self.attributes).decode()}"
+        )
 
     @classmethod
-    def decode_text(cls, text: str) -> "TopicConfig":
-        """The topic out of the one-line form; attributes that can not be read are dropped, as Apache does it.
+    def decode_text(cls, text: str) -> TopicConfig:
+        """The topic out of the one-line form; attributes that cannot be read are
+        dropped, as Apache does it.
 
         Raises `FieldError` when less than five words are there or a number is none.
         """
@@ -78,7 +94,9 @@ class TopicConfig(Body):
 
 @attrs.frozen
 class TopicConfigSerializeWrapper(Body):
-    """A table of topics with its version. The mapping members belong to static topics and are handed on as they came; 4.9 peers leave them out."""
+    """A table of topics with its version. The mapping members belong to static topics
+    and are handed on as they came; 4.9 peers leave them out.
+    """
 
     topic_config_table: dict[str, TopicConfig] = attrs.field(factory=dict)
     data_version: DataVersion | None = None
@@ -96,7 +114,9 @@ class CreateTopicListRequestBody(Body):
 
 @attrs.frozen
 class TopicList(Body):
-    """A list of topic names, and the address of a broker where more can be asked for."""
+    """A list of topic names, and the address of a broker where more can be asked
+    for.
+    """
 
     topic_list: tuple[str, ...] = ()
     broker_addr: str | None = None
@@ -109,7 +129,7 @@ class KVTable(Body):
     table: dict[str, str] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, table: Mapping[str, object]) -> "KVTable":
+    def of(cls, table: Mapping[str, object]) -> KVTable:
         """A table with each value as its text."""
         return cls({name: str(value) for name, value in table.items()})
 
@@ -135,14 +155,22 @@ class TopicStatsTable(Body):
 class RegisterBrokerBody(Body):
     """Body of REGISTER_BROKER (103)."""
 
-    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = attrs.field(factory=TopicConfigSerializeWrapper)
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = attrs.field(
+        factory=TopicConfigSerializeWrapper
+    )
     filter_server_list: tuple[str, ...] = ()
 
     def encode_compressed(self, version: int = CLIENT_VERSION) -> bytes:
         """The compressed form as peers of a version write it."""
         wrapper = self.topic_config_serialize_wrapper
-        parts = [_chunk((wrapper.data_version or DataVersion()).encode()), _INT.pack(len(wrapper.topic_config_table))]
-        parts += [_chunk(encode_text(config.encode_text())) for config in wrapper.topic_config_table.values()]
+        parts = [
+            _chunk((wrapper.data_version or DataVersion()).encode()),
+            _INT.pack(len(wrapper.topic_config_table)),
+        ]
+        parts += [
+            _chunk(encode_text(config.encode_text()))
+            for config in wrapper.topic_config_table.values()
+        ]
         parts.append(_chunk(encode_json(list(self.filter_server_list))))
         if version >= VERSION_COMPRESSED_REGISTRATION_MAPPING:
             mappings = wrapper.topic_queue_mapping_info_map
@@ -152,7 +180,7 @@ class RegisterBrokerBody(Body):
         return zlib.compress(b"".join(parts), _LEVEL)
 
     @classmethod
-    def decode_compressed(cls, data: bytes, version: int = CLIENT_VERSION) -> "RegisterBrokerBody":
+    def decode_compressed(cls, data: bytes, version: int = CLIENT_VERSION) -> RegisterBrokerBody:
         """The registration out of the compressed form that a peer of a version wrote.
 
         Raises `RemoteProtocolError` when it is broken or inflates to more than 256 MiB.
@@ -172,7 +200,9 @@ class RegisterBrokerBody(Body):
                 info = decode_json(reader.chunk())
                 if isinstance(info, dict):
                     mappings[str(info.get("topic"))] = info
-        wrapper = TopicConfigSerializeWrapper(table, data_version, topic_queue_mapping_info_map=mappings)
+        wrapper = TopicConfigSerializeWrapper(
+            table, data_version, topic_queue_mapping_info_map=mappings
+        )
         return cls(wrapper, tuple(str(server) for server in filter_servers))
 
 
@@ -205,7 +235,10 @@ class _Chunks:
             raise RemoteProtocolError("a compressed registration ends too early") from None
         self._at += 4
         if not 0 <= number <= len(self._data) - self._at:
-            raise RemoteProtocolError(f"a compressed registration announces {number} where {len(self._data) - self._at} bytes are left")
+            raise RemoteProtocolError(
+                f"a compressed registration announces {number} where {len(self._data) - self._at} "
+                "bytes are left"
+            )
         return int(number)
 
     def chunk(self) -> bytes:

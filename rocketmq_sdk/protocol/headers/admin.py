@@ -1,5 +1,7 @@
 """Operation of a broker: statistics, configuration, high availability, containers."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, Long

@@ -1,4 +1,8 @@
-"""Clients and their brokers: heartbeats, membership, queue locks, inspection of consumers."""
+"""Clients and their brokers: heartbeats, membership, queue locks, inspection of
+consumers.
+"""
+
+from __future__ import annotations
 
 import attrs
 
@@ -64,7 +68,9 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
-    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message now."""
+    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message
+    now.
+    """
 
     consumer_group: str
     client_id: str | None = None

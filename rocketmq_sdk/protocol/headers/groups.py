@@ -1,5 +1,7 @@
 """Consumer and producer groups: configuration, connections, statistics."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
@@ -15,7 +17,9 @@ class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), a page of the table; old peers send no header and want all of it."""
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), a page of the table; old peers send no
+    header and want all of it.
+    """
 
     group_seq: int | None = None
     data_version: str | None = None

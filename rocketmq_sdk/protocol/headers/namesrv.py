@@ -1,4 +1,8 @@
-"""Requests of the name server: routes, registration, key-value configuration, write permissions."""
+"""Requests of the name server: routes, registration, key-value configuration, write
+permissions.
+"""
+
+from __future__ import annotations
 
 import attrs
 

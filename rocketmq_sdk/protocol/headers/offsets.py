@@ -1,9 +1,17 @@
 """Offsets of queues and of consumer groups."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.header import (
+    Header,
+    Long,
+    RpcRequestHeader,
+    TopicQueueRequestHeader,
+    TopicRequestHeader,
+)
 
 
 @attrs.define(kw_only=True)
@@ -103,7 +111,9 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class ResetOffsetRequestHeader(TopicQueueRequestHeader):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220): timestamp -1 means the end."""
+    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220):
+    timestamp -1 means the end.
+    """
 
     group: str
     topic: str
@@ -115,7 +125,9 @@ class ResetOffsetRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetConsumerStatusRequestHeader(TopicRequestHeader):
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT
+    (221).
+    """
 
     topic: str
     group: str

@@ -1,23 +1,43 @@
 """Pop consumption: codes above 32767, so JSON headers only.
 
-The codecs of pops and acks are straight code; what is not as usual goes through the table of the declaration, as in `send`.
+The codecs of pops and acks are straight code; what is not as usual goes through the
+table of the declaration, as in `send`.
 """
 
-from collections.abc import Mapping
-from typing import Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, Header, Long, RpcRequestHeader, TopicQueueRequestHeader, write_bool
+from rocketmq_sdk.protocol.header import (
+    INT_MAX,
+    LONG_MAX,
+    Header,
+    Long,
+    RpcRequestHeader,
+    TopicQueueRequestHeader,
+    write_bool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def _unusual(ext: Mapping[str, str]) -> bool:
-    """Whether a request has one of the fields that only proxies and static topics write."""
+    """Whether a request has one of the fields that only proxies and static topics
+    write.
+    """
     return "ns" in ext or "nsd" in ext or "oway" in ext or "lo" in ext
 
 
 def _is_plain(header: RpcRequestHeader) -> bool:
-    return header.ns is None and header.nsd is None and header.oway is None and getattr(header, "lo", None) is None
+    return (
+        header.ns is None
+        and header.nsd is None
+        and header.oway is None
+        and getattr(header, "lo", None) is None
+    )
 
 
 @attrs.define(kw_only=True)
@@ -70,17 +90,30 @@ class PopMessageRequestHeader(TopicQueueRequestHeader):
         """
         get = ext.get
         queue_id, order = get("queueId", "0"), get("order")
-        texts = get("maxMsgNums", "0"), get("initMode", "0"), get("invisibleTime", "0"), get("pollTime", "0"), get("bornTime", "0")
-        if not ("".join(texts).isdecimal() and (queue_id == "-1" or queue_id.isdecimal())) or _unusual(ext):
+        texts = (
+            get("maxMsgNums", "0"),
+            get("initMode", "0"),
+            get("invisibleTime", "0"),
+            get("pollTime", "0"),
+            get("bornTime", "0"),
+        )
+        if not (
+            "".join(texts).isdecimal() and (queue_id == "-1" or queue_id.isdecimal())
+        ) or _unusual(ext):
             return super().from_ext(ext)
         new = cls.__new__(cls)
         try:
             new.consumer_group, new.topic = ext["consumerGroup"], ext["topic"]
             new.queue_id = int(queue_id)
-            new.max_msg_nums, new.init_mode, new.invisible_time, new.poll_time, new.born_time = map(int, texts)
+            new.max_msg_nums, new.init_mode, new.invisible_time, new.poll_time, new.born_time = map(
+                int, texts
+            )
         except (KeyError, ValueError):
             return super().from_ext(ext)
-        if max(new.queue_id, new.max_msg_nums, new.init_mode) > INT_MAX or new.invisible_time | new.poll_time | new.born_time > LONG_MAX:
+        if (
+            max(new.queue_id, new.max_msg_nums, new.init_mode) > INT_MAX
+            or new.invisible_time | new.poll_time | new.born_time > LONG_MAX
+        ):
             return super().from_ext(ext)
         new.exp_type, new.exp, new.attempt_id = get("expType"), get("exp"), get("attemptId")
         new.order = order is not None and (order == "true" or order.lower() == "true")
@@ -91,7 +124,9 @@ class PopMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class PopMessageResponseHeader(Header):
-    """Answer to POP_MESSAGE: times and the offset texts from which receipt handles are made."""
+    """Answer to POP_MESSAGE: times and the offset texts from which receipt handles are
+    made.
+    """
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -124,7 +159,12 @@ class PopMessageResponseHeader(Header):
         Raises `FieldError` as `Header.from_ext` does.
         """
         get = ext.get
-        texts = get("popTime", "0"), get("invisibleTime", "0"), get("restNum", "0"), get("reviveQid", "0")
+        texts = (
+            get("popTime", "0"),
+            get("invisibleTime", "0"),
+            get("restNum", "0"),
+            get("reviveQid", "0"),
+        )
         if not "".join(texts).isdecimal():
             return super().from_ext(ext)
         try:
@@ -178,7 +218,11 @@ class AckMessageRequestHeader(TopicQueueRequestHeader):
             if not (queue_id + offset).isdecimal() or _unusual(ext):
                 return super().from_ext(ext)
             new = cls.__new__(cls)
-            new.consumer_group, new.topic, new.extra_info = ext["consumerGroup"], ext["topic"], ext["extraInfo"]
+            new.consumer_group, new.topic, new.extra_info = (
+                ext["consumerGroup"],
+                ext["topic"],
+                ext["extraInfo"],
+            )
             new.queue_id, new.offset = int(queue_id), int(offset)
         except (KeyError, ValueError):
             return super().from_ext(ext)
@@ -191,7 +235,9 @@ class AckMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
-    """CHANGE_MESSAGE_INVISIBLETIME (200053): new invisible duration in milliseconds from now."""
+    """CHANGE_MESSAGE_INVISIBLETIME (200053): new invisible duration in milliseconds
+    from now.
+    """
 
     consumer_group: str
     topic: str
@@ -203,7 +249,9 @@ class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class ChangeInvisibleTimeResponseHeader(Header):
-    """Answer to CHANGE_MESSAGE_INVISIBLETIME: what the new receipt handle is made of."""
+    """Answer to CHANGE_MESSAGE_INVISIBLETIME: what the new receipt handle is made
+    of.
+    """
 
     pop_time: Long = 0
     invisible_time: Long = 0

@@ -1,19 +1,33 @@
-"""Pulling messages. The codecs are straight code; what is not as usual goes through the table of the declaration, as in `send`."""
+"""Pulling messages. The codecs are straight code; what is not as usual goes through the
+table of the declaration, as in `send`.
+"""
 
-from collections.abc import Mapping
-from typing import Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, Header, Long, TopicQueueRequestHeader, write_bool
+from rocketmq_sdk.protocol.header import (
+    INT_MAX,
+    LONG_MAX,
+    Header,
+    Long,
+    TopicQueueRequestHeader,
+    write_bool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @attrs.define(kw_only=True)
 class PullMessageRequestHeader(TopicQueueRequestHeader):
     """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
-    `sys_flag` holds `PullSysFlag` bits, `suspend_timeout_millis` how long the broker may hold the request, `sub_version` the version of the
-    subscription. (`proxy_froward_client_id` is spelled as on the wire.)
+    `sys_flag` holds `PullSysFlag` bits, `suspend_timeout_millis` how long the broker
+    may hold the request, `sub_version` the version of the subscription.
+    (`proxy_froward_client_id` is spelled as on the wire.)
     """
 
     consumer_group: str
@@ -71,22 +85,48 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
         """
         get = ext.get
         try:
-            queue_id, offset, most, sys_flag = ext["queueId"], ext["queueOffset"], ext["maxMsgNums"], ext["sysFlag"]
-            commit, suspend, version = ext["commitOffset"], ext["suspendTimeoutMillis"], ext["subVersion"]
+            queue_id, offset, most, sys_flag = (
+                ext["queueId"],
+                ext["queueOffset"],
+                ext["maxMsgNums"],
+                ext["sysFlag"],
+            )
+            commit, suspend, version = (
+                ext["commitOffset"],
+                ext["suspendTimeoutMillis"],
+                ext["subVersion"],
+            )
             most_bytes, source = get("maxMsgBytes"), get("requestSource")
-            if not (queue_id + offset + most + sys_flag + commit + suspend + version + (most_bytes or "")).isdecimal() or source is not None:
+            if (
+                not (
+                    queue_id
+                    + offset
+                    + most
+                    + sys_flag
+                    + commit
+                    + suspend
+                    + version
+                    + (most_bytes or "")
+                ).isdecimal()
+                or source is not None
+            ):
                 return super().from_ext(ext)
             new = cls.__new__(cls)
             new.consumer_group, new.topic = ext["consumerGroup"], ext["topic"]
             new.queue_id, new.queue_offset = int(queue_id), int(offset)
             new.max_msg_nums, new.sys_flag = int(most), int(sys_flag)
-            new.commit_offset, new.suspend_timeout_millis, new.sub_version = int(commit), int(suspend), int(version)
+            new.commit_offset, new.suspend_timeout_millis, new.sub_version = (
+                int(commit),
+                int(suspend),
+                int(version),
+            )
             new.max_msg_bytes = None if most_bytes is None else int(most_bytes)
         except (KeyError, ValueError):
             return super().from_ext(ext)
         if (
             new.queue_id | new.max_msg_nums | new.sys_flag | (new.max_msg_bytes or 0) > INT_MAX
-            or new.queue_offset | new.commit_offset | new.suspend_timeout_millis | new.sub_version > LONG_MAX
+            or new.queue_offset | new.commit_offset | new.suspend_timeout_millis | new.sub_version
+            > LONG_MAX
             or "nsd" in ext
             or "oway" in ext
             or "lo" in ext
@@ -103,9 +143,11 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class PullMessageResponseHeader(Header):
-    """Answer to pulls: which broker id to ask next, where to go on, the ends of the queue.
+    """Answer to pulls: which broker id to ask next, where to go on, the ends of the
+    queue.
 
-    `offset_delta` is added to each queue offset of static topics; `forbidden_type` says what forbids reading.
+    `offset_delta` is added to each queue offset of static topics; `forbidden_type` says
+    what forbids reading.
     """
 
     suggest_which_broker_id: Long
@@ -145,8 +187,17 @@ class PullMessageResponseHeader(Header):
         try:
             broker_id, following = ext["suggestWhichBrokerId"], ext["nextBeginOffset"]
             low, high = ext["minOffset"], ext["maxOffset"]
-            delta, topic_flag, group_flag = get("offsetDelta", "0"), get("topicSysFlag", "0"), get("groupSysFlag", "0")
-            if not (broker_id + following + low + high + delta + topic_flag + group_flag).isdecimal() or "forbiddenType" in ext:
+            delta, topic_flag, group_flag = (
+                get("offsetDelta", "0"),
+                get("topicSysFlag", "0"),
+                get("groupSysFlag", "0"),
+            )
+            if (
+                not (
+                    broker_id + following + low + high + delta + topic_flag + group_flag
+                ).isdecimal()
+                or "forbiddenType" in ext
+            ):
                 return super().from_ext(ext)
             new = cls.__new__(cls)
             new.suggest_which_broker_id, new.next_begin_offset = int(broker_id), int(following)
@@ -157,7 +208,12 @@ class PullMessageResponseHeader(Header):
         except (KeyError, ValueError):
             return super().from_ext(ext)
         if (
-            new.suggest_which_broker_id | new.next_begin_offset | new.min_offset | new.max_offset | (new.offset_delta or 0) > LONG_MAX
+            new.suggest_which_broker_id
+            | new.next_begin_offset
+            | new.min_offset
+            | new.max_offset
+            | (new.offset_delta or 0)
+            > LONG_MAX
             or (new.topic_sys_flag or 0) | (new.group_sys_flag or 0) > INT_MAX
         ):
             return super().from_ext(ext)

@@ -1,5 +1,7 @@
 """Looking messages up."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, TopicRequestHeader

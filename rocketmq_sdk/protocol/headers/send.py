@@ -1,23 +1,39 @@
 """Sending messages, sending them back, ending transactions.
 
-The request of SEND_MESSAGE_V2 and the answer are the hottest headers of producers and brokers, so their codecs are straight code; whatever is not as
-usual (signs, base fields, missing fields) goes through the table of the declaration, which also words the errors.
+The request of SEND_MESSAGE_V2 and the answer are the hottest headers of producers and
+brokers, so their codecs are straight code; whatever is not as usual (signs, base
+fields, missing fields) goes through the table of the declaration, which also words the
+errors.
 """
 
-from collections.abc import Mapping
-from typing import Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
 
 import attrs
 
 from rocketmq_sdk.errors import FieldError
-from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE, Header, Long, RpcRequestHeader, TopicQueueRequestHeader, write_bool
+from rocketmq_sdk.protocol.header import (
+    INT_MAX,
+    LONG_MAX,
+    WIRE,
+    Header,
+    Long,
+    RpcRequestHeader,
+    TopicQueueRequestHeader,
+    write_bool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @attrs.define(kw_only=True)
 class SendMessageRequestHeader(TopicQueueRequestHeader):
     """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324), with long field names.
 
-    A negative queue id lets the broker choose; `born_timestamp` is the sender's clock in milliseconds.
+    A negative queue id lets the broker choose; `born_timestamp` is the sender's clock
+    in milliseconds.
     """
 
     producer_group: str
@@ -37,9 +53,11 @@ class SendMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
-    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and SEND_REPLY_MESSAGE_V2 (325): the fields of V1 under one-letter names.
+    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and SEND_REPLY_MESSAGE_V2 (325):
+    the fields of V1 under one-letter names.
 
-    The attributes have V1's names; `bname` travels as `n`, the base field of that name is `base_bname`.
+    The attributes have V1's names; `bname` travels as `n`, the base field of that name
+    is `base_bname`.
     """
 
     producer_group: str = attrs.field(metadata={WIRE: "a"})
@@ -82,7 +100,13 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
             ext["m"] = "true" if self.batch else "false"
         if self.bname is not None:
             ext["n"] = self.bname
-        if self.ns is not None or self.nsd is not None or self.base_bname is not None or self.oway is not None or self.lo is not None:
+        if (
+            self.ns is not None
+            or self.nsd is not None
+            or self.base_bname is not None
+            or self.oway is not None
+            or self.lo is not None
+        ):
             self._add_base_fields(ext)
         return ext
 
@@ -103,9 +127,27 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
         """
         get = ext.get
         try:
-            queue_nums, queue_id, sys_flag, born, flag = ext["d"], ext["e"], ext["f"], ext["g"], ext["h"]
+            queue_nums, queue_id, sys_flag, born, flag = (
+                ext["d"],
+                ext["e"],
+                ext["f"],
+                ext["g"],
+                ext["h"],
+            )
             reconsume, most, unit_mode, batch = get("j"), get("l"), get("k"), get("m")
-            if not (queue_nums + queue_id + sys_flag + born + flag + (reconsume or "") + (most or "")).isdecimal() or "nsd" in ext or "ns" in ext:
+            if (
+                not (
+                    queue_nums
+                    + queue_id
+                    + sys_flag
+                    + born
+                    + flag
+                    + (reconsume or "")
+                    + (most or "")
+                ).isdecimal()
+                or "nsd" in ext
+                or "ns" in ext
+            ):
                 return super().from_ext(ext)
             new = cls.__new__(cls)
             new.producer_group, new.topic, new.default_topic = ext["a"], ext["b"], ext["c"]
@@ -118,11 +160,20 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
             new.max_reconsume_times = None if most is None else int(most)
         except (KeyError, ValueError):
             return super().from_ext(ext)
-        numbers = new.default_topic_queue_nums | new.queue_id | new.sys_flag | new.flag | (new.reconsume_times or 0) | (new.max_reconsume_times or 0)
+        numbers = (
+            new.default_topic_queue_nums
+            | new.queue_id
+            | new.sys_flag
+            | new.flag
+            | (new.reconsume_times or 0)
+            | (new.max_reconsume_times or 0)
+        )
         if numbers > INT_MAX or new.born_timestamp > LONG_MAX or "oway" in ext or "lo" in ext:
             return super().from_ext(ext)
         new.properties = get("i")
-        new.unit_mode = None if unit_mode is None else unit_mode == "true" or unit_mode.lower() == "true"
+        new.unit_mode = (
+            None if unit_mode is None else unit_mode == "true" or unit_mode.lower() == "true"
+        )
         new.batch = None if batch is None else batch == "true" or batch.lower() == "true"
         new.bname = get("n")
         new.base_bname = get("bname")
@@ -132,9 +183,11 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class SendMessageResponseHeader(Header):
-    """Answer to all sends: offset message id (for a batch a list with commas), queue, logical offset of the first message.
+    """Answer to all sends: offset message id (for a batch a list with commas), queue,
+    logical offset of the first message.
 
-    `transaction_id` is the message's unique key, `batch_uniq_id` stands for an inner batch, `recall_handle` for a delayed message.
+    `transaction_id` is the message's unique key, `batch_uniq_id` stands for an inner
+    batch, `recall_handle` for a delayed message.
     """
 
     msg_id: str
@@ -146,7 +199,11 @@ class SendMessageResponseHeader(Header):
 
     def to_ext(self) -> dict[str, str]:
         """The fields as texts; fields that are None are left out."""
-        ext = {"msgId": self.msg_id, "queueId": str(self.queue_id), "queueOffset": str(self.queue_offset)}
+        ext = {
+            "msgId": self.msg_id,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.queue_offset),
+        }
         if self.transaction_id is not None:
             ext["transactionId"] = self.transaction_id
         if self.batch_uniq_id is not None:
@@ -182,7 +239,8 @@ class SendMessageResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
-    """CONSUMER_SEND_MSG_BACK (36): deliver the message at a commit-log offset again later.
+    """CONSUMER_SEND_MSG_BACK (36): deliver the message at a commit-log offset again
+    later.
 
     A delay level below 0 means the dead letter topic, 0 lets the broker choose.
     """
@@ -198,7 +256,9 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
-    """END_TRANSACTION (37): commit (8), roll back (12) or leave open (0) a half message."""
+    """END_TRANSACTION (37): commit (8), roll back (12) or leave open (0) a half
+    message.
+    """
 
     topic: str | None = None
     producer_group: str
@@ -212,4 +272,7 @@ class EndTransactionRequestHeader(RpcRequestHeader):
     def check(self) -> None:
         """Refuse an outcome that does not exist."""
         if self.commit_or_rollback not in (0, 8, 12):
-            raise FieldError(f"EndTransactionRequestHeader: the field commitOrRollback is {self.commit_or_rollback}, not 0, 8 or 12")
+            raise FieldError(
+                "EndTransactionRequestHeader: the field commitOrRollback is "
+                f"{self.commit_or_rollback}, not 0, 8 or 12"
+            )

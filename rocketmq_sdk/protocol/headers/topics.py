@@ -1,5 +1,7 @@
 """Topics: creation, deletion, listing, statistics."""
 
+from __future__ import annotations
+
 import attrs
 
 from rocketmq_sdk.errors import FieldError
@@ -8,7 +10,9 @@ from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestH
 
 @attrs.define(kw_only=True)
 class CreateTopicRequestHeader(TopicRequestHeader):
-    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`. A missing topic is answered like a blank one."""
+    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`. A missing
+    topic is answered like a blank one.
+    """
 
     topic: str = ""
     default_topic: str
@@ -24,7 +28,10 @@ class CreateTopicRequestHeader(TopicRequestHeader):
     def check(self) -> None:
         """Refuse a filter type that does not exist."""
         if self.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
-            raise FieldError(f"CreateTopicRequestHeader: the field topicFilterType is {self.topic_filter_type!r}, not SINGLE_TAG or MULTI_TAG")
+            raise FieldError(
+                "CreateTopicRequestHeader: the field topicFilterType is "
+                f"{self.topic_filter_type!r}, not SINGLE_TAG or MULTI_TAG"
+            )
 
 
 @attrs.define(kw_only=True)
@@ -41,7 +48,9 @@ class DeleteTopicRequestHeader(TopicRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetAllTopicConfigRequestHeader(Header):
-    """GET_ALL_TOPIC_CONFIG (21), a page of the table; old peers send no header and want all of it."""
+    """GET_ALL_TOPIC_CONFIG (21), a page of the table; old peers send no header and want
+    all of it.
+    """
 
     topic_seq: int | None = None
     data_version: str | None = None

@@ -1,8 +1,16 @@
 """Checking transactions, recalling delayed messages, pushed replies."""
 
+from __future__ import annotations
+
 import attrs
 
-from rocketmq_sdk.protocol.header import Header, Long, RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.header import (
+    Header,
+    Long,
+    RpcRequestHeader,
+    TopicQueueRequestHeader,
+    TopicRequestHeader,
+)
 
 
 @attrs.define(kw_only=True)
@@ -12,7 +20,9 @@ class EndTransactionResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
-    """CHECK_TRANSACTION_STATE (39), broker to producer: what became of a half message? `topic` is the half topic."""
+    """CHECK_TRANSACTION_STATE (39), broker to producer: what became of a half message?
+    `topic` is the half topic.
+    """
 
     topic: str | None = None
     tran_state_table_offset: Long
@@ -50,7 +60,9 @@ class RecallMessageResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class ReplyMessageRequestHeader(TopicQueueRequestHeader):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply; hosts are `ip:port`."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply; hosts are
+    `ip:port`.
+    """
 
     producer_group: str
     topic: str

@@ -1,30 +1,54 @@
-"""From the text of a SQL92 expression to its tree, with the checks that need no message (`SelectorParser` of Apache RocketMQ 5.4.0).
+"""From the text of a SQL92 expression to its tree, with the checks that need no message
+(`SelectorParser` of Apache RocketMQ 5.4.0).
 
     or         := and ( OR and )*
     and        := equality ( AND equality )*
     equality   := comparison ( = comparison | <> comparison | IS [NOT] NULL )*
-    comparison := unary ( > unary | >= unary | < unary | <= unary | [NOT] CONTAINS string | [NOT] STARTSWITH string | [NOT] ENDSWITH string
-                        | [NOT] BETWEEN unary AND unary | [NOT] IN ( string, ... ) )*
+    comparison := unary ( > unary | >= unary | < unary | <= unary
+                        | [NOT] CONTAINS string | [NOT] STARTSWITH string
+                        | [NOT] ENDSWITH string
+                        | [NOT] BETWEEN unary AND unary
+                        | [NOT] IN ( string, ... ) )*
     unary      := + unary | - unary | NOT unary | primary
     primary    := literal | name | ( or )
 
-What Apache's parser does differently from the books is kept: NOT binds tighter than comparisons, and what stands behind a complete expression is
-ignored.
+What Apache's parser does differently from the books is kept: NOT binds tighter than
+comparisons, and what stands behind a complete expression is ignored.
 """
+
+from __future__ import annotations
 
 from typing import Final
 
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92 import lexer
 from rocketmq_sdk.protocol.sql92.lexer import Lexer, Token
-from rocketmq_sdk.protocol.sql92.tree import NUMBERS, AsBoolean, Compare, In, Kind, Literal, Logic, Negate, Node, Not, Search, Variable, is_boolean
+from rocketmq_sdk.protocol.sql92.tree import (
+    NUMBERS,
+    AsBoolean,
+    Compare,
+    In,
+    Kind,
+    Literal,
+    Logic,
+    Negate,
+    Node,
+    Not,
+    Search,
+    Variable,
+    is_boolean,
+)
 
 MAX_LENGTH: Final = 65_536
-"""Characters of an expression. Apache sets no limit of its own; here nobody else is served while one is parsed."""
+"""Characters of an expression. Apache sets no limit of its own; here nobody else is
+served while one is parsed.
+"""
 MAX_DEPTH: Final = 200
 """Parentheses within parentheses."""
 MAX_SIGNS: Final = 64
-"""Signs and NOT in front of one operand, and comparisons with the result of a comparison."""
+"""Signs and NOT in front of one operand, and comparisons with the result of a
+comparison.
+"""
 NO_STACK: Final = "it is nested too deeply for what is left of this task's stack"
 _INT_MAX: Final = 0x7FFFFFFF
 _LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -33,17 +57,23 @@ _DOUBLE_MAX: Final = 1.7976931348623157e308
 _ORDERINGS: Final = frozenset({"<", "<=", ">", ">="})
 _SEARCHES: Final = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 _NEGATABLE: Final = _SEARCHES | {"BETWEEN", "IN"}
-_OPERANDS: Final = frozenset({lexer.NAME, lexer.STRING, lexer.INTEGER, lexer.FLOAT, "TRUE", "FALSE", "NULL"})
+_OPERANDS: Final = frozenset(
+    {lexer.NAME, lexer.STRING, lexer.INTEGER, lexer.FLOAT, "TRUE", "FALSE", "NULL"}
+)
 _AND, _EQUALITY, _COMPARISON = 1, 2, 3
 _LEVELS: Final = (
-    {"OR": 0, "AND": _AND} | dict.fromkeys(("=", "<>", "IS"), _EQUALITY) | dict.fromkeys((*_ORDERINGS, *_NEGATABLE, "NOT"), _COMPARISON)
+    {"OR": 0, "AND": _AND}
+    | dict.fromkeys(("=", "<>", "IS"), _EQUALITY)
+    | dict.fromkeys((*_ORDERINGS, *_NEGATABLE, "NOT"), _COMPARISON)
 )
 
 
 def parse(text: str) -> Node:
     """The tree of an expression; a boolean one. Raises `FilterSyntaxError`."""
     if len(text) > MAX_LENGTH:
-        raise FilterSyntaxError(text, MAX_LENGTH + 1, f"it has {len(text)} characters, {MAX_LENGTH} is the limit")
+        raise FilterSyntaxError(
+            text, MAX_LENGTH + 1, f"it has {len(text)} characters, {MAX_LENGTH} is the limit"
+        )
     try:
         return _Parser(text).parse()
     except RecursionError:
@@ -65,9 +95,11 @@ class _Parser:
     # --- the grammar
 
     def _expression(self, level: int = 0) -> Node:
-        """An operand and the operators behind it, of a level and tighter ones; few frames, so that deep nesting fits onto the stack.
+        """An operand and the operators behind it, of a level and tighter ones; few
+        frames, so that deep nesting fits onto the stack.
 
-        Behind an operator of one level none that binds tighter can follow: its right operand has taken those.
+        Behind an operator of one level none that binds tighter can follow: its right
+        operand has taken those.
         """
         words = self._words
         node = self._unary()
@@ -192,15 +224,29 @@ class _Parser:
     def _equal(self, left: Node, right: Node, sign: Token) -> Node:
         for operand in (left, right):
             if isinstance(operand, Literal) and operand.value is None:
-                self._words.fail(sign, "NULL can not be compared; write IS NULL or IS NOT NULL")
-        if isinstance(left, Literal) and isinstance(right, Literal) and left.kind is Kind.BOOLEAN and right.kind is not Kind.BOOLEAN:
-            self._words.fail(sign, f"{_shown(left)} can not be compared with {_shown(right)}")
+                self._words.fail(sign, "NULL cannot be compared; write IS NULL or IS NOT NULL")
+        if (
+            isinstance(left, Literal)
+            and isinstance(right, Literal)
+            and left.kind is Kind.BOOLEAN
+            and right.kind is not Kind.BOOLEAN
+        ):
+            self._words.fail(sign, f"{_shown(left)} cannot be compared with {_shown(right)}")
         return Compare("=", left, right)
 
     def _ordering(self, operator: str, left: Node, right: Node, sign: Token) -> Node:
         for operand in (left, right):
-            if is_boolean(operand) or (isinstance(operand, Literal) and operand.kind not in NUMBERS):
-                self._words.fail(sign, f"{_shown(operand)} can not be compared by order, only numbers and properties can")
+            if is_boolean(operand) or (
+                isinstance(operand, Literal) and operand.kind not in NUMBERS
+            ):
+                self._words.fail(
+                    sign,
+                    (
+                        f"{_shown(operand)} cannot be compared by order, only numbers and "
+                        "properties "
+                        "can"
+                    ),
+                )
         return Compare(operator, left, right)
 
     def _between(self, sign: Token, value: Node, *, negated: bool) -> Node:
@@ -208,13 +254,19 @@ class _Parser:
         self._expect("AND")
         high = self._unary()
         if negated:
-            return Logic("OR", self._ordering("<", value, low, sign), self._ordering(">", value, high, sign))
+            return Logic(
+                "OR", self._ordering("<", value, low, sign), self._ordering(">", value, high, sign)
+            )
         if isinstance(low, Literal) and isinstance(high, Literal):
             if low.value is None or high.value is None:
-                self._words.fail(sign, "NULL can not be a bound of BETWEEN")
+                self._words.fail(sign, "NULL cannot be a bound of BETWEEN")
             if low.kind in NUMBERS and high.kind in NUMBERS and high.value < low.value:  # type: ignore[operator]  # numbers
-                self._words.fail(sign, f"the lower bound {_shown(low)} is above the upper bound {_shown(high)}")
-        return Logic("AND", self._ordering(">=", value, low, sign), self._ordering("<=", value, high, sign))
+                self._words.fail(
+                    sign, f"the lower bound {_shown(low)} is above the upper bound {_shown(high)}"
+                )
+        return Logic(
+            "AND", self._ordering(">=", value, low, sign), self._ordering("<=", value, high, sign)
+        )
 
     def _in(self, sign: Token, left: Node, *, negated: bool) -> Node:
         self._expect("(")
@@ -224,7 +276,7 @@ class _Parser:
             values.append(_unquoted(self._expect(lexer.STRING)))
         self._expect(")")
         if not isinstance(left, Variable):
-            self._words.fail(sign, f"{_shown(left)} can not stand before IN, only a property can")
+            self._words.fail(sign, f"{_shown(left)} cannot stand before IN, only a property can")
         return In(left, tuple(values), negated)
 
 

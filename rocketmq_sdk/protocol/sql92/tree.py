@@ -1,7 +1,10 @@
 """Trees of SQL92 expressions.
 
-The text of a node is that of Apache's classes (`ComparisonExpression.toString` and so on), which makes trees comparable with theirs.
+The text of a node is that of Apache's classes (`ComparisonExpression.toString` and so
+on), which makes trees comparable with theirs.
 """
+
+from __future__ import annotations
 
 from enum import Enum
 from typing import Final
@@ -10,7 +13,9 @@ import attrs
 
 
 class Kind(Enum):
-    """Type of what a node evaluates to, known before any message is: a property is a text, and every value may be null."""
+    """Type of what a node evaluates to, known before any message is: a property is a
+    text, and every value may be null.
+    """
 
     INTEGER = "Integer"
     LONG = "Long"
@@ -33,7 +38,13 @@ class Literal:
     def __str__(self) -> str:
         if self.kind is Kind.STRING:
             return "'" + str(self.value).replace("'", "''") + "'"
-        return "NULL" if self.value is None else str(self.value).upper() if self.kind is Kind.BOOLEAN else str(self.value)
+        return (
+            "NULL"
+            if self.value is None
+            else str(self.value).upper()
+            if self.kind is Kind.BOOLEAN
+            else str(self.value)
+        )
 
 
 @attrs.frozen(eq=False)
@@ -58,7 +69,9 @@ class Negate:
 
 @attrs.frozen(eq=False)
 class AsBoolean:
-    """A property where a truth value is needed: null when it is absent, else FALSE, for it is a text."""
+    """A property where a truth value is needed: null when it is absent, else FALSE, for
+    it is a text.
+    """
 
     operand: Variable
 
@@ -137,13 +150,23 @@ _BOOLEAN: Final = (AsBoolean, Not, Logic, Compare, In, Search)
 
 def is_boolean(node: Node) -> bool:
     """Whether a node is a boolean expression, NULL included (`BooleanExpression`)."""
-    return isinstance(node, _BOOLEAN) or (isinstance(node, Literal) and node.kind in (Kind.BOOLEAN, Kind.NULL))
+    return isinstance(node, _BOOLEAN) or (
+        isinstance(node, Literal) and node.kind in (Kind.BOOLEAN, Kind.NULL)
+    )
 
 
 def kind_of(node: Node) -> Kind:
-    """The type of a node's values; minus signs keep that of numbers and make null of all else."""
+    """The type of a node's values; minus signs keep that of numbers and make null of
+    all else.
+    """
     negated = isinstance(node, Negate)
     while isinstance(node, Negate):
         node = node.operand
-    kind = node.kind if isinstance(node, Literal) else Kind.STRING if isinstance(node, Variable) else Kind.BOOLEAN
+    kind = (
+        node.kind
+        if isinstance(node, Literal)
+        else Kind.STRING
+        if isinstance(node, Variable)
+        else Kind.BOOLEAN
+    )
     return kind if not negated or kind in NUMBERS else Kind.NULL

@@ -1,5 +1,7 @@
 """What the administration requests do beyond what was recorded."""
 
+from __future__ import annotations
+
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,11 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
 from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
-from rocketmq_sdk.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.topics import (
+    CreateTopicListRequestBody,
+    TopicConfig,
+    TopicStatsTable,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.subscription import build_subscription
 from support.administration import FakeChannel, Scene, body_of
@@ -25,17 +31,35 @@ def ask(scene: Scene, code: int, body: bytes = b"", **fields: str) -> Command:
     return scene.ask(request)
 
 
-def create(scene: Scene, topic: str, *, queues: int = 4, attributes: str = "", perm: int = 6) -> Command:
+def create(
+    scene: Scene, topic: str, *, queues: int = 4, attributes: str = "", perm: int = 6
+) -> Command:
     fields = {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "attributes": attributes}
-    return ask(scene, 17, topic=topic, readQueueNums=str(queues), writeQueueNums=str(queues), perm=str(perm), **fields)
+    return ask(
+        scene,
+        17,
+        topic=topic,
+        readQueueNums=str(queues),
+        writeQueueNums=str(queues),
+        perm=str(perm),
+        **fields,
+    )
 
 
-def join(scene: Scene, group: str, topic: str, language: LanguageCode | None = LanguageCode.GO) -> FakeChannel:
+def join(
+    scene: Scene, group: str, topic: str, language: LanguageCode | None = LanguageCode.GO
+) -> FakeChannel:
     """A member of a group appears."""
     channel = FakeChannel()
     client = ClientChannel(channel, "client-1", language, 317, 0.0, 1234)
     subscriptions = (build_subscription(topic, "a || b", sub_version=1),)
-    data = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING, ConsumeFrom.LAST_OFFSET, subscriptions)
+    data = ConsumerData(
+        group,
+        ConsumeType.CONSUME_PASSIVELY,
+        MessageModel.CLUSTERING,
+        ConsumeFrom.LAST_OFFSET,
+        subscriptions,
+    )
     scene.context.consumers.register(channel, client, data, notifies=False)
     scene.context.producers.register("PG", channel, client)
     return channel
@@ -75,7 +99,13 @@ def test_which_topics_are_created(topic: str, options: dict[str, Any], code: int
 
 
 def test_mixed_topics_and_system_topics_when_allowed() -> None:
-    scene = Scene(BrokerConfig(broker_ip1="127.0.0.1", enable_mixed_message_type=True, validate_system_topic_when_update_topic=False))
+    scene = Scene(
+        BrokerConfig(
+            broker_ip1="127.0.0.1",
+            enable_mixed_message_type=True,
+            validate_system_topic_when_update_topic=False,
+        )
+    )
     assert create(scene, "T", attributes="+message.type=MIXED").code == 0
     assert create(scene, "TBW102", perm=7, queues=2).code == 0
 
@@ -85,7 +115,9 @@ def test_a_list_of_topics_is_all_or_none() -> None:
     bad = CreateTopicListRequestBody((TopicConfig("A"), TopicConfig("bad topic!")))
     assert ask(scene, 18, bad.encode()).code == 29
     assert scene.topics.get("A") is None
-    good = CreateTopicListRequestBody((TopicConfig("A"), TopicConfig("B", attributes={"+message.type": "DELAY"})))
+    good = CreateTopicListRequestBody(
+        (TopicConfig("A"), TopicConfig("B", attributes={"+message.type": "DELAY"}))
+    )
     assert ask(scene, 18, good.encode()).code == 0
     made = scene.topics.get("B")
     assert made is not None
@@ -117,8 +149,14 @@ def test_tables_in_parts() -> None:
     assert answer.ext_fields == {"totalTopicNum": str(total)}
     assert list(body_of(answer)["topicConfigTable"]) == ["T3", "T4"]
     version = scene.topics.data_version.encode().decode()
-    assert list(body_of(ask(scene, 21, topicSeq=str(total - 2), maxTopicNum="1", dataVersion=version))["topicConfigTable"]) == ["T3"]
-    restarted = body_of(ask(scene, 21, topicSeq=str(total - 2), maxTopicNum="1", dataVersion='{"counter":0}'))
+    assert list(
+        body_of(ask(scene, 21, topicSeq=str(total - 2), maxTopicNum="1", dataVersion=version))[
+            "topicConfigTable"
+        ]
+    ) == ["T3"]
+    restarted = body_of(
+        ask(scene, 21, topicSeq=str(total - 2), maxTopicNum="1", dataVersion='{"counter":0}')
+    )
     assert list(restarted["topicConfigTable"]) == ["SELF_TEST_TOPIC"]
     assert ask(scene, 21, topicSeq="1", dataVersion="{broken").code == 1
     assert len(body_of(ask(scene, 21))["topicConfigTable"]) == total
@@ -129,11 +167,17 @@ def test_tables_in_parts() -> None:
 def test_groups() -> None:
     scene = Scene()
     assert ask(scene, 200, SubscriptionGroupConfig("g" * 121).encode()).code == 29
-    both = SubscriptionGroupList((SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")))
+    both = SubscriptionGroupList(
+        (SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b"))
+    )
     assert ask(scene, 225, both.encode()).code == 0
     assert body_of(ask(scene, 352, group="a"))["retryMaxTimes"] == 1
     assert ask(scene, 352, group="bad group!").code == 26
-    assert body_of(ask(scene, 353, group="a", topic="T")) == {"group": "a", "topic": "T", "readable": True}
+    assert body_of(ask(scene, 353, group="a", topic="T")) == {
+        "group": "a",
+        "topic": "T",
+        "readable": True,
+    }
     assert body_of(ask(scene, 353, group="a", topic="T", readable="false"))["readable"] is False
     assert scene.groups.is_forbidden("a", "T")
     scene.offsets.commit("a", "T", 0, 5)
@@ -144,11 +188,18 @@ def test_groups() -> None:
     assert scene.groups.find_existing("a") is None
 
 
-@pytest.mark.parametrize(("language", "name"), [(LanguageCode.JAVA, "JAVA"), (LanguageCode.GO, "GO"), (None, "OTHER")])
+@pytest.mark.parametrize(
+    ("language", "name"), [(LanguageCode.JAVA, "JAVA"), (LanguageCode.GO, "GO"), (None, "OTHER")]
+)
 def test_connections(language: LanguageCode | None, name: str) -> None:
     scene = Scene()
     join(scene, "g", "T", language)
-    connection = {"clientAddr": "127.0.0.1:50000", "clientId": "client-1", "language": name, "version": 317}
+    connection = {
+        "clientAddr": "127.0.0.1:50000",
+        "clientId": "client-1",
+        "language": name,
+        "version": 317,
+    }
     answer = body_of(ask(scene, 203, consumerGroup="g"))
     assert answer["connectionSet"] == [connection]
     assert answer["subscriptionTable"]["T"]["tagsSet"] == ["a", "b"]
@@ -163,8 +214,13 @@ def test_connections(language: LanguageCode | None, name: str) -> None:
     assert body_of(ask(scene, 328))["data"]["PG"][0]["remoteIP"] == "/127.0.0.1:50000"
     scene.offsets.commit("offline", "T", 0, 1)
     assert body_of(ask(scene, 300, topic="T")) == {"groupList": ["g", "offline"]}
-    assert body_of(ask(scene, 345, group="g", topic="T"))["subscriptionData"]["subString"] == "a || b"
-    assert body_of(ask(scene, 345, group="offline", topic="T")) == {"group": "offline", "topic": "T"}
+    assert (
+        body_of(ask(scene, 345, group="g", topic="T"))["subscriptionData"]["subString"] == "a || b"
+    )
+    assert body_of(ask(scene, 345, group="offline", topic="T")) == {
+        "group": "offline",
+        "topic": "T",
+    }
 
 
 def test_statistics_of_topics_and_groups() -> None:
@@ -172,17 +228,32 @@ def test_statistics_of_topics_and_groups() -> None:
     create(scene, "T", queues=2)
     scene.store.ends[("T", 1)] = 7
     table = TopicStatsTable.decode(ask(scene, 202, topic="T").body).offset_table
-    assert {queue.queue_id: (offset.max_offset, offset.last_update_timestamp) for queue, offset in table.items()} == {0: (0, 0), 1: (7, 6000)}
+    assert {
+        queue.queue_id: (offset.max_offset, offset.last_update_timestamp)
+        for queue, offset in table.items()
+    } == {0: (0, 0), 1: (7, 6000)}
     assert ask(scene, 202, topic="nowhere").code == 17
     scene.offsets.commit("g", "T", 1, 5)
     scene.offsets.note_pulled("g", "T", 1, 6)
     stats = ConsumeStats.decode(ask(scene, 208, consumerGroup="g").body)
     wrapper = stats.offset_table[MessageQueue("T", "broker-a", 1)]
-    assert (wrapper.broker_offset, wrapper.consumer_offset, wrapper.pull_offset, wrapper.last_timestamp) == (7, 5, 6, 4000)
+    assert (
+        wrapper.broker_offset,
+        wrapper.consumer_offset,
+        wrapper.pull_offset,
+        wrapper.last_timestamp,
+    ) == (7, 5, 6, 4000)
     assert stats.offset_table[MessageQueue("T", "broker-a", 0)].consumer_offset == 0
     join(scene, "g", "Other")
     assert ConsumeStats.decode(ask(scene, 208, consumerGroup="g").body).offset_table == {}
-    assert len(ConsumeStats.decode(ask(scene, 208, consumerGroup="g", topicList="T;nowhere").body).offset_table) == 2
+    assert (
+        len(
+            ConsumeStats.decode(
+                ask(scene, 208, consumerGroup="g", topicList="T;nowhere").body
+            ).offset_table
+        )
+        == 2
+    )
 
 
 def test_settings() -> None:
@@ -193,7 +264,13 @@ def test_settings() -> None:
     assert b"\nlongPollingEnable=false\n" in answer.body
     assert b"\nnewSetting=1\n" in answer.body
     assert '"counter":1' in answer.ext_fields["version"]
-    for body, code in ((b"", 1), (b"\xff", 1), (b"brokerPermission=x", 1), (b"storeType=defaultRocksDB", 1), (b"configBlackList=a", 16)):
+    for body, code in (
+        (b"", 1),
+        (b"\xff", 1),
+        (b"brokerPermission=x", 1),
+        (b"storeType=defaultRocksDB", 1),
+        (b"configBlackList=a", 16),
+    ):
         assert ask(scene, 25, body).code == code
     refused = ask(scene, 25, b"brokerPermission=x")
     assert "brokerPermission=x" in (refused.remark or "")
@@ -221,12 +298,23 @@ def test_runtime_information() -> None:
     assert all(isinstance(value, str) for value in table.values())
     assert table["bootTimestamp"] == str(scene.context.boot_ms)
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
-    assert (table["putMessageTimesTotal"], table["putMessageSizeTotal"], table["putMessageAverageSize"]) == ("1", "1000", "100.0")
+    assert (
+        table["putMessageTimesTotal"],
+        table["putMessageSizeTotal"],
+        table["putMessageAverageSize"],
+    ) == ("1", "1000", "100.0")
     assert table["putTps"] == "0.5 0.5 0.5"
-    assert (table["commitLogDiskRatio"], table["commitLogDiskRatio_/store/commitlog"]) == ("0.25", "0.25")
+    assert (table["commitLogDiskRatio"], table["commitLogDiskRatio_/store/commitlog"]) == (
+        "0.25",
+        "0.25",
+    )
     assert (table["msgPutTotalTodayMorning"], table["msgPutTotalTodayNow"]) == ("0", "10")
     assert (table["scheduleMessageOffset_1"], table["scheduleMessageOffset_18"]) == ("2,3", "0,0")
-    assert (table["commitLogMaxOffset"], table["dispatchBehindBytes"], table["remainHowManyDataToFlush"]) == ("1000", "100", "200 B")
+    assert (
+        table["commitLogMaxOffset"],
+        table["dispatchBehindBytes"],
+        table["remainHowManyDataToFlush"],
+    ) == ("1000", "100", "200 B")
 
 
 def test_rates() -> None:
@@ -240,7 +328,10 @@ def test_rates() -> None:
 
 
 def test_durations() -> None:
-    assert duration_text(((2 * 24 + 3) * 60 + 4) * 60_000 + 5_999) == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
+    assert (
+        duration_text(((2 * 24 + 3) * 60 + 4) * 60_000 + 5_999)
+        == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
+    )
 
 
 def test_dumps_of_offsets() -> None:
@@ -252,7 +343,11 @@ def test_dumps_of_offsets() -> None:
 
 def test_what_is_known_and_not_served_says_why() -> None:
     scene = Scene()
-    for code in (RequestCode.CONTROLLER_ELECT_MASTER, RequestCode.AUTH_CREATE_USER, RequestCode.POP_ROLLBACK):
+    for code in (
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.POP_ROLLBACK,
+    ):
         answer = ask(scene, code)
         assert answer.code == 3
         assert code.name in (answer.remark or "")

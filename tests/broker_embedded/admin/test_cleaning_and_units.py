@@ -1,5 +1,7 @@
 """Cleaning on request, and units of queues, at a whole broker."""
 
+from __future__ import annotations
+
 from rocketmq_sdk.protocol.bodies.query import QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.subscription import tags_code
 from support.broker import heartbeat, open_broker, subscription
@@ -16,7 +18,10 @@ async def test_queues_of_topics_that_do_not_exist_are_dropped(autojump_clock: ob
 
 
 async def test_log_and_queues_are_cleaned_now(autojump_clock: object) -> None:
-    async with open_broker(mapped_file_size_commit_log=4096, file_reserved_time=1) as (broker, peer):
+    async with open_broker(mapped_file_size_commit_log=4096, file_reserved_time=1) as (
+        broker,
+        peer,
+    ):
         for number in range(40):
             await peer.send("T", b"x" * 200 + bytes([number]))
         assert (await peer.ask(329)).code == 0
@@ -33,9 +38,14 @@ async def test_units_of_a_queue(autojump_clock: object) -> None:
         answer = await peer.ask(321, topic="T", queueId=0, index=1, count=10, consumerGroup="CG")
         body = QueryConsumeQueueResponseBody.decode(answer.body)
         assert (body.min_queue_index, body.max_queue_index) == (0, 3)
-        assert [unit.tags_code for unit in body.queue_data or ()] == [tags_code("b"), tags_code("a")]
+        assert [unit.tags_code for unit in body.queue_data or ()] == [
+            tags_code("b"),
+            tags_code("a"),
+        ]
         assert body.subscription_data is not None
-        offline = QueryConsumeQueueResponseBody.decode((await peer.ask(321, topic="T", queueId=0, index=0, count=1, consumerGroup="x")).body)
+        offline = QueryConsumeQueueResponseBody.decode(
+            (await peer.ask(321, topic="T", queueId=0, index=0, count=1, consumerGroup="x")).body
+        )
         assert (offline.filter_data, len(offline.queue_data or ())) == ("x@T is not online!", 1)
 
 

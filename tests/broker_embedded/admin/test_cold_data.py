@@ -1,6 +1,8 @@
 """Thresholds of cold reads, reading ahead, the engine of timers."""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,6 +11,9 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from support.administration import Scene, body_of
 from support.broker import open_broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def ask(scene: Scene, code: int, body: bytes = b"", **fields: str) -> Command:
@@ -25,7 +30,9 @@ def test_thresholds_are_kept_shown_and_removed() -> None:
     assert body_of(ask(scene, 2003))["configTable"] == {"g2": 200}
 
 
-@pytest.mark.parametrize(("code", "body"), [(2001, b""), (2001, b"g=many"), (2001, b"\xff\xfe=1"), (2002, b" ")])
+@pytest.mark.parametrize(
+    ("code", "body"), [(2001, b""), (2001, b"g=many"), (2001, b"\xff\xfe=1"), (2002, b" ")]
+)
 def test_thresholds_that_make_no_sense_are_refused(code: int, body: bytes) -> None:
     scene = Scene()
     assert ask(scene, code, body).code == 1
@@ -43,9 +50,14 @@ async def test_reading_ahead_of_the_log(tmp_path: Path) -> None:
         assert (await peer.ask(2004)).code == 29
 
 
-def test_advice_reaches_files_that_are_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_reaches_files_that_are_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[bool] = []
-    monkeypatch.setattr("rocketmq_sdk.broker_embedded.store.files.os_files._advise", lambda _descriptor, *, ahead: told.append(ahead))
+    monkeypatch.setattr(
+        "rocketmq_sdk.broker_embedded.store.files.os_files._advise",
+        lambda _descriptor, *, ahead: told.append(ahead),
+    )
     files = OsFileSystem(tmp_path)
     early = files.open("commitlog/0")
     early.pwrite(b"x", 0)

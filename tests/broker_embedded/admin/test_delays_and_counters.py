@@ -1,5 +1,7 @@
 """Delays of groups, progress of all groups, counters."""
 
+from __future__ import annotations
+
 from rocketmq_sdk.protocol.bodies.stats import ConsumeStatsList
 from rocketmq_sdk.protocol.command import Command
 from support.administration import Scene, body_of
@@ -14,7 +16,13 @@ def ask(scene: Scene, code: int, **fields: str) -> Command:
 def scene_with(*topics: str, order: str = "false") -> Scene:
     scene = Scene()
     for topic in topics:
-        fields = {"readQueueNums": "2", "writeQueueNums": "2", "perm": "6", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
+        fields = {
+            "readQueueNums": "2",
+            "writeQueueNums": "2",
+            "perm": "6",
+            "defaultTopic": "TBW102",
+            "topicFilterType": "SINGLE_TAG",
+        }
         assert ask(scene, 17, topic=topic, order=order, **fields).code == 0
     return scene
 
@@ -25,11 +33,23 @@ def test_time_spans_of_a_group() -> None:
     scene.store.ends["T", 0] = 10
     scene.offsets.commit("g", "T", 0, 4)
     answer = ask(scene, 303, topic="T", group="g")
-    spans = {span["messageQueue"]["queueId"]: span for span in body_of(answer)["consumeTimeSpanSet"]}
-    assert (spans[0]["minTimeStamp"], spans[0]["maxTimeStamp"], spans[0]["consumeTimeStamp"]) == (0, 9000, 3000)
-    assert spans[0]["delayTime"] == 1_000_000 - 4000, "since the first message that was not consumed"
+    spans = {
+        span["messageQueue"]["queueId"]: span for span in body_of(answer)["consumeTimeSpanSet"]
+    }
+    assert (spans[0]["minTimeStamp"], spans[0]["maxTimeStamp"], spans[0]["consumeTimeStamp"]) == (
+        0,
+        9000,
+        3000,
+    )
+    assert spans[0]["delayTime"] == 1_000_000 - 4000, (
+        "since the first message that was not consumed"
+    )
     assert spans[0]["maxTimeStampStr"].endswith(":09:000")
-    assert (spans[1]["minTimeStamp"], spans[1]["maxTimeStamp"], spans[1]["delayTime"]) == (-1, -1, 0), "an empty queue"
+    assert (spans[1]["minTimeStamp"], spans[1]["maxTimeStamp"], spans[1]["delayTime"]) == (
+        -1,
+        -1,
+        0,
+    ), "an empty queue"
     assert ask(scene, 303, topic="nope", group="g").code == 17
 
 
@@ -37,7 +57,10 @@ def test_a_group_that_consumed_all_has_no_delay() -> None:
     scene = scene_with("T")
     scene.store.ends["T", 0] = 10
     scene.offsets.commit("g", "T", 0, 10)
-    assert {span["delayTime"] for span in body_of(ask(scene, 303, topic="T", group="g"))["consumeTimeSpanSet"]} == {0}
+    assert {
+        span["delayTime"]
+        for span in body_of(ask(scene, 303, topic="T", group="g"))["consumeTimeSpanSet"]
+    } == {0}
 
 
 def test_progress_of_all_groups() -> None:
@@ -52,9 +75,16 @@ def test_progress_of_all_groups() -> None:
     listed = ConsumeStatsList.decode(ask(scene, 317, isOrder="false").body)
     table = {group: stats for entry in listed.consume_stats_list for group, stats in entry.items()}
     (stats,) = table["g"]
-    assert {(queue.queue_id, entry.broker_offset, entry.consumer_offset) for queue, entry in stats.offset_table.items()} == {(0, 10, 4), (1, 3, 0)}
+    assert {
+        (queue.queue_id, entry.broker_offset, entry.consumer_offset)
+        for queue, entry in stats.offset_table.items()
+    } == {(0, 10, 4), (1, 3, 0)}
     assert stats.consume_tps == 3.0
-    assert (listed.total_diff, listed.total_inflight_diff, listed.broker_addr) == (9, 2, scene.context.address())
+    assert (listed.total_diff, listed.total_inflight_diff, listed.broker_addr) == (
+        9,
+        2,
+        scene.context.address(),
+    )
     ordered = ConsumeStatsList.decode(ask(scene, 317, isOrder="true").body)
     assert all(not stats for entry in ordered.consume_stats_list for stats in entry.values())
 
@@ -79,7 +109,9 @@ def test_the_lowest_offsets_of_all_groups() -> None:
     assert body["correctionOffsets"] == {"0": 5, "1": 2}
     body = body_of(ask(scene, 308, topic="T", compareGroup="b"))
     assert body["correctionOffsets"] == {"0": 5, "1": 2}
-    assert scene.offsets.offsets_of("c", "T") == {}, "the group to leave out lost its offsets, as with Apache"
+    assert scene.offsets.offsets_of("c", "T") == {}, (
+        "the group to leave out lost its offsets, as with Apache"
+    )
     scene.offsets.commit("low", "U", 0, 1)
     assert body_of(ask(scene, 308, topic="U", compareGroup="low"))["correctionOffsets"] == {"0": 1}
 

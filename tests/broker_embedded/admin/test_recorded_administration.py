@@ -1,25 +1,32 @@
 """What Apache's tools ask name servers and brokers and are answered, held against ours.
 
-Mask: opaque, language, version, encoding and remarks are not compared; lists of names are compared as sets; versions of tables, rates and what a
-store would know are left out where named below.
+Mask: opaque, language, version, encoding and remarks are not compared; lists of names
+are compared as sets; versions of tables, rates and what a store would know are left out
+where named below.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 from support.administration import Scene, body_of, conversation, without
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.command import Command
+
 VARIANTS = ["json", "rocketmq", "json-5.3.3"]
-# Kept by 5.4.0 for RocksDB only; not made here. The other way round, 5.3.3 does not make them either.
+# Kept by 5.4.0 for RocksDB only; not made here. The other way round, 5.3.3 does not
+# make them either.
 ROCKSDB_TOPICS = {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
 MASKED = {
     RequestCode.GET_TOPIC_STATS_INFO: ("topicPutTps",),
     RequestCode.GET_CONSUME_STATS: ("consumeTps", "brokerOffset", "lastTimestamp", "pullOffset"),
-    # Apache notes topics of groups as they commit; ours are derived from the table. Readers ignore them.
+    # Apache notes topics of groups as they commit; ours are derived from the table.
+    # Readers ignore them.
     RequestCode.GET_ALL_CONSUMER_OFFSET: ("dataVersion", "groupTopicMap"),
     RequestCode.GET_ALL_TOPIC_CONFIG: ("mappingDataVersion", "dataVersion"),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: ("forbiddenTable", "dataVersion"),
@@ -64,15 +71,47 @@ def test_writes(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["json", "rocketmq"])
 def test_reads_of_a_recorded_state(variant: str) -> None:
-    """The tables that the recorded broker dumped are put under ours, so that all reads of them can be compared."""
+    """The tables that the recorded broker dumped are put under ours, so that all reads
+    of them can be compared.
+    """
     frames = list(conversation(f"admin_reads.{variant}.jsonl.gz"))
-    dumps: dict[int, Any] = {request.code: decode_json(expected.body) for _, request, expected in frames if request.code in (21, 201, 43)}
+    dumps: dict[int, Any] = {
+        request.code: decode_json(expected.body)
+        for _, request, expected in frames
+        if request.code in (21, 201, 43)
+    }
     topics = dumps[21]["topicConfigTable"]
     for name in ROCKSDB_TOPICS:
         topics.pop(name)
-    files = {"topics": {"topicConfigTable": topics, "dataVersion": dumps[21]["dataVersion"]}, "groups": dumps[201], "offsets": dumps[43]}
+    files = {
+        "topics": {"topicConfigTable": topics, "dataVersion": dumps[21]["dataVersion"]},
+        "groups": dumps[201],
+        "offsets": dumps[43],
+    }
     scene = Scene(files=files)
-    codes = {21, 43, 105, 106, 201, 203, 206, 208, 224, 300, 304, 305, 311, 312, 313, 343, 345, 351, 352, 353, 901}
+    codes = {
+        21,
+        43,
+        105,
+        106,
+        201,
+        203,
+        206,
+        208,
+        224,
+        300,
+        304,
+        305,
+        311,
+        312,
+        313,
+        343,
+        345,
+        351,
+        352,
+        353,
+        901,
+    }
     served: set[int] = set()
     for connection, request, expected in frames:
         if request.code not in codes or request.ext_fields.get("topic") in ROCKSDB_TOPICS:
@@ -93,6 +132,10 @@ def _drop_rocksdb(command: Command) -> None:
     if "topicList" in value:
         value["topicList"] = [name for name in value["topicList"] if name not in ROCKSDB_TOPICS]
     else:
-        table = value["topicConfigTable"] = {name: topic for name, topic in value["topicConfigTable"].items() if name not in ROCKSDB_TOPICS}
+        table = value["topicConfigTable"] = {
+            name: topic
+            for name, topic in value["topicConfigTable"].items()
+            if name not in ROCKSDB_TOPICS
+        }
         command.ext_fields["totalTopicNum"] = str(len(table))
     command.body = encode_json(value)

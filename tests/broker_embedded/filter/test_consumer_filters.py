@@ -1,8 +1,10 @@
 """What groups want by SQL92: registration, death, cleaning, and the file."""
 
+from __future__ import annotations
+
 import json
 import logging
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -15,6 +17,9 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSyst
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.errors import FieldError, FilterSyntaxError
 from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Written by Apache 5.4.0 (`store/kitchen-sink` of the recorded directories).
 OF_APACHE = {
@@ -92,7 +97,9 @@ def test_an_older_version_changes_nothing_and_a_newer_one_is_compiled_anew() -> 
     assert (second.expression, second.born_time) == ("a > 4", 1_001_000)
 
 
-def test_a_newer_expression_with_an_error_removes_the_old_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_newer_expression_with_an_error_removes_the_old_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     filters = manager()
     filters.register("CG", [sql("orders", "a > 3", 1)])
     with caplog.at_level(logging.WARNING):
@@ -149,8 +156,12 @@ def test_bit_maps_say_which_groups_a_message_may_match() -> None:
     assert filters.bit_map("orders", {"a": "no number"}) == bytes(14)
 
 
-@pytest.mark.parametrize(("bits", "seconds"), [(None, 1), (b"", 1), (bytes(15), 1), (bytes(14), 0), (bytes(14), -1)])
-def test_without_a_map_of_its_time_and_size_a_message_may_match(bits: bytes | None, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("bits", "seconds"), [(None, 1), (b"", 1), (bytes(15), 1), (bytes(14), 0), (bytes(14), -1)]
+)
+def test_without_a_map_of_its_time_and_size_a_message_may_match(
+    bits: bytes | None, seconds: int
+) -> None:
     clock = SetClock()
     filters = manager(clock)
     filters.register("high", [sql("orders", "a > 3")])
@@ -200,7 +211,9 @@ def test_what_was_alive_is_dead_for_30_seconds_when_it_is_read() -> None:
     assert data.dead_time == 1_070_000
 
 
-@pytest.mark.parametrize("change", [{"bitNum": 120, "bitPos": [1, 2, 3]}, {"bitNum": 112, "bitPos": [1]}, None])
+@pytest.mark.parametrize(
+    "change", [{"bitNum": 120, "bitPos": [1, 2, 3]}, {"bitNum": 112, "bitPos": [1]}, None]
+)
 def test_a_file_for_another_bloom_filter_is_dropped_as_a_whole(change: object) -> None:
     files = MemoryFileSystem(1 << 20)
     content = json.loads(json.dumps(OF_APACHE))
@@ -211,7 +224,13 @@ def test_a_file_for_another_bloom_filter_is_dropped_as_a_whole(change: object) -
     assert list(filters) == []
 
 
-@pytest.mark.parametrize("content", [{"filterDataByTopic": [1]}, {"filterDataByTopic": {"t": {"groupFilterData": {"g": {"topic": 1}}}}}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"filterDataByTopic": [1]},
+        {"filterDataByTopic": {"t": {"groupFilterData": {"g": {"topic": 1}}}}},
+    ],
+)
 def test_other_content_is_an_error_that_names_the_file(content: object) -> None:
     files = MemoryFileSystem(1 << 20)
     ConfigFile(files, "consumerFilter.json").store(content)

@@ -1,10 +1,14 @@
-"""SQL92 at the broker: what is checked at registration and in pulls, and what an expression that can not be compiled leads to."""
+"""SQL92 at the broker: what is checked at registration and in pulls, and what an
+expression that cannot be compiled leads to.
+"""
+
+from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import SubscriptionError
@@ -15,13 +19,19 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData
 from support.broker import heartbeat, open_broker, pull_request
 from support.popping import Popper, make_topic
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
 
 def sql(topic: str, expression: str, version: int = 1, kind: str = "SQL92") -> SubscriptionData:
     return SubscriptionData(topic, expression, sub_version=version, expression_type=kind)
 
 
 def check(subscription: SubscriptionData) -> Command:
-    return Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientRequestBody("c1", "CG", None, subscription).encode())
+    return Command.request(
+        RequestCode.CHECK_CLIENT_CONFIG,
+        body=CheckClientRequestBody("c1", "CG", None, subscription).encode(),
+    )
 
 
 def bodies(answer: Command) -> list[bytes]:
@@ -29,13 +39,16 @@ def bodies(answer: Command) -> list[bytes]:
     return [message.body for message in decode_messages(answer.body)]
 
 
-async def test_a_subscription_is_checked_with_position_and_reason(autojump_clock: MockClock) -> None:
+async def test_a_subscription_is_checked_with_position_and_reason(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         assert (await peer.ask(check(sql("orders", "a > 3")))).code == 0
         answer = await peer.ask(check(sql("orders", "a = = 1")))
         assert answer.code == 23
         assert answer.remark == (
-            "the SQL92 expression 'a = = 1' can not be used, at position 5: '=' stands where a value, a property or an expression in parentheses "
+            "the SQL92 expression 'a = = 1' cannot be used, at position 5: '=' stands where a "
+            "value, a property or an expression in parentheses "
             "is expected"
         )
         assert (await peer.ask(check(sql("orders", "anything", kind="XPATH")))).code == 23
@@ -60,19 +73,28 @@ async def test_a_pull_by_the_registered_expression(autojump_clock: MockClock) ->
         for value in range(6):
             await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
         await peer.ask(heartbeat("c1", "CG", sql("orders", "a > 3", version=5)))
-        assert bodies(await peer.ask(pull_request("orders", 0, expression=None, sub_version=5))) == [b"4", b"5"]
+        assert bodies(
+            await peer.ask(pull_request("orders", 0, expression=None, sub_version=5))
+        ) == [b"4", b"5"]
         newer = await peer.ask(pull_request("orders", 0, expression=None, sub_version=6))
         assert (newer.code, newer.remark) == (25, "the consumer's subscription not latest")
         await peer.ask(heartbeat("c1", "CG", sql("orders", "a < 1", version=6)))
-        assert bodies(await peer.ask(pull_request("orders", 0, expression=None, sub_version=6))) == [b"0"]
+        assert bodies(
+            await peer.ask(pull_request("orders", 0, expression=None, sub_version=6))
+        ) == [b"0"]
 
 
-async def test_a_registered_expression_with_an_error_refuses_pulls(autojump_clock: MockClock) -> None:
+async def test_a_registered_expression_with_an_error_refuses_pulls(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         await peer.send("orders", b"x")
         await peer.ask(heartbeat("c1", "CG", sql("orders", "a = = 1")))
         answer = await peer.ask(pull_request("orders", 0, expression=None, sub_version=1))
-        assert (answer.code, answer.remark) == (27, "The broker's consumer filter data is not exist!Your expression may be wrong!")
+        assert (answer.code, answer.remark) == (
+            27,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        )
 
 
 async def test_an_expression_in_a_pull_that_can_not_be_compiled_filters_nothing_and_is_told_once(
@@ -84,7 +106,11 @@ async def test_an_expression_in_a_pull_that_can_not_be_compiled_filters_nothing_
             await peer.send("orders", b"x")
             for _ in range(3):
                 assert bodies(await peer.ask(request)) == [b"x"]
-    told = [record.message for record in caplog.records if "reads topic orders unfiltered" in record.message]
+    told = [
+        record.message
+        for record in caplog.records
+        if "reads topic orders unfiltered" in record.message
+    ]
     assert len(told) == 1
     assert "at position 5" in told[0]
 
@@ -106,15 +132,23 @@ async def test_filtered_reads_go_on_behind_what_does_not_match(autojump_clock: M
             assert first.code == 20
             offset = int(first.ext_fields["nextBeginOffset"])
             assert offset == 800
-            assert bodies(await peer.ask(pull_request("orders", offset, expression="a = 999", expression_type="SQL92"))) == [b"999"]
+            assert bodies(
+                await peer.ask(
+                    pull_request("orders", offset, expression="a = 999", expression_type="SQL92")
+                )
+            ) == [b"999"]
 
 
 @pytest.mark.parametrize(("switched_on", "expected"), [(False, [b"0", b"5"]), (True, [b"5"])])
-async def test_retries_are_filtered_on_request(autojump_clock: MockClock, switched_on: bool, expected: list[bytes]) -> None:
+async def test_retries_are_filtered_on_request(
+    autojump_clock: MockClock, switched_on: bool, expected: list[bytes]
+) -> None:
     async with open_broker(filter_support_retry=switched_on) as (_broker, peer):
         await peer.ask(heartbeat("c1", "CG", sql("orders", "a > 3"), SubscriptionData("%RETRY%CG")))
         for value in (0, 5):
-            await peer.send("%RETRY%CG", b"%d" % value, properties=f"RETRY_TOPIC\x01orders\x02a\x01{value}\x02")
+            await peer.send(
+                "%RETRY%CG", b"%d" % value, properties=f"RETRY_TOPIC\x01orders\x02a\x01{value}\x02"
+            )
         assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression=None))) == expected
         assert bodies(await peer.ask(pull_request("%RETRY%CG", 0, expression="*"))) == expected
 
@@ -127,22 +161,30 @@ async def test_a_pop_by_an_expression(autojump_clock: MockClock, switched_on: bo
             await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
         popper = Popper(peer, "orders", exp="a > 3", exp_type="SQL92")
         assert await popper.bodies() == [b"4", b"5"]
-        with pytest.raises(SubscriptionError, match=r"parse the consumer's subscription failed: .* at position 5"):
+        with pytest.raises(
+            SubscriptionError, match=r"parse the consumer's subscription failed: .* at position 5"
+        ):
             await popper.pop(exp="a = = 1")
 
 
 HUGE = "\x01".join(("filler", "x" * 32_000)) + "\x02"
 
 
-async def test_pulls_go_on_where_the_work_on_huge_properties_ended_one(autojump_clock: MockClock) -> None:
-    """Such a pull is answered at once though it might be held, with where to go on; step by step it comes to the message that it is for."""
+async def test_pulls_go_on_where_the_work_on_huge_properties_ended_one(
+    autojump_clock: MockClock,
+) -> None:
+    """Such a pull is answered at once though it might be held, with where to go on;
+    step by step it comes to the message that it is for.
+    """
     async with open_broker() as (_broker, peer):
         for _index in range(40):
             await peer.send("orders", b"no", properties=HUGE)
         await peer.send("orders", b"yes", properties="a\x011\x02")
         offsets = [0]
         while True:
-            request = pull_request("orders", offsets[-1], expression="a = 1", expression_type="SQL92", hold=15.0)
+            request = pull_request(
+                "orders", offsets[-1], expression="a = 1", expression_type="SQL92", hold=15.0
+            )
             began = trio.current_time()
             answer = await peer.ask(request)
             offsets.append(int(answer.ext_fields["nextBeginOffset"]))
@@ -157,15 +199,27 @@ async def test_pulls_go_on_where_the_work_on_huge_properties_ended_one(autojump_
 
 @pytest.mark.parametrize("order", [False, True])
 @pytest.mark.parametrize("merge", [False, True])
-async def test_a_waiting_pop_goes_on_behind_what_its_expression_lets_not_through(autojump_clock: MockClock, order: bool, merge: bool) -> None:
-    """The message that it is for was there before it came, so that no arrival wakes it."""
+async def test_a_waiting_pop_goes_on_behind_what_its_expression_lets_not_through(
+    autojump_clock: MockClock, order: bool, merge: bool
+) -> None:
+    """The message that it is for was there before it came, so that no arrival wakes
+    it.
+    """
     async with open_broker(enable_pop_buffer_merge=merge) as (broker, peer):
         await make_topic(peer, "orders", 1)
         await peer.send("orders", b"first", properties="a\x011\x02")
         for _index in range(40):
             await peer.send("orders", b"no", properties=HUGE)
         await peer.send("orders", b"last", properties="a\x011\x02")
-        popper = Popper(peer, "orders", exp="a = 1", exp_type="SQL92", order=order, poll_time=15_000, invisible_time=60_000)
+        popper = Popper(
+            peer,
+            "orders",
+            exp="a = 1",
+            exp_type="SQL92",
+            order=order,
+            poll_time=15_000,
+            invisible_time=60_000,
+        )
         began = trio.current_time()
         popped = await popper.pop()
         assert [message.body for message in popped.messages] == [b"first"]

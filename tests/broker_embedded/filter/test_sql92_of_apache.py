@@ -1,4 +1,8 @@
-"""SQL92 expressions against the recorded table: what compiles, the tree, the result of an evaluation, and whether the message is delivered."""
+"""SQL92 expressions against the recorded table: what compiles, the tree, the result of
+an evaluation, and whether the message is delivered.
+"""
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -13,7 +17,11 @@ from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.parser import parse
 
-TABLE = json.loads(gzip.decompress((Path(__file__).parents[2] / "vectors" / "codec" / "sql92.json.gz").read_bytes()))
+TABLE = json.loads(
+    gzip.decompress(
+        (Path(__file__).parents[2] / "vectors" / "codec" / "sql92.json.gz").read_bytes()
+    )
+)
 DEFAULT = TABLE[0]["default_props"]
 ENTRIES = TABLE[1:]
 RESULTS = {True: "TRUE", False: "FALSE", None: "NULL"}
@@ -35,18 +43,28 @@ def outcome(entry: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_recorded_expression_comes_out_as_with_apache() -> None:
     pairs = [(entry, outcome(entry)) for entry in ENTRIES]
-    wrong = [(entry, ours) for entry, ours in pairs if any(entry[name] != value for name, value in ours.items())]
+    wrong = [
+        (entry, ours)
+        for entry, ours in pairs
+        if any(entry[name] != value for name, value in ours.items())
+    ]
     assert not wrong, f"{len(wrong)} of {len(ENTRIES)}, the first: {wrong[:5]}"
     assert len(ENTRIES) == 2075
 
 
 def _plain_numbers(text: str) -> str:
     """Java and Python write numbers differently; the values count."""
-    return re.sub(r"[0-9]+\.[0-9]+(?:E-?[0-9]+)?|[0-9]+(?:\.[0-9]+)?e[+-]?[0-9]+", lambda found: str(float(found[0])), text)
+    return re.sub(
+        r"[0-9]+\.[0-9]+(?:E-?[0-9]+)?|[0-9]+(?:\.[0-9]+)?e[+-]?[0-9]+",
+        lambda found: str(float(found[0])),
+        text,
+    )
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_trees_are_those_of_apache(part: int) -> None:
     for entry in ENTRIES[part::4]:
         if entry["compile"] == "ok":
-            assert _plain_numbers(str(parse(entry["expr"]))) == _plain_numbers(entry["to_string"]), entry["expr"]
+            assert _plain_numbers(str(parse(entry["expr"]))) == _plain_numbers(
+                entry["to_string"]
+            ), entry["expr"]

@@ -1,20 +1,35 @@
-"""SQL92 expressions: against SQLite where both mean the same, and what is Apache's own one by one."""
+"""SQL92 expressions: against SQLite where both mean the same, and what is Apache's own
+one by one.
+"""
+
+from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
-from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError, order_doubles, to_boolean, to_double, to_integer, to_long
+from rocketmq_sdk.broker_embedded.filter.java_values import (
+    EvaluationError,
+    order_doubles,
+    to_boolean,
+    to_double,
+    to_integer,
+    to_long,
+)
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.lexer import END, Lexer
 from rocketmq_sdk.protocol.sql92.parser import MAX_DEPTH, MAX_LENGTH, MAX_SIGNS, parse
 
-# --- against SQLite. Numbers are in properties of their own, and texts too, so that both sides compare the same types; both have three values.
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# --- against SQLite. Numbers are in properties of their own, and texts too, so that
+# both sides compare the same types; both have three values.
 
 NUMBERS, TEXTS = ("n1", "n2", "n3"), ("t1", "t2", "t3")
 _OPERATORS = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
@@ -33,55 +48,113 @@ def _same(text: str) -> Pair:
 
 def _search(name: str, operator: str, text: str, negated: bool) -> Pair:
     """CONTAINS and its like, in SQLite by functions; Apache's are never null."""
-    size, found = len(text), {"CONTAINS": f"instr({name}, {_quoted(text)}) > 0", "STARTSWITH": f"substr({name}, 1, {len(text)}) = {_quoted(text)}"}
-    condition = found.get(operator, f"length({name}) >= {size} AND substr({name}, -{max(size, 1)}) = {_quoted(text)}")
+    size, found = (
+        len(text),
+        {
+            "CONTAINS": f"instr({name}, {_quoted(text)}) > 0",
+            "STARTSWITH": f"substr({name}, 1, {len(text)}) = {_quoted(text)}",
+        },
+    )
+    condition = found.get(
+        operator, f"length({name}) >= {size} AND substr({name}, -{max(size, 1)}) = {_quoted(text)}"
+    )
     condition = f"NOT ({condition})" if negated else condition
-    return f"{name} {'NOT ' if negated else ''}{operator} {_quoted(text)}", f"({name} IS NOT NULL AND {size} > 0 AND coalesce({condition}, 0))"
+    return (
+        f"{name} {'NOT ' if negated else ''}{operator} {_quoted(text)}",
+        f"({name} IS NOT NULL AND {size} > 0 AND coalesce({condition}, 0))",
+    )
 
 
 _COMPARED = st.builds(
-    lambda name, operator, number: _same(f"{name} {operator} {number}"), st.sampled_from(NUMBERS), _OPERATORS, st.integers(0, 20)
+    lambda name, operator, number: _same(f"{name} {operator} {number}"),
+    st.sampled_from(NUMBERS),
+    _OPERATORS,
+    st.integers(0, 20),
 )
 # A minus sign makes an expression of a number, which is compared all the same.
 _COMPARED_MINUS = st.builds(
-    lambda name, operator, number: _same(f"{name} {operator} -{number}"), st.sampled_from(NUMBERS), _OPERATORS, st.integers(0, 20)
+    lambda name, operator, number: _same(f"{name} {operator} -{number}"),
+    st.sampled_from(NUMBERS),
+    _OPERATORS,
+    st.integers(0, 20),
 )
 _BETWEEN = st.builds(
     lambda name, negated, low, span: _same(f"{name} {negated}BETWEEN {low} AND {low + span}"),
-    st.sampled_from(NUMBERS), st.sampled_from(["", "NOT "]), st.integers(0, 20), st.integers(0, 9),
-)  # fmt: skip
+    st.sampled_from(NUMBERS),
+    st.sampled_from(["", "NOT "]),
+    st.integers(0, 20),
+    st.integers(0, 9),
+)
 _EQUAL_TEXT = st.builds(
-    lambda name, operator, text: _same(f"{name} {operator} {_quoted(text)}"), st.sampled_from(TEXTS), st.sampled_from(["=", "<>"]), _TEXT
+    lambda name, operator, text: _same(f"{name} {operator} {_quoted(text)}"),
+    st.sampled_from(TEXTS),
+    st.sampled_from(["=", "<>"]),
+    _TEXT,
 )
 _IN = st.builds(
     lambda name, negated, texts: _same(f"{name} {negated}IN ({', '.join(map(_quoted, texts))})"),
-    st.sampled_from(TEXTS), st.sampled_from(["", "NOT "]), st.lists(_TEXT, min_size=1, max_size=4),
-)  # fmt: skip
-_NULL = st.builds(lambda name, negated: _same(f"{name} IS {negated}NULL"), st.sampled_from(NUMBERS + TEXTS), st.sampled_from(["", "NOT "]))
-_SEARCH = st.builds(_search, st.sampled_from(TEXTS), st.sampled_from(["CONTAINS", "STARTSWITH", "ENDSWITH"]), _TEXT, st.booleans())
+    st.sampled_from(TEXTS),
+    st.sampled_from(["", "NOT "]),
+    st.lists(_TEXT, min_size=1, max_size=4),
+)
+_NULL = st.builds(
+    lambda name, negated: _same(f"{name} IS {negated}NULL"),
+    st.sampled_from(NUMBERS + TEXTS),
+    st.sampled_from(["", "NOT "]),
+)
+_SEARCH = st.builds(
+    _search,
+    st.sampled_from(TEXTS),
+    st.sampled_from(["CONTAINS", "STARTSWITH", "ENDSWITH"]),
+    _TEXT,
+    st.booleans(),
+)
 _CONSTANT = st.sampled_from([_same("TRUE"), _same("FALSE"), _same("NULL")])
-_LEAVES = st.one_of(_COMPARED, _COMPARED_MINUS, _BETWEEN, _EQUAL_TEXT, _IN, _NULL, _SEARCH, _CONSTANT)
+_LEAVES = st.one_of(
+    _COMPARED, _COMPARED_MINUS, _BETWEEN, _EQUAL_TEXT, _IN, _NULL, _SEARCH, _CONSTANT
+)
 
 
 def _joined(pairs: list[Pair], operator: str) -> Pair:
-    return f" {operator} ".join(ours for ours, _theirs in pairs), f" {operator} ".join(theirs for _ours, theirs in pairs)
+    return f" {operator} ".join(ours for ours, _theirs in pairs), f" {operator} ".join(
+        theirs for _ours, theirs in pairs
+    )
 
 
 def _branches(children: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
     grouped = children.map(lambda pair: (f"({pair[0]})", f"({pair[1]})"))
-    chains = st.builds(_joined, st.lists(grouped | _LEAVES, min_size=2, max_size=4), st.sampled_from(["AND", "OR"]))
-    return st.one_of(chains, grouped.map(lambda pair: (f"NOT {pair[0]}", f"NOT {pair[1]}")), grouped)
+    chains = st.builds(
+        _joined, st.lists(grouped | _LEAVES, min_size=2, max_size=4), st.sampled_from(["AND", "OR"])
+    )
+    return st.one_of(
+        chains, grouped.map(lambda pair: (f"NOT {pair[0]}", f"NOT {pair[1]}")), grouped
+    )
 
 
 EXPRESSIONS = st.recursive(_LEAVES, _branches, max_leaves=12)
-_VALUES = st.fixed_dictionaries({}, optional={**dict.fromkeys(NUMBERS, _NUMBER.map(str)), **dict.fromkeys(TEXTS, _TEXT.filter(bool))})
+_VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(NUMBERS, _NUMBER.map(str)),
+        **dict.fromkeys(TEXTS, _TEXT.filter(bool)),
+    },
+)
 SQLITE = sqlite3.connect(":memory:")
 
 
 def by_sqlite(expression: str, properties: Mapping[str, str]) -> bool | None:
     columns = [f"? AS {name}" for name in NUMBERS + TEXTS]
-    values = [None if name not in properties else int(properties[name]) if name in NUMBERS else properties[name] for name in NUMBERS + TEXTS]
-    (value,) = SQLITE.execute(f"SELECT ({expression}) FROM (SELECT {', '.join(columns)})", values).fetchone()
+    values = [
+        None
+        if name not in properties
+        else int(properties[name])
+        if name in NUMBERS
+        else properties[name]
+        for name in NUMBERS + TEXTS
+    ]
+    (value,) = SQLITE.execute(
+        f"SELECT ({expression}) FROM (SELECT {', '.join(columns)})", values
+    ).fetchone()
     return None if value is None else bool(value)
 
 
@@ -93,7 +166,10 @@ def test_three_valued_logic_is_that_of_sqlite(pair: Pair, properties: dict[str, 
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.text(st.sampled_from("aA1.'()<>=,-+ \nNOT AND OR IN IS NULL BETWEEN"), max_size=40) | st.text(max_size=20))
+@given(
+    st.text(st.sampled_from("aA1.'()<>=,-+ \nNOT AND OR IN IS NULL BETWEEN"), max_size=40)
+    | st.text(max_size=20)
+)
 def test_no_text_does_anything_but_compile_or_be_refused(text: str) -> None:
     refused: FilterSyntaxError | None = None
     try:
@@ -108,8 +184,19 @@ def test_no_text_does_anything_but_compile_or_be_refused(text: str) -> None:
 # --- what is Apache's own
 
 ERROR = "refused when compiled"
-FAILS = "can not be evaluated"
-P = {"a": "1", "b": "2.5", "c": "abc", "t": "true", "T": "TRUE", "n": "-7", "e": "", "big": "9223372036854775807", "nan": "NaN", "zero": "-0.0"}
+FAILS = "cannot be evaluated"
+P = {
+    "a": "1",
+    "b": "2.5",
+    "c": "abc",
+    "t": "true",
+    "T": "TRUE",
+    "n": "-7",
+    "e": "",
+    "big": "9223372036854775807",
+    "nan": "NaN",
+    "zero": "-0.0",
+}
 QUIRKS = [
     ("NOT binds tighter than comparisons", "NOT a > 3", ERROR),
     ("so its operand is put in parentheses", "NOT (a > 3)", True),
@@ -170,7 +257,7 @@ QUIRKS = [
     ("a block comment is skipped", "a /* = 2 */ = 1", True),
     ("keywords in any case", "A is Null aNd NoT (a iN ('2'))", True),
     ("names as they are", "C = 'abc'", None),
-    ("a name can not hold a point", "a.b = 1", ERROR),
+    ("a name cannot hold a point", "a.b = 1", ERROR),
     ("there is no !=", "a != 1", ERROR),
     ("there is no LIKE: a name is ignored behind a property", "c LIKE 'abc'", False),
     ("texts double their quotes", "c = 'it''s'", False),
@@ -178,7 +265,9 @@ QUIRKS = [
 ]
 
 
-@pytest.mark.parametrize(("what", "expression", "expected"), QUIRKS, ids=[quirk[0] for quirk in QUIRKS])
+@pytest.mark.parametrize(
+    ("what", "expression", "expected"), QUIRKS, ids=[quirk[0] for quirk in QUIRKS]
+)
 def test_what_is_apaches_own(what: str, expression: str, expected: object) -> None:
     try:
         compiled = compile_expression(expression)
@@ -206,7 +295,7 @@ def test_what_is_apaches_own(what: str, expression: str, expected: object) -> No
         ("(a = 1", 7, "end of the expression stands where ')' is expected"),
         ("a IN ('x' 'y')", 11, "stands where ')' is expected"),
         ("a IS 5", 6, "'5' stands where 'NULL' is expected"),
-        ("a = 1 OR b > 'x'", 12, "'x' can not be compared by order"),
+        ("a = 1 OR b > 'x'", 12, "'x' cannot be compared by order"),
         ("a = 99999999999999999999", 5, "beyond the whole numbers of 64 bits"),
         ("a > 1e999", 5, "a float literal that is too large"),
         ("'x' AND a = 1", 5, "'x' is no truth value"),
@@ -226,7 +315,12 @@ def test_long_chains_and_deep_nesting_work_up_to_the_limits() -> None:
     assert compile_expression(deep).matches({"a": "1"})
     right = "a = 1 AND (" * MAX_DEPTH + "a = 1" + ")" * MAX_DEPTH
     assert compile_expression(right).matches({"a": "1"})
-    for too_much in ("(" * (MAX_DEPTH + 1) + "a = 1", "-" * (MAX_SIGNS + 1) + "1 = 1", "a = 1" + " = TRUE" * MAX_SIGNS, "a" * (MAX_LENGTH + 1)):
+    for too_much in (
+        "(" * (MAX_DEPTH + 1) + "a = 1",
+        "-" * (MAX_SIGNS + 1) + "1 = 1",
+        "a = 1" + " = TRUE" * MAX_SIGNS,
+        "a" * (MAX_LENGTH + 1),
+    ):
         with pytest.raises(FilterSyntaxError):
             parse(too_much)
 
@@ -246,12 +340,16 @@ def test_nesting_that_the_stack_does_not_hold_is_refused() -> None:
 
 
 def test_double_minus_signs_in_the_last_line_are_not_each_searched_for_a_line_end() -> None:
-    """Searches to the end for each would take minutes here; they took 16 seconds for an expression of 60,000 characters."""
+    """Searches to the end for each would take minutes here; they took 16 seconds for an
+    expression of 60,000 characters.
+    """
     lexer = Lexer("--1 " * 100_000)
     kinds = [lexer.take().kind for _ in range(300_001)]
     assert (kinds[:3], kinds[-1], kinds.count("-")) == (["-", "-", "integer"], END, 200_000)
     for text in ("--x\n1", "--x\r1", "--\n--x\r\n1", "\n/* --\n */1", "/*\n*/--\n1"):
-        assert [(token.kind, token.position) for token in (Lexer(text).take(),)] == [("integer", len(text))]
+        assert [(token.kind, token.position) for token in (Lexer(text).take(),)] == [
+            ("integer", len(text))
+        ]
     after = Lexer("--x\n/**/--1")
     assert [after.take().kind for _ in range(4)] == ["-", "-", "integer", END]
 
@@ -266,16 +364,43 @@ def test_a_refused_text_is_refused_again_with_a_fresh_error() -> None:
     assert str(caught[0]) == str(caught[1])
 
 
-@pytest.mark.parametrize("text", ["1.0", " 1", "1 ", "", "+", "-", "1_0", "0x1", "١e", "𝟙", "2147483648", "-2147483649", "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.0",
+        " 1",
+        "1 ",
+        "",
+        "+",
+        "-",
+        "1_0",
+        "0x1",
+        "١e",
+        "𝟙",
+        "2147483648",
+        "-2147483649",
+        "9" * 5000,
+    ],
+)
 def test_texts_that_are_no_integers(text: str) -> None:
     with pytest.raises(EvaluationError):
         to_integer(text)
 
 
 def test_texts_that_are_numbers() -> None:
-    assert (to_integer("+5"), to_integer("-2147483648"), to_integer("007"), to_integer("١٢")) == (5, -2147483648, 7, 12)
+    assert (to_integer("+5"), to_integer("-2147483648"), to_integer("007"), to_integer("١٢")) == (
+        5,
+        -2147483648,
+        7,
+        12,
+    )
     assert (to_long("9223372036854775807"), to_long("0" * 5000 + "8")) == (9223372036854775807, 8)
-    assert (to_double(" 1e3 "), to_double("5."), to_double(".5f"), to_double("-Infinity")) == (1000.0, 5.0, 0.5, float("-inf"))
+    assert (to_double(" 1e3 "), to_double("5."), to_double(".5f"), to_double("-Infinity")) == (
+        1000.0,
+        5.0,
+        0.5,
+        float("-inf"),
+    )
     assert to_double("0x1.8p1") == 3.0
     assert to_double("0x1p99999") == float("inf")
     assert (to_boolean("TRUE"), to_boolean("yes")) == (True, False)

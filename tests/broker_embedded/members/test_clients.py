@@ -1,9 +1,13 @@
-"""Membership of consumers and producers: who is told what, and when a client is gone."""
+"""Membership of consumers and producers: who is told what, and when a client is
+gone.
+"""
 
-import pytest
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
 from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
@@ -13,16 +17,24 @@ from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.bodies.groups import ConsumerList
 from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.channel import Channel
 from support.administration import FakeChannel, FixedClock
 from support.broker import Peer, connect, heartbeat, open_broker, subscription
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def told(peer: Peer) -> int:
     """How many notices of changed members came since the last look."""
     await trio.testing.wait_all_tasks_blocked()
     notices, peer.requests = peer.requests, []
-    assert all(notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and notice.is_oneway for notice in notices)
+    assert all(
+        notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and notice.is_oneway
+        for notice in notices
+    )
     return len(notices)
 
 
@@ -31,7 +43,10 @@ async def test_joining_and_leaving_is_told_to_all(autojump_clock: MockClock) -> 
         async with open_broker() as (broker, one), trio.open_nursery() as nursery:
             two = await connect(broker, nursery)
             answer = await one.ask(heartbeat("c1", "CG", subscription("orders")))
-            assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+            assert answer.ext_fields == {
+                "IS_SUPPORT_HEART_BEAT_V2": "true",
+                "IS_SUB_CHANGE": "true",
+            }
             assert await told(one) == 1
             await one.ask(heartbeat("c1", "CG", subscription("orders")))
             assert await told(one) == 0
@@ -48,7 +63,9 @@ async def test_joining_and_leaving_is_told_to_all(autojump_clock: MockClock) -> 
             assert broker.context.consumers.client_ids("CG") == ["c1"]
 
 
-async def test_changed_topics_are_told_and_the_newer_version_wins(autojump_clock: MockClock) -> None:
+async def test_changed_topics_are_told_and_the_newer_version_wins(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             consumers = broker.context.consumers
@@ -69,7 +86,9 @@ async def test_changed_topics_are_told_and_the_newer_version_wins(autojump_clock
 async def test_broadcasting_groups_are_told_nothing(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer):
-            await peer.ask(heartbeat("c1", "CG", subscription("a"), model=MessageModel.BROADCASTING))
+            await peer.ask(
+                heartbeat("c1", "CG", subscription("a"), model=MessageModel.BROADCASTING)
+            )
             assert await told(peer) == 0
 
 
@@ -105,9 +124,13 @@ async def test_producers(autojump_clock: MockClock) -> None:
             producers = broker.context.producers
             for number, peer in enumerate((one, two)):
                 body = HeartbeatData(f"p{number}", ("PG", "CLIENT_INNER_PRODUCER")).encode()
-                assert (await peer.ask(Command.request(RequestCode.HEART_BEAT, body=body))).code == 0
+                assert (
+                    await peer.ask(Command.request(RequestCode.HEART_BEAT, body=body))
+                ).code == 0
             assert [client.client_id for client in producers.members("PG")] == ["p0", "p1"]
-            assert {producers.available_channel("PG") for _ in range(4)} == {client.channel for client in producers.members("PG")}
+            assert {producers.available_channel("PG") for _ in range(4)} == {
+                client.channel for client in producers.members("PG")
+            }
             assert producers.channel_of("p1") is not None
             await two.channel.aclose()
             await trio.testing.wait_all_tasks_blocked()
@@ -117,7 +140,9 @@ async def test_producers(autojump_clock: MockClock) -> None:
             assert producers.members("PG") == []
             assert producers.available_channel("PG") is None
             assert producers.channel_of("p0") is not None
-            await one.ask(RequestCode.UNREGISTER_CLIENT, clientID="p0", producerGroup="CLIENT_INNER_PRODUCER")
+            await one.ask(
+                RequestCode.UNREGISTER_CLIENT, clientID="p0", producerGroup="CLIENT_INNER_PRODUCER"
+            )
             assert producers.channel_of("p0") is None
 
 
@@ -139,7 +164,9 @@ async def test_broken_heartbeats(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer):
             for body in (b"", b"{not json", b"[]"):
-                assert (await peer.ask(Command(RequestCode.HEART_BEAT, body=body))).code == ResponseCode.SYSTEM_ERROR
+                assert (
+                    await peer.ask(Command(RequestCode.HEART_BEAT, body=body))
+                ).code == ResponseCode.SYSTEM_ERROR
             await peer.send("a", b"still served")
 
 
@@ -152,15 +179,24 @@ async def test_groups_that_may_not_be_made_are_skipped(autojump_clock: MockClock
             assert (answer.code, answer.remark) == (1, "no consumer for this group, CG")
 
 
-async def test_members_that_end_in_one_moment_leave_nobody_behind(autojump_clock: MockClock) -> None:
+async def test_members_that_end_in_one_moment_leave_nobody_behind(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, third), trio.open_nursery() as nursery:
             consumers = broker.context.consumers
             first, second = await connect(broker, nursery), await connect(broker, nursery)
-            for peer, client_id, groups in ((first, "A", ("g1", "g2")), (second, "B", ("g1", "g2")), (third, "C", ("g2",))):
+            for peer, client_id, groups in (
+                (first, "A", ("g1", "g2")),
+                (second, "B", ("g1", "g2")),
+                (third, "C", ("g2",)),
+            ):
                 for group in groups:
                     await peer.ask(heartbeat(client_id, group, subscription("a")))
-            assert (consumers.client_ids("g1"), consumers.client_ids("g2")) == (["A", "B"], ["A", "B", "C"])
+            assert (consumers.client_ids("g1"), consumers.client_ids("g2")) == (
+                ["A", "B"],
+                ["A", "B", "C"],
+            )
             async with trio.open_nursery() as closing:
                 closing.start_soon(first.channel.aclose)
                 closing.start_soon(second.channel.aclose)
@@ -182,7 +218,9 @@ def test_a_channel_that_takes_nothing_does_not_keep_others_from_leaving() -> Non
     groups = ["g1", "g2", "g3"]
     for channel in channels:
         for name in groups:
-            client = ClientChannel(channel, str(channel.channel_id), None, 0, clock.monotonic(), clock.now_ms())
+            client = ClientChannel(
+                channel, str(channel.channel_id), None, 0, clock.monotonic(), clock.now_ms()
+            )
             consumers.register(channel, client, _consumer(name))
     consumers.channel_closed(channels[0])
     assert [len(consumers.client_ids(name)) for name in groups] == [1, 1, 1]
@@ -205,7 +243,11 @@ async def test_a_table_that_fails_over_a_closed_channel_keeps_the_others_from_no
         async with open_broker() as (broker, _one), trio.open_nursery() as nursery:
             peer = await connect(broker, nursery)
             await peer.ask(heartbeat("c1", "CG", subscription("a")))
-            monkeypatch.setattr(broker.context.held_pulls.__class__, "channel_closed", lambda _self, channel: broken(channel))
+            monkeypatch.setattr(
+                broker.context.held_pulls.__class__,
+                "channel_closed",
+                lambda _self, channel: broken(channel),
+            )
             await peer.channel.aclose()
             await trio.testing.wait_all_tasks_blocked()
             assert broker.context.consumers.client_ids("CG") == []

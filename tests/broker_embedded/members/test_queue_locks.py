@@ -1,5 +1,7 @@
 """Locks of queues, by steps of random clients against a plain model."""
 
+from __future__ import annotations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +36,12 @@ def test_only_the_owner_unlocks() -> None:
     assert not locks.any_alive("g")
 
 
-STEP = st.tuples(st.sampled_from(["lock", "unlock", "wait", "expire"]), st.sampled_from("abc"), st.integers(0, 2), st.integers(1, 90))
+STEP = st.tuples(
+    st.sampled_from(["lock", "unlock", "wait", "expire"]),
+    st.sampled_from("abc"),
+    st.integers(0, 2),
+    st.integers(1, 90),
+)
 
 
 @settings(deadline=None, max_examples=80)

@@ -1,5 +1,7 @@
 """The name server's key-value table and its file."""
 
+from __future__ import annotations
+
 import pytest
 
 from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
@@ -18,7 +20,7 @@ class File:
 
     def store(self, value: object) -> None:
         if self.full:
-            raise StoreError("kvConfig.json can not be written: no space left on device")
+            raise StoreError("kvConfig.json cannot be written: no space left on device")
         self.content = value
 
 

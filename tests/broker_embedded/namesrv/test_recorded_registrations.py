@@ -1,7 +1,10 @@
 """What Apache's brokers ask a name server and are answered, held against ours.
 
-Mask: opaque, language, version, encoding and remarks of successes are not compared; lists of names are compared as sets.
+Mask: opaque, language, version, encoding and remarks of successes are not compared;
+lists of names are compared as sets.
 """
+
+from __future__ import annotations
 
 import pytest
 
@@ -23,12 +26,18 @@ def test_registrations(variant: str) -> None:
     for connection, request, expected in conversation(f"broker_register.{variant}.jsonl"):
         answer = namesrv.handler(channels.setdefault(connection, FakeChannel()), request)
         assert isinstance(answer, Command)
-        assert (answer.code, answer.ext_fields, body_of(answer)) == (expected.code, expected.ext_fields, body_of(expected)), request
+        assert (answer.code, answer.ext_fields, body_of(answer)) == (
+            expected.code,
+            expected.ext_fields,
+            body_of(expected),
+        ), request
         count += 1
     assert count >= 2
     route = namesrv.table.route("TBW102")
     assert route is not None
-    assert [(data.broker_name, data.write_queue_nums, data.perm) for data in route.queue_datas] == [("broker-a", 8, 7)]
+    assert [(data.broker_name, data.write_queue_nums, data.perm) for data in route.queue_datas] == [
+        ("broker-a", 8, 7)
+    ]
     for channel in channels.values():
         channel.abort("gone")
     assert namesrv.table.route("TBW102") is None
@@ -44,20 +53,27 @@ def test_unregistrations(variant: str) -> None:
     for _, request, expected in conversation(f"broker_unregister.{variant}.jsonl"):
         answer = namesrv.handler(FakeChannel(), request)
         assert isinstance(answer, Command)
-        assert (answer.code, answer.ext_fields, body_of(answer)) == (expected.code, expected.ext_fields, body_of(expected)), request
+        assert (answer.code, answer.ext_fields, body_of(answer)) == (
+            expected.code,
+            expected.ext_fields,
+            body_of(expected),
+        ), request
         codes.add(request.code)
     assert RequestCode.UNREGISTER_BROKER in codes
     assert not namesrv.table.cluster_info().broker_addr_table
 
 
 @pytest.mark.parametrize(
-    ("version", "strict", "text"), [(317, False, b'{0:"'), (317, True, b'{"0":"'), (401, False, b'{"0":"'), (400, False, b'{0:"')]
+    ("version", "strict", "text"),
+    [(317, False, b'{0:"'), (317, True, b'{"0":"'), (401, False, b'{"0":"'), (400, False, b'{0:"')],
 )
 def test_route_json_follows_the_peer(version: int, strict: bool, text: bytes) -> None:
     namesrv = NameServer(FixedClock())
     for _, request, _ in conversation("broker_register.json.jsonl"):
         namesrv.handler(FakeChannel(), request)
-    request = Command.request(105, GetRouteInfoRequestHeader(topic="TBW102", accept_standard_json_only=strict or None))
+    request = Command.request(
+        105, GetRouteInfoRequestHeader(topic="TBW102", accept_standard_json_only=strict or None)
+    )
     request.version = version
     answer = namesrv.handler(FakeChannel(), request)
     assert isinstance(answer, Command)

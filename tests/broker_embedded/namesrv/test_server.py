@@ -1,30 +1,53 @@
-"""The name server: what its requests do, and what time and closing connections do to it."""
+"""The name server: what its requests do, and what time and closing connections do to
+it.
+"""
+
+from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
-from rocketmq_sdk.broker_embedded.namesrv.registration import NEVER_MS, OWN_BROKER, BrokerRegistration
+from rocketmq_sdk.broker_embedded.namesrv.registration import (
+    NEVER_MS,
+    OWN_BROKER,
+    BrokerRegistration,
+)
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import StoreCorruptError
 from rocketmq_sdk.protocol.bodies.route import decode_route
-from rocketmq_sdk.protocol.bodies.topics import DataVersion, KVTable, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from rocketmq_sdk.protocol.bodies.topics import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import namesrv as headers
 from rocketmq_sdk.protocol.headers.namesrv import GetRouteInfoRequestHeader
 from support.administration import FakeChannel, FixedClock, TableInMemory
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
 VERSION = DataVersion(0, 5, 1)
 
 
-def ask(namesrv: NameServer, code: int, header: object = None, body: bytes = b"", channel: FakeChannel | None = None) -> Command:
+def ask(
+    namesrv: NameServer,
+    code: int,
+    header: object = None,
+    body: bytes = b"",
+    channel: FakeChannel | None = None,
+) -> Command:
     request = Command.request(code, header, body=body)  # type: ignore[arg-type]
     answer = namesrv.handler(channel or FakeChannel(), request)
     assert isinstance(answer, Command)
@@ -32,7 +55,12 @@ def ask(namesrv: NameServer, code: int, header: object = None, body: bytes = b""
 
 
 def register(
-    namesrv: NameServer, channel: FakeChannel | None = None, *, timeout: int | None = None, compressed: bool = False, crc: int | None = None
+    namesrv: NameServer,
+    channel: FakeChannel | None = None,
+    *,
+    timeout: int | None = None,
+    compressed: bool = False,
+    crc: int | None = None,
 ) -> Command:
     table = {name: TopicConfig(name) for name in ("T", "U")}
     registration = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION))
@@ -75,23 +103,37 @@ def test_a_registration_with_a_wrong_checksum() -> None:
 def test_a_broken_compressed_registration_is_an_answer() -> None:
     namesrv = NameServer(FixedClock())
     header = headers.RegisterBrokerRequestHeader(
-        broker_name="a", broker_addr="x:1", cluster_name="c", ha_server_addr="", broker_id=0, compressed=True
+        broker_name="a",
+        broker_addr="x:1",
+        cluster_name="c",
+        ha_server_addr="",
+        broker_id=0,
+        compressed=True,
     )
     assert ask(namesrv, RequestCode.REGISTER_BROKER, header, b"\x00garbage").code == 1
 
 
 def test_data_versions_are_compared_by_all_members() -> None:
     namesrv = NameServer(FixedClock())
-    header = headers.QueryDataVersionRequestHeader(broker_name="a", broker_addr="10.0.0.1:1", cluster_name="c", broker_id=0)
+    header = headers.QueryDataVersionRequestHeader(
+        broker_name="a", broker_addr="10.0.0.1:1", cluster_name="c", broker_id=0
+    )
 
     def changed(version: DataVersion) -> str:
-        return ask(namesrv, RequestCode.QUERY_DATA_VERSION, header, version.encode()).ext_fields["changed"]
+        return ask(namesrv, RequestCode.QUERY_DATA_VERSION, header, version.encode()).ext_fields[
+            "changed"
+        ]
 
     assert changed(VERSION) == "true"
     register(namesrv)
     assert changed(VERSION) == "false"
     assert changed(DataVersion(0, 6, 1)) == "true"
-    assert DataVersion.decode(ask(namesrv, RequestCode.QUERY_DATA_VERSION, header, VERSION.encode()).body) == VERSION
+    assert (
+        DataVersion.decode(
+            ask(namesrv, RequestCode.QUERY_DATA_VERSION, header, VERSION.encode()).body
+        )
+        == VERSION
+    )
 
 
 def test_order_configuration_goes_to_brokers_and_clients() -> None:
@@ -99,19 +141,38 @@ def test_order_configuration_goes_to_brokers_and_clients() -> None:
     header = headers.PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4")
     assert ask(namesrv, RequestCode.PUT_KV_CONFIG, header).code == 0
     assert KVTable.decode(register(namesrv).body).table == {"T": "a:4"}
-    route = decode_route(ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).body)
+    route = decode_route(
+        ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).body
+    )
     assert route.order_topic_conf == "a:4"
 
 
 def test_the_key_value_table_outlives_the_name_server() -> None:
     file = TableInMemory()
     namesrv = NameServer(FixedClock(), kv_file=file)
-    ask(namesrv, RequestCode.PUT_KV_CONFIG, headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"))
+    ask(
+        namesrv,
+        RequestCode.PUT_KV_CONFIG,
+        headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"),
+    )
     assert file.load() == {"configTable": {"n": {"k": "v"}}}
     again = NameServer(FixedClock(), kv_file=file)
-    assert ask(again, RequestCode.GET_KV_CONFIG, headers.GetKVConfigRequestHeader(namespace="n", key="k")).ext_fields == {"value": "v"}
-    ask(again, RequestCode.DELETE_KV_CONFIG, headers.DeleteKVConfigRequestHeader(namespace="n", key="k"))
-    assert ask(again, RequestCode.GET_KV_CONFIG, headers.GetKVConfigRequestHeader(namespace="n", key="k")).code == 22
+    assert ask(
+        again, RequestCode.GET_KV_CONFIG, headers.GetKVConfigRequestHeader(namespace="n", key="k")
+    ).ext_fields == {"value": "v"}
+    ask(
+        again,
+        RequestCode.DELETE_KV_CONFIG,
+        headers.DeleteKVConfigRequestHeader(namespace="n", key="k"),
+    )
+    assert (
+        ask(
+            again,
+            RequestCode.GET_KV_CONFIG,
+            headers.GetKVConfigRequestHeader(namespace="n", key="k"),
+        ).code
+        == 22
+    )
     assert file.load() == {"configTable": {"n": {}}}
     with pytest.raises(StoreCorruptError, match=r"kvConfig\.json"):
         NameServer(FixedClock(), kv_file=TableInMemory({"configTable": [1]}))
@@ -119,9 +180,18 @@ def test_the_key_value_table_outlives_the_name_server() -> None:
 
 def test_settings_over_the_wire() -> None:
     namesrv = NameServer(FixedClock())
-    assert ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=false\nlistenPort=1\nwhat=ever\n").code == 0
+    assert (
+        ask(
+            namesrv,
+            RequestCode.UPDATE_NAMESRV_CONFIG,
+            body=b"enableAllTopicList=false\nlistenPort=1\nwhat=ever\n",
+        ).code
+        == 0
+    )
     assert ask(namesrv, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
-    assert ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=maybe").code == 1
+    assert (
+        ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=maybe").code == 1
+    )
     assert ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"kvConfigPath=/x").code == 16
     assert ask(namesrv, RequestCode.UPDATE_NAMESRV_CONFIG, body=b"").code == 1
     lines = ask(namesrv, RequestCode.GET_NAMESRV_CONFIG).body.decode().splitlines()
@@ -133,9 +203,15 @@ def test_not_ready_at_first_when_told_so() -> None:
     clock = FixedClock()
     namesrv = NameServer(clock, config=NamesrvConfig(need_wait_for_service=True))
     register(namesrv)
-    assert ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).code == 1
+    assert (
+        ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).code
+        == 1
+    )
     clock.time_ms += 45_000
-    assert ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).code == 0
+    assert (
+        ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T")).code
+        == 0
+    )
 
 
 def test_unknown_codes_and_missing_fields() -> None:
@@ -143,24 +219,40 @@ def test_unknown_codes_and_missing_fields() -> None:
     answer = ask(namesrv, 4711)
     assert (answer.code, answer.remark) == (3, " request type 4711 not supported")
     assert ask(namesrv, RequestCode.UNREGISTER_BROKER).code == 1
-    missing = ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="Nowhere"))
+    missing = ask(
+        namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="Nowhere")
+    )
     assert missing.code == 17
     assert "Nowhere" in (missing.remark or "")
 
 
 @pytest.mark.parametrize(
     ("dialled", "told"),
-    [("10.1.1.1:9876", "10.1.1.1:10911"), ("[::1]:9876", "[::1]:10911"), ("broker.example:1", "broker.example:10911"), ("memory", "here:1")],
+    [
+        ("10.1.1.1:9876", "10.1.1.1:10911"),
+        ("[::1]:9876", "[::1]:10911"),
+        ("broker.example:1", "broker.example:10911"),
+        ("memory", "here:1"),
+    ],
 )
 def test_the_own_broker_is_where_the_client_dialled(dialled: str, told: str) -> None:
     namesrv = NameServer(FixedClock(), own_address=dialled_address(lambda: 10911, "here:1"))
     namesrv.register(
         BrokerRegistration(
-            cluster="c", address=OWN_BROKER, broker_name="a", heartbeat_timeout_ms=NEVER_MS, topics={"T": TopicConfig("T"), "U": TopicConfig("U")}
+            cluster="c",
+            address=OWN_BROKER,
+            broker_name="a",
+            heartbeat_timeout_ms=NEVER_MS,
+            topics={"T": TopicConfig("T"), "U": TopicConfig("U")},
         )
     )
     channel = FakeChannel(local_address=dialled)
-    answer = ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="T"), channel=channel)
+    answer = ask(
+        namesrv,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        GetRouteInfoRequestHeader(topic="T"),
+        channel=channel,
+    )
     assert decode_route(answer.body).broker_datas[0].broker_addrs == {0: told}
 
 
@@ -180,7 +272,9 @@ async def test_silent_brokers_leave_the_routes(autojump_clock: trio.testing.Mock
             assert channel.closed
 
 
-async def test_a_later_registration_with_a_shorter_timeout_is_not_overslept(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_later_registration_with_a_shorter_timeout_is_not_overslept(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     namesrv = NameServer(TrioClock())
     with trio.fail_after(600):
         async with running(namesrv):

@@ -1,5 +1,7 @@
 """The route table: who is in it, when they leave it, whose topics count."""
 
+from __future__ import annotations
+
 import pytest
 
 from rocketmq_sdk.broker_embedded.namesrv.registration import BrokerKey, BrokerRegistration
@@ -15,9 +17,13 @@ def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
     return {name: TopicConfig(name, 4, 4, perm) for name in names}
 
 
-def registration(name: str = "a", number: int = 0, address: str = "10.0.0.1:1", **changes: object) -> BrokerRegistration:
+def registration(
+    name: str = "a", number: int = 0, address: str = "10.0.0.1:1", **changes: object
+) -> BrokerRegistration:
     fields: dict[str, object] = {"topics": topics("T", "U"), "data_version": V1, **changes}
-    return BrokerRegistration(cluster="c", address=address, broker_name=name, broker_id=number, **fields)  # type: ignore[arg-type]
+    return BrokerRegistration(
+        cluster="c", address=address, broker_name=name, broker_id=number, **fields
+    )  # type: ignore[arg-type]
 
 
 def permission(table: RouteTable, topic: str = "T", name: str = "a") -> int:
@@ -32,7 +38,10 @@ def test_a_topic_of_two_brokers() -> None:
     table.register(registration("b", address="10.0.0.2:1"), 0)
     route = table.route("T")
     assert route is not None
-    assert {data.broker_name: data.broker_addrs for data in route.broker_datas} == {"a": {0: "10.0.0.1:1"}, "b": {0: "10.0.0.2:1"}}
+    assert {data.broker_name: data.broker_addrs for data in route.broker_datas} == {
+        "a": {0: "10.0.0.1:1"},
+        "b": {0: "10.0.0.2:1"},
+    }
     table.unregister("c", "10.0.0.1:1", "a", 0)
     route = table.route("T")
     assert route is not None
@@ -85,7 +94,10 @@ def test_an_address_that_returns_under_another_id_leaves_the_old_one() -> None:
 def test_an_older_owner_of_an_id_keeps_it_against_a_lower_state_version() -> None:
     table = RouteTable()
     table.register(registration(data_version=DataVersion(5, 1, 1)), 0)
-    assert table.register(registration(address="10.0.0.2:1", data_version=DataVersion(4, 1, 1)), 0) is not None
+    assert (
+        table.register(registration(address="10.0.0.2:1", data_version=DataVersion(4, 1, 1)), 0)
+        is not None
+    )
     assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.1:1"}
     table.register(registration(address="10.0.0.2:1", data_version=DataVersion(5, 2, 1)), 0)
     assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.2:1"}
@@ -94,11 +106,16 @@ def test_an_older_owner_of_an_id_keeps_it_against_a_lower_state_version() -> Non
 def test_a_replica_brings_no_topics_and_learns_its_master() -> None:
     table = RouteTable()
     table.register(registration(ha_server_address="10.0.0.1:2"), 0)
-    result = table.register(registration(number=1, address="10.0.0.2:1", topics=topics("R", "S")), 0)
+    result = table.register(
+        registration(number=1, address="10.0.0.2:1", topics=topics("R", "S")), 0
+    )
     assert result is not None
     assert (result.master_address, result.ha_server_address) == ("10.0.0.1:1", "10.0.0.1:2")
     assert "R" not in table.topics()
-    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.1:1", 1: "10.0.0.2:1"}
+    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {
+        0: "10.0.0.1:1",
+        1: "10.0.0.2:1",
+    }
 
 
 def test_the_lowest_replica_of_an_acting_group_offers_its_topics_for_reading() -> None:
@@ -196,5 +213,13 @@ def test_zones() -> None:
 
 def test_unit_flags_choose_topics() -> None:
     table = RouteTable()
-    table.register(registration(topics={"T": TopicConfig("T", topic_sys_flag=1), "U": TopicConfig("U", topic_sys_flag=2)}), 0)
+    table.register(
+        registration(
+            topics={
+                "T": TopicConfig("T", topic_sys_flag=1),
+                "U": TopicConfig("U", topic_sys_flag=2),
+            }
+        ),
+        0,
+    )
     assert table.topics_by_flags(lambda flags: bool(flags & 1)) == ["T"]

@@ -1,9 +1,13 @@
-"""Deaths of a broker in the middle of pops: nothing is lost, nothing comes early (`support/pop_lives.py`)."""
+"""Deaths of a broker in the middle of pops: nothing is lost, nothing comes early
+(`support/pop_lives.py`).
+"""
+
+from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
-from trio.testing import MockClock
 
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import RocketMQError
@@ -12,12 +16,22 @@ from support.broker import open_on
 from support.pop_lives import run_seed
 from support.popping import Popper, make_topic
 
-KINDS = {"kill": (False, False), "power-cut": (True, False), "kill-merged": (False, True), "power-cut-merged": (True, True)}
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+KINDS = {
+    "kill": (False, False),
+    "power-cut": (True, False),
+    "kill-merged": (False, True),
+    "power-cut-merged": (True, True),
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(4))
-async def test_a_death_loses_nothing_and_hands_out_nothing_early(kind: str, part: int, autojump_clock: MockClock) -> None:
+async def test_a_death_loses_nothing_and_hands_out_nothing_early(
+    kind: str, part: int, autojump_clock: MockClock
+) -> None:
     power_cut, merge = KINDS[kind]
     deaths = 0
     for seed in range(1000 * part, 1000 * part + 2):
@@ -28,7 +42,9 @@ async def test_a_death_loses_nothing_and_hands_out_nothing_early(kind: str, part
     assert deaths >= 1
 
 
-async def test_nothing_leaves_before_its_checkpoint_is_safe_though_the_one_of_the_next_queue_fails(autojump_clock: MockClock) -> None:
+async def test_nothing_leaves_before_its_checkpoint_is_safe_though_the_one_of_the_next_queue_fails(
+    autojump_clock: MockClock,
+) -> None:
     answered = refused = 0
     for step in range(1, 12):
         files = FaultyFileSystem(step, page_size=512)
@@ -41,13 +57,24 @@ async def test_nothing_leaves_before_its_checkpoint_is_safe_though_the_one_of_th
                     await peer.send("T", b"%d" % number, queue_id=number)
                 files.cut_at = files.operations + step
                 refused += 1
-                popped.update(message.body for message in (await Popper(peer, "T").pop(invisible_time=60_000)).messages)
+                popped.update(
+                    message.body
+                    for message in (await Popper(peer, "T").pop(invisible_time=60_000)).messages
+                )
                 refused -= 1
                 answered += 1
                 files.halt()
         for cut in range(6 if popped else 0):
-            async with open_on(files.power_cut(cut), clock=clock, flush_disk_type="SYNC_FLUSH") as (_broker, peer):
-                again = {message.body for message in (await Popper(peer, "T").pop(invisible_time=60_000)).messages}
-            assert not popped & again, f"handed out early after a death at step {step}: {popped & again}"
+            async with open_on(files.power_cut(cut), clock=clock, flush_disk_type="SYNC_FLUSH") as (
+                _broker,
+                peer,
+            ):
+                again = {
+                    message.body
+                    for message in (await Popper(peer, "T").pop(invisible_time=60_000)).messages
+                }
+            assert not popped & again, (
+                f"handed out early after a death at step {step}: {popped & again}"
+            )
     assert answered
     assert refused

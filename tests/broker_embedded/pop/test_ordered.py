@@ -1,11 +1,15 @@
-"""Ordered pops: one batch of a queue at a time, until it is acknowledged or its time is over."""
+"""Ordered pops: one batch of a queue at a time, until it is acknowledged or its time is
+over.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.errors import MessageIllegalError
 from rocketmq_sdk.protocol.bodies.order_info import ConsumerOrderInfoSerializeWrapper, OrderInfo
@@ -13,7 +17,15 @@ from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 from support.broker import Peer, open_broker
 from support.popping import Popper, make_topic
 
-TABLE = [json.loads(line.rstrip(",\n")) for line in (Path(__file__).parents[2] / "vectors/codec/pop.json").read_text().splitlines()[1:-1]]
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+TABLE = [
+    json.loads(line.rstrip(",\n"))
+    for line in (Path(__file__).parents[2] / "vectors/codec/pop.json")
+    .read_text()
+    .splitlines()[1:-1]
+]
 
 
 async def filled(peer: Peer, count: int = 6) -> Popper:
@@ -23,7 +35,11 @@ async def filled(peer: Peer, count: int = 6) -> Popper:
     return Popper(peer, "F", order=True, max_msg_nums=2, invisible_time=5_000)
 
 
-@pytest.mark.parametrize("entry", [entry for entry in TABLE if entry["kind"] == "order_info"], ids=["plain", "with counts"])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in TABLE if entry["kind"] == "order_info"],
+    ids=["plain", "with counts"],
+)
 def test_order_infos_are_written_as_apache_writes_them(entry: dict[str, str]) -> None:
     data = entry["json"].encode()
     info = OrderInfo.decode(data)
@@ -32,13 +48,17 @@ def test_order_infos_are_written_as_apache_writes_them(entry: dict[str, str]) ->
 
 
 def test_the_file_has_apaches_members() -> None:
-    wrapper = ConsumerOrderInfoSerializeWrapper({"F@G": {0: OrderInfo(offset_list=(3, 1), pop_time=7)}})
+    wrapper = ConsumerOrderInfoSerializeWrapper(
+        {"F@G": {0: OrderInfo(offset_list=(3, 1), pop_time=7)}}
+    )
     text = encode_json(wrapper.to_json(), object_keys=True)
     assert ConsumerOrderInfoSerializeWrapper.from_json(decode_json(text)) == wrapper
     assert b'"orderedConsumptionLevel":"QUEUE"' in text
 
 
-async def test_a_queue_is_blocked_until_its_messages_are_acknowledged(autojump_clock: MockClock) -> None:
+async def test_a_queue_is_blocked_until_its_messages_are_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (broker, peer):
         popper = await filled(peer)
         first = await popper.pop(attempt_id="a")
@@ -54,10 +74,16 @@ async def test_a_queue_is_blocked_until_its_messages_are_acknowledged(autojump_c
         assert broker.context.offsets.query("PopGroup", "F", 0) == 2
         assert await popper.bodies(attempt_id="b") == [b"2", b"3"]
         with pytest.raises(MessageIllegalError):
-            await popper.ack(type(first.handles[0]).parse(f"2 {(await popper.pop(attempt_id='b')).pop_time} 5000 999 0 broker-a 0 5"))
+            await popper.ack(
+                type(first.handles[0]).parse(
+                    f"2 {(await popper.pop(attempt_id='b')).pop_time} 5000 999 0 broker-a 0 5"
+                )
+            )
 
 
-async def test_what_is_not_acknowledged_blocks_until_its_time_is_over_and_counts_its_deliveries(autojump_clock: MockClock) -> None:
+async def test_what_is_not_acknowledged_blocks_until_its_time_is_over_and_counts_its_deliveries(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         popper = await filled(peer)
         began = trio.current_time()
@@ -92,11 +118,16 @@ async def test_a_changed_invisible_time_keeps_the_pop_time(autojump_clock: MockC
         popped = await popper.pop(attempt_id="a", invisible_time=60_000)
         for handle in popped.handles:
             renewed = await popper.change(handle, 1_000)
-            assert (renewed.pop_time, renewed.start_offset) == (handle.pop_time, handle.start_offset)
+            assert (renewed.pop_time, renewed.start_offset) == (
+                handle.pop_time,
+                handle.start_offset,
+            )
         assert await popper.bodies(attempt_id="b", poll_time=10_000) == [b"0", b"1"]
 
 
-async def test_blocks_outlive_a_clean_stop_and_a_lost_file_loses_no_message(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_blocks_outlive_a_clean_stop_and_a_lost_file_loses_no_message(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     async with open_broker(tmp_path) as (_broker, peer):
         popper = await filled(peer)
         popped = await popper.pop(attempt_id="a", invisible_time=60_000)

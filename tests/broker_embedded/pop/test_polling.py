@@ -1,4 +1,8 @@
-"""Which waiting pops and notifications a message in a retry topic wakes (rule of Apache RocketMQ since 5.3.4)."""
+"""Which waiting pops and notifications a message in a retry topic wakes (rule of Apache
+RocketMQ since 5.3.4).
+"""
+
+from __future__ import annotations
 
 from unittest.mock import sentinel
 
@@ -11,11 +15,24 @@ from rocketmq_sdk.clock import TrioClock
 GROUP, TOPIC = "G_1", "T_x"
 
 
-def holder_of(*queues: int, last_first: bool = False, ordered: bool = False, group: str = GROUP) -> PopHolder:
+def holder_of(
+    *queues: int, last_first: bool = False, ordered: bool = False, group: str = GROUP
+) -> PopHolder:
     """A holder with one waiting request for each queue."""
     holder = PopHolder(TrioClock(), lambda _pull: None, last_first=last_first)
     for queue_id in queues:
-        holder.hold(HeldPop(sentinel.channel, sentinel.request, TOPIC, group, queue_id, None, float("inf"), ordered=ordered))
+        holder.hold(
+            HeldPop(
+                sentinel.channel,
+                sentinel.request,
+                TOPIC,
+                group,
+                queue_id,
+                None,
+                float("inf"),
+                ordered=ordered,
+            )
+        )
     return holder
 
 
@@ -24,9 +41,15 @@ def arrival(topic: str, properties: str = f"ORIGIN_GROUP\x01{GROUP}\x02") -> Arr
 
 
 @pytest.mark.parametrize("last_first", [False, True], ids=["pops", "notifications"])
-@pytest.mark.parametrize("topic", [f"%RETRY%{GROUP}_{TOPIC}", f"%RETRY%{GROUP}+{TOPIC}"], ids=["first generation", "second generation"])
+@pytest.mark.parametrize(
+    "topic",
+    [f"%RETRY%{GROUP}_{TOPIC}", f"%RETRY%{GROUP}+{TOPIC}"],
+    ids=["first generation", "second generation"],
+)
 def test_a_retried_message_wakes_one_request_of_its_group(topic: str, last_first: bool) -> None:
-    """Of either generation of names, though both parts hold the sign that parts them; a request for any queue comes before one for a queue."""
+    """Of either generation of names, though both parts hold the sign that parts them; a
+    request for any queue comes before one for a queue.
+    """
     holder = holder_of(3, ANY_QUEUE, ANY_QUEUE, last_first=last_first)
     left = []
     for _ in range(4):
@@ -40,10 +63,20 @@ def test_a_retried_message_wakes_one_request_of_its_group(topic: str, last_first
     ("topic", "properties"),
     [
         pytest.param(f"%RETRY%{GROUP}_{TOPIC}", "KEYS\x01k\x02", id="no property"),
-        pytest.param(f"%RETRY%{GROUP}_{TOPIC}", "ORIGIN_GROUP\x01G\x02", id="another group of which the name is a part"),
+        pytest.param(
+            f"%RETRY%{GROUP}_{TOPIC}",
+            "ORIGIN_GROUP\x01G\x02",
+            id="another group of which the name is a part",
+        ),
         pytest.param(f"%RETRY%{GROUP}_{TOPIC}", "ORIGIN_GROUP\x01other\x02", id="another group"),
-        pytest.param(f"%RETRY%{GROUP}", f"ORIGIN_GROUP\x01{GROUP}\x02", id="the retry topic of pulling consumers"),
-        pytest.param(f"%RETRY%{GROUP}_{TOPIC}y", f"ORIGIN_GROUP\x01{GROUP}\x02", id="another topic"),
+        pytest.param(
+            f"%RETRY%{GROUP}",
+            f"ORIGIN_GROUP\x01{GROUP}\x02",
+            id="the retry topic of pulling consumers",
+        ),
+        pytest.param(
+            f"%RETRY%{GROUP}_{TOPIC}y", f"ORIGIN_GROUP\x01{GROUP}\x02", id="another topic"
+        ),
         pytest.param(f"%DLQ%{GROUP}", f"ORIGIN_GROUP\x01{GROUP}\x02", id="a dead letter"),
     ],
 )

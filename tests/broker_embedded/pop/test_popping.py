@@ -1,24 +1,40 @@
-"""Pop, ack, change of the invisible time and revival in an embedded broker, in virtual time."""
+"""Pop, ack, change of the invisible time and revival in an embedded broker, in virtual
+time.
+"""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import InvalidParameterError, MessageIllegalError, NotFoundError, TopicNotFoundError
+from rocketmq_sdk.errors import (
+    InvalidParameterError,
+    MessageIllegalError,
+    NotFoundError,
+    TopicNotFoundError,
+)
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketmq_sdk.names import REVIVE_GROUP
 from support.broker import open_broker
 from support.popping import Popper, make_topic
 
-MERGE = [pytest.param({}, id="stored"), pytest.param({"enable_pop_buffer_merge": True}, id="merged")]
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+MERGE = [
+    pytest.param({}, id="stored"),
+    pytest.param({"enable_pop_buffer_merge": True}, id="merged"),
+]
 
 
 @pytest.mark.parametrize("settings", MERGE)
-async def test_a_pop_takes_messages_of_all_queues_and_none_twice(autojump_clock: MockClock, settings: dict[str, bool]) -> None:
+async def test_a_pop_takes_messages_of_all_queues_and_none_twice(
+    autojump_clock: MockClock, settings: dict[str, bool]
+) -> None:
     async with open_broker(**settings) as (_broker, peer):
         await make_topic(peer, "T", 4)
         for number in range(10):
@@ -27,12 +43,16 @@ async def test_a_pop_takes_messages_of_all_queues_and_none_twice(autojump_clock:
         first = await popper.pop(max_msg_nums=6)
         assert (len(first.messages), first.rest_count) == (6, 4)
         second = await popper.bodies()
-        assert sorted([message.body for message in first.messages] + second) == [b"%d" % number for number in range(10)]
+        assert sorted([message.body for message in first.messages] + second) == [
+            b"%d" % number for number in range(10)
+        ]
         assert (await popper.pop()).status is PopStatus.POLLING_NOT_FOUND
 
 
 @pytest.mark.parametrize("settings", MERGE)
-async def test_what_is_not_acknowledged_comes_again_after_its_time(autojump_clock: MockClock, settings: dict[str, bool]) -> None:
+async def test_what_is_not_acknowledged_comes_again_after_its_time(
+    autojump_clock: MockClock, settings: dict[str, bool]
+) -> None:
     async with open_broker(**settings) as (broker, peer):
         await make_topic(peer, "T", 2)
         for number in range(5):
@@ -48,7 +68,12 @@ async def test_what_is_not_acknowledged_comes_again_after_its_time(autojump_cloc
         again = await popper.pop()
         assert [message.body for message in again.messages] == [b"3"]
         message, handle = again.messages[0], again.handles[0]
-        assert (message.topic, message.tags, message.reconsume_times, handle.kind) == ("T", "A", 1, "1")
+        assert (message.topic, message.tags, message.reconsume_times, handle.kind) == (
+            "T",
+            "A",
+            1,
+            "1",
+        )
         assert message.properties[ORIGIN_GROUP] == "PopGroup"
         assert int(message.properties[FIRST_POP_TIME]) == popped.pop_time
         await popper.ack(handle)
@@ -56,10 +81,15 @@ async def test_what_is_not_acknowledged_comes_again_after_its_time(autojump_cloc
         assert await popper.bodies() == []
         assert broker.context.offsets.query("PopGroup", "%RETRY%PopGroup_T", 0) == 1
         topic = broker.context.pop.records.topic
-        assert any(broker.context.offsets.query(REVIVE_GROUP, topic, queue_id) >= 0 for queue_id in range(8))
+        assert any(
+            broker.context.offsets.query(REVIVE_GROUP, topic, queue_id) >= 0
+            for queue_id in range(8)
+        )
 
 
-async def test_a_message_goes_round_with_one_attempt_more_each_time_and_one_copy(autojump_clock: MockClock) -> None:
+async def test_a_message_goes_round_with_one_attempt_more_each_time_and_one_copy(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (broker, peer):
         await make_topic(peer, "T", 1)
         await peer.send("T", b"poison")
@@ -71,20 +101,30 @@ async def test_a_message_goes_round_with_one_attempt_more_each_time_and_one_copy
 
 
 @pytest.mark.parametrize("settings", MERGE)
-async def test_batch_acks_end_what_they_name(autojump_clock: MockClock, settings: dict[str, bool]) -> None:
+async def test_batch_acks_end_what_they_name(
+    autojump_clock: MockClock, settings: dict[str, bool]
+) -> None:
     async with open_broker(**settings) as (_broker, peer):
         await make_topic(peer, "T", 3)
         for number in range(30):
             await peer.send("T", b"%02d" % number, queue_id=number % 3)
         popper = Popper(peer, "T")
         popped = await popper.pop(invisible_time=20_000)
-        await popper.ack_all([handle for message, handle in zip(popped.messages, popped.handles, strict=True) if message.body >= b"07"])
+        await popper.ack_all(
+            [
+                handle
+                for message, handle in zip(popped.messages, popped.handles, strict=True)
+                if message.body >= b"07"
+            ]
+        )
         await trio.sleep(25)
         assert await popper.bodies() == [b"%02d" % number for number in range(7)]
 
 
 @pytest.mark.parametrize("settings", MERGE)
-async def test_a_changed_invisible_time_counts_from_the_call_and_replaces_the_handle(autojump_clock: MockClock, settings: dict[str, bool]) -> None:
+async def test_a_changed_invisible_time_counts_from_the_call_and_replaces_the_handle(
+    autojump_clock: MockClock, settings: dict[str, bool]
+) -> None:
     async with open_broker(**settings) as (_broker, peer):
         await make_topic(peer, "T", 1)
         await peer.send("T", b"long")
@@ -115,7 +155,9 @@ async def test_an_ack_with_the_new_handle_ends_the_message(autojump_clock: MockC
         assert await popper.bodies() == []
 
 
-async def test_with_merging_nothing_is_written_for_pops_that_are_acknowledged_soon(autojump_clock: MockClock) -> None:
+async def test_with_merging_nothing_is_written_for_pops_that_are_acknowledged_soon(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker(enable_pop_buffer_merge=True) as (broker, peer):
         await make_topic(peer, "T", 1)
         for number in range(4):
@@ -132,7 +174,9 @@ async def test_with_merging_nothing_is_written_for_pops_that_are_acknowledged_so
         assert await popper.bodies() == []
 
 
-async def test_with_merging_a_checkpoint_is_stored_after_ten_seconds_with_its_acks(autojump_clock: MockClock) -> None:
+async def test_with_merging_a_checkpoint_is_stored_after_ten_seconds_with_its_acks(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker(enable_pop_buffer_merge=True) as (broker, peer):
         await make_topic(peer, "T", 1)
         for number in range(3):
@@ -143,14 +187,20 @@ async def test_with_merging_a_checkpoint_is_stored_after_ten_seconds_with_its_ac
         await trio.sleep(9)
         assert context.pop.records.written == 0
         await trio.sleep(2)
-        assert (context.pop.records.written, len(context.pop.buffer), context.offsets.query("PopGroup", "T", 0)) == (1, 0, 3)
+        assert (
+            context.pop.records.written,
+            len(context.pop.buffer),
+            context.offsets.query("PopGroup", "T", 0),
+        ) == (1, 0, 3)
         await popper.ack(popped.handles[0])
         assert context.pop.records.written == 2
         await trio.sleep(60)
         assert await popper.bodies() == [b"2"]
 
 
-async def test_a_pop_waits_and_is_woken_by_a_message_that_matches(autojump_clock: MockClock) -> None:
+async def test_a_pop_waits_and_is_woken_by_a_message_that_matches(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         await make_topic(peer, "T", 4)
         popper = Popper(peer, "T")
@@ -211,26 +261,34 @@ async def test_another_group_gets_the_message_too(autojump_clock: MockClock) -> 
         assert await Popper(peer, "T", "G2").bodies() == [b"x"]
 
 
-async def test_a_group_without_a_position_begins_where_it_asks_for(autojump_clock: MockClock) -> None:
+async def test_a_group_without_a_position_begins_where_it_asks_for(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker(init_pop_offset_by_check_msg_in_mem=False) as (_broker, peer):
         for number in range(5):
             await peer.send("T", b"%d" % number)
         assert await Popper(peer, "T", "Last").bodies(queue_id=0, init_mode=1) == [b"4"]
-        assert await Popper(peer, "T", "First").bodies(queue_id=0, init_mode=0) == [b"%d" % number for number in range(5)]
+        assert await Popper(peer, "T", "First").bodies(queue_id=0, init_mode=0) == [
+            b"%d" % number for number in range(5)
+        ]
     async with open_broker() as (_broker, peer):
         for number in range(5):
             await peer.send("T", b"%d" % number)
         assert len(await Popper(peer, "T", "Last").bodies(queue_id=0, init_mode=1)) == 5
 
 
-async def test_retry_topics_of_the_second_generation_are_written_and_both_are_read(autojump_clock: MockClock) -> None:
+async def test_retry_topics_of_the_second_generation_are_written_and_both_are_read(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker(enable_retry_topic_v2=True) as (broker, peer):
         await make_topic(peer, "T", 1)
         await peer.send("T", b"x")
         popper = Popper(peer, "T")
         await popper.pop(invisible_time=3_000)
         again = await popper.pop(poll_time=20_000, invisible_time=3_000)
-        assert [(handle.kind, handle.real_topic("T", "PopGroup")) for handle in again.handles] == [("2", "%RETRY%PopGroup+T")]
+        assert [(handle.kind, handle.real_topic("T", "PopGroup")) for handle in again.handles] == [
+            ("2", "%RETRY%PopGroup+T")
+        ]
         again = await popper.pop(poll_time=20_000)
         assert [message.reconsume_times for message in again.messages] == [2]
         await popper.ack(again.handles[0])
@@ -257,7 +315,10 @@ async def test_a_retry_without_room_for_a_handle_is_still_popped(autojump_clock:
         popper = Popper(peer, "T")
         await popper.pop(invisible_time=3_000)
         again = await popper.pop(poll_time=20_000)
-        assert [(message.topic, handle.kind) for message, handle in zip(again.messages, again.handles, strict=True)] == [("T", "1")]
+        assert [
+            (message.topic, handle.kind)
+            for message, handle in zip(again.messages, again.handles, strict=True)
+        ] == [("T", "1")]
         await popper.ack(again.handles[0])
         await trio.sleep(30)
         assert await popper.bodies() == []
@@ -275,7 +336,9 @@ async def test_a_reset_offset_is_where_the_next_pop_begins(autojump_clock: MockC
         assert await popper.bodies() == []
 
 
-async def test_what_can_not_be_popped_is_refused_as_apache_refuses_it(autojump_clock: MockClock) -> None:
+async def test_what_can_not_be_popped_is_refused_as_apache_refuses_it(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         await make_topic(peer, "T", 2)
         popper = Popper(peer, "T")
@@ -318,8 +381,15 @@ async def test_bad_acks_are_refused_as_apache_refuses_them(autojump_clock: MockC
 async def test_peek_looks_without_taking(autojump_clock: MockClock) -> None:
     async with open_broker() as (_broker, peer):
         await make_topic(peer, "T", 1)
-        fields: dict[str, Any] = {"topic": "T", "consumerGroup": "PopGroup", "queueId": -1, "maxMsgNums": 10}
-        assert (await peer.ask(RequestCode.PEEK_MESSAGE, **fields)).code == ResponseCode.PULL_NOT_FOUND
+        fields: dict[str, Any] = {
+            "topic": "T",
+            "consumerGroup": "PopGroup",
+            "queueId": -1,
+            "maxMsgNums": 10,
+        }
+        assert (
+            await peer.ask(RequestCode.PEEK_MESSAGE, **fields)
+        ).code == ResponseCode.PULL_NOT_FOUND
         for number in range(3):
             await peer.send("T", b"%d" % number)
         for _ in range(2):
@@ -350,7 +420,9 @@ async def test_notifications_tell_of_messages_and_retries(autojump_clock: MockCl
         assert await popper.has_messages(hold=10)
 
 
-async def test_a_clean_stop_hands_nothing_out_twice(autojump_clock: MockClock, tmp_path: object) -> None:
+async def test_a_clean_stop_hands_nothing_out_twice(
+    autojump_clock: MockClock, tmp_path: object
+) -> None:
     for settings in ({}, {"enable_pop_buffer_merge": True}):
         path = f"{tmp_path}/{len(settings)}"
         async with open_broker(path, **settings) as (_broker, peer):

@@ -1,14 +1,15 @@
-"""Lives of a broker behind deaths amid pops, one story each: what brought messages out of reach once, step by step."""
+"""Lives of a broker behind deaths amid pops, one story each: what brought messages out
+of reach once, step by step.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.pop.progress import FILE_NAME
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import Clock, TrioClock
@@ -20,12 +21,21 @@ from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_on
 from support.popping import Popper, make_topic
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+
 GROUP = "PopGroup"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 class Disk:
-    """What stays of a broker, whose lives end by a kill; the wall clock goes on meanwhile."""
+    """What stays of a broker, whose lives end by a kill; the wall clock goes on
+    meanwhile.
+    """
 
     def __init__(self, **settings: Any) -> None:
         self.files = FaultyFileSystem()
@@ -61,7 +71,9 @@ async def everything(popper: Popper, seconds: float) -> set[bytes]:
 
 
 async def test_two_checkpoints_with_one_key_are_two(autojump_clock: MockClock) -> None:
-    """After a kill a message in hand is popped again by another one while its time is changed: both in the same millisecond, from the same offset."""
+    """After a kill a message in hand is popped again by another one while its time is
+    changed: both in the same millisecond, from the same offset.
+    """
     disk = Disk(enable_pop_buffer_merge=True)
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 4)
@@ -70,13 +82,18 @@ async def test_two_checkpoints_with_one_key_are_two(autojump_clock: MockClock) -
     async with disk.life() as (_broker, popper):
         changed = await popper.change(handle, 1_000)
         again = await popper.pop(invisible_time=2_000)
-        assert (changed.pop_time, changed.start_offset) == (again.pop_time, again.handles[0].start_offset)
+        assert (changed.pop_time, changed.start_offset) == (
+            again.pop_time,
+            again.handles[0].start_offset,
+        )
         assert len(again.messages) == 4
         assert await everything(popper, 10) == {b"0", b"1", b"2", b"3"}
 
 
 @pytest.mark.parametrize("acknowledged", range(3))
-async def test_acks_meet_all_checkpoints_of_their_key(acknowledged: int, autojump_clock: MockClock) -> None:
+async def test_acks_meet_all_checkpoints_of_their_key(
+    acknowledged: int, autojump_clock: MockClock
+) -> None:
     disk = Disk(enable_pop_buffer_merge=True)
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 3)
@@ -87,12 +104,17 @@ async def test_acks_meet_all_checkpoints_of_their_key(acknowledged: int, autojum
         again = await popper.pop(invisible_time=2_000)
         await popper.ack(again.handles[acknowledged])
         expected = {b"0", b"1", b"2"} - {b"%d" % acknowledged}
-        # The ack is due a second later than the checkpoint of the change, whose message is out by then.
+        # The ack is due a second later than the checkpoint of the change, whose message
+        # is out by then.
         assert await everything(popper, 10) | {b"0"} == expected | {b"0"}
 
 
-async def test_a_handle_of_an_earlier_life_moves_nobody_over_what_was_in_memory(autojump_clock: MockClock) -> None:
-    """Its checkpoint was in memory only, so the group begins again; a changed time in the middle tells nothing of what is before it."""
+async def test_a_handle_of_an_earlier_life_moves_nobody_over_what_was_in_memory(
+    autojump_clock: MockClock,
+) -> None:
+    """Its checkpoint was in memory only, so the group begins again; a changed time in
+    the middle tells nothing of what is before it.
+    """
     disk = Disk(enable_pop_buffer_merge=True)
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 5)
@@ -104,8 +126,12 @@ async def test_a_handle_of_an_earlier_life_moves_nobody_over_what_was_in_memory(
         assert await popper.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_a_revival_that_is_tried_again_outlives_a_kill(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint of the next try has the key of the one before it, which was finished just before the kill."""
+async def test_a_revival_that_is_tried_again_outlives_a_kill(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of the next try has the key of the one before it, which was
+    finished just before the kill.
+    """
     disk = Disk()
     async with disk.life() as (broker, popper):
         await disk.begin(popper, 1)
@@ -123,14 +149,32 @@ async def test_a_revival_that_is_tried_again_outlives_a_kill(autojump_clock: Moc
 
 def checkpoint_of_apache(broker: EmbeddedBroker, start: int, count: int) -> None:
     """A checkpoint that stands in the revive topic without this broker's marks."""
-    checkpoint = PopCheckPoint("T", GROUP, 0, start, broker.context.clock.now_ms(), 4_000, count, list(range(count)), broker_name="broker-a")
+    checkpoint = PopCheckPoint(
+        "T",
+        GROUP,
+        0,
+        start,
+        broker.context.clock.now_ms(),
+        4_000,
+        count,
+        list(range(count)),
+        broker_name="broker-a",
+    )
     broker.context.groups.get(GROUP)
-    assert broker.store.put(MessageToStore(REVIVE, 0, checkpoint.encode(), "TAGS\x01ck\x02", tags_code=tags_code("ck"))).ok
+    assert broker.store.put(
+        MessageToStore(REVIVE, 0, checkpoint.encode(), "TAGS\x01ck\x02", tags_code=tags_code("ck"))
+    ).ok
 
 
 @pytest.mark.parametrize(
     ("taken", "first"),
-    [([(0, 2), (2, 2)], b"4"), ([(2, 2), (0, 2)], b"4"), ([(3, 2), (0, 2)], b"2"), ([(1, 3), (0, 2), (4, 1)], b"5"), ([(2, 1)], b"0")],
+    [
+        ([(0, 2), (2, 2)], b"4"),
+        ([(2, 2), (0, 2)], b"4"),
+        ([(3, 2), (0, 2)], b"2"),
+        ([(1, 3), (0, 2), (4, 1)], b"5"),
+        ([(2, 1)], b"0"),
+    ],
 )
 async def test_checkpoints_of_others_raise_a_position_as_far_as_they_leave_no_gap(
     taken: list[tuple[int, int]], first: bytes, autojump_clock: MockClock
@@ -150,13 +194,21 @@ async def test_checkpoints_of_others_raise_a_position_as_far_as_they_leave_no_ga
 
 
 async def test_an_ack_does_not_overtake_its_checkpoint(autojump_clock: MockClock) -> None:
-    """The wheel on the disk holds the checkpoint, the ack is in the log only when the broker is killed, and both are due when it is there again."""
+    """The wheel on the disk holds the checkpoint, the ack is in the log only when the
+    broker is killed, and both are due when it is there again.
+    """
     disk = Disk()
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 2)
         result = await popper.pop(invisible_time=5_000)
         await trio.sleep(3)
-        await popper.ack(next(handle for message, handle in zip(result.messages, result.handles, strict=True) if message.body == b"1"))
+        await popper.ack(
+            next(
+                handle
+                for message, handle in zip(result.messages, result.handles, strict=True)
+                if message.body == b"1"
+            )
+        )
     await trio.sleep(20)
     async with disk.life() as (_broker, popper):
         assert await everything(popper, 10) == {b"0"}
@@ -183,7 +235,9 @@ class BackSteppedClock:
 async def test_a_clock_that_goes_back_between_two_lives_delays_what_was_popped_by_as_much(
     autojump_clock: MockClock, seconds: int, merge: bool
 ) -> None:
-    """The end of an invisible time is a moment of the wall clock, as in Apache's broker; what is popped afterwards is not held up by it."""
+    """The end of an invisible time is a moment of the wall clock, as in Apache's
+    broker; what is popped afterwards is not held up by it.
+    """
     disk = Disk(enable_pop_buffer_merge=merge)
     async with disk.life() as (_broker, popper):
         await disk.begin(popper, 3)

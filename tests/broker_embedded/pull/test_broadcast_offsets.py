@@ -1,24 +1,38 @@
-"""Broadcasting clients that come through a proxy, or change between a proxy and the broker, are told where to begin."""
+"""Broadcasting clients that come through a proxy, or change between a proxy and the
+broker, are told where to begin.
+"""
 
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.model.enums import MessageModel, RequestSource
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
-from rocketmq_sdk.protocol.command import Command
 from support.broker import Peer, heartbeat, open_broker, pull_request, subscription
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.protocol.command import Command
 
 MOVED = 21
 
 
 async def through_proxy(peer: Peer, client_id: str, offset: int, **fields: Any) -> Command:
     return await peer.ask(
-        pull_request("news", offset, request_source=RequestSource.PROXY_FOR_BROADCAST, proxy_froward_client_id=client_id, **fields)
+        pull_request(
+            "news",
+            offset,
+            request_source=RequestSource.PROXY_FOR_BROADCAST,
+            proxy_froward_client_id=client_id,
+            **fields,
+        )
     )
 
 
@@ -45,16 +59,22 @@ async def send(peer: Peer, count: int) -> None:
         await peer.send("news", b"x")
 
 
-async def test_a_proxy_without_an_offset_begins_at_the_first_message_and_its_own_offsets_are_right(autojump_clock: MockClock) -> None:
+async def test_a_proxy_without_an_offset_begins_at_the_first_message_and_its_own_offsets_are_right(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         await send(peer, 3)
         assert start_of(await through_proxy(peer, "c1", -1)) == 0
         assert (await through_proxy(peer, "c1", 0)).code == 0
         assert (await through_proxy(peer, "c1", 2)).ext_fields["nextBeginOffset"] == "3"
-        assert start_of(await through_proxy(peer, "c1", -1)) == 2  # what was asked for last may not have arrived
+        assert (
+            start_of(await through_proxy(peer, "c1", -1)) == 2
+        )  # what was asked for last may not have arrived
 
 
-async def test_a_newcomer_begins_where_the_slowest_of_its_group_is(autojump_clock: MockClock) -> None:
+async def test_a_newcomer_begins_where_the_slowest_of_its_group_is(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (broker, peer):
         await send(peer, 9)
         for client_id, offset in (("c1", 7), ("c2", 4)):
@@ -65,7 +85,9 @@ async def test_a_newcomer_begins_where_the_slowest_of_its_group_is(autojump_cloc
         assert start_of(await through_proxy(peer, "c1", -1)) == 7
 
 
-async def test_a_client_that_changes_between_proxy_and_broker_goes_on_in_every_queue(autojump_clock: MockClock) -> None:
+async def test_a_client_that_changes_between_proxy_and_broker_goes_on_in_every_queue(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (_broker, peer):
         for queue_id in (0, 1):
             for _ in range(5):
@@ -79,7 +101,9 @@ async def test_a_client_that_changes_between_proxy_and_broker_goes_on_in_every_q
         assert start_of(await through_proxy(peer, "c1", 0)) == 3
 
 
-async def test_a_client_that_always_comes_directly_begins_where_it_likes(autojump_clock: MockClock) -> None:
+async def test_a_client_that_always_comes_directly_begins_where_it_likes(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (broker, peer):
         await send(peer, 5)
         await join(peer, "c1")
@@ -93,11 +117,22 @@ async def test_clustering_groups_are_left_alone(autojump_clock: MockClock) -> No
         await send(peer, 5)
         await join(peer, "c1", MessageModel.CLUSTERING)
         assert (await directly(peer, 2)).code == 0
-        assert (await peer.ask(pull_request("news", 2, request_source=RequestSource.PROXY_FOR_STREAM, proxy_froward_client_id="c1"))).code == 0
+        assert (
+            await peer.ask(
+                pull_request(
+                    "news",
+                    2,
+                    request_source=RequestSource.PROXY_FOR_STREAM,
+                    proxy_froward_client_id="c1",
+                )
+            )
+        ).code == 0
         assert broker.context.broadcast_offsets.known("news", "CG") == set()
 
 
-async def test_a_client_that_is_gone_is_forgotten_after_two_minutes_and_a_connected_one_after_five(autojump_clock: MockClock) -> None:
+async def test_a_client_that_is_gone_is_forgotten_after_two_minutes_and_a_connected_one_after_five(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker(channel_expired_timeout=3_600_000) as (broker, peer):
         await send(peer, 5)
         await join(peer, "here")
@@ -115,7 +150,9 @@ async def test_a_client_that_is_gone_is_forgotten_after_two_minutes_and_a_connec
 
 
 async def test_times_are_settings(autojump_clock: MockClock) -> None:
-    async with open_broker(broadcast_offset_expire_second=10, broadcast_offset_expire_max_second=20) as (broker, peer):
+    async with open_broker(
+        broadcast_offset_expire_second=10, broadcast_offset_expire_max_second=20
+    ) as (broker, peer):
         await send(peer, 1)
         await join(peer, "here")
         await directly(peer, 0)
@@ -126,7 +163,9 @@ async def test_times_are_settings(autojump_clock: MockClock) -> None:
         assert broker.context.broadcast_offsets.known("news", "CG") == set()
 
 
-async def test_the_lowest_offset_is_kept_across_a_restart(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_the_lowest_offset_is_kept_across_a_restart(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
     async with open_broker(tmp_path / "store") as (_broker, peer):
         await send(peer, 5)
         await through_proxy(peer, "c1", 3)
@@ -144,7 +183,9 @@ async def test_nothing_is_noted_with_the_setting_off(autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("what", ["group", "topic"])
-async def test_deleted_groups_and_topics_are_forgotten(autojump_clock: MockClock, what: str) -> None:
+async def test_deleted_groups_and_topics_are_forgotten(
+    autojump_clock: MockClock, what: str
+) -> None:
     async with open_broker() as (broker, peer):
         await send(peer, 5)
         broker.context.groups.update(SubscriptionGroupConfig("CG"))
@@ -159,8 +200,14 @@ async def test_deleted_groups_and_topics_are_forgotten(autojump_clock: MockClock
         assert (broker.context.broadcast_offsets.known("news", "CG"), lowest(broker)) == (set(), -1)
 
 
-async def test_a_pull_of_a_proxy_that_names_no_client_is_an_ordinary_one(autojump_clock: MockClock) -> None:
+async def test_a_pull_of_a_proxy_that_names_no_client_is_an_ordinary_one(
+    autojump_clock: MockClock,
+) -> None:
     async with open_broker() as (broker, peer):
         await send(peer, 2)
-        assert (await peer.ask(pull_request("news", 0, request_source=RequestSource.PROXY_FOR_BROADCAST))).code == 0
+        assert (
+            await peer.ask(
+                pull_request("news", 0, request_source=RequestSource.PROXY_FOR_BROADCAST)
+            )
+        ).code == 0
         assert broker.context.broadcast_offsets.known("news", "CG") == set()

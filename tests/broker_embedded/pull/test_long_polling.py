@@ -1,9 +1,14 @@
-"""Held pulls: what wakes them, when their time is over, what becomes of them with their connection."""
+"""Held pulls: what wakes them, when their time is over, what becomes of them with their
+connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull, PullHolder
 from rocketmq_sdk.broker_embedded.store.messages import Arrival
@@ -12,6 +17,9 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, connect, open_broker, pull_request, send_request
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 class Pending:
@@ -61,7 +69,10 @@ async def test_time_runs_out_exactly(autojump_clock: MockClock) -> None:
             short = await start(nursery, peer, pull_request("orders", 1, hold=2))
             await trio.sleep(20)
             assert pending.answer is not None
-            assert (pending.answer.code, pending.answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+            assert (pending.answer.code, pending.answer.remark) == (
+                ResponseCode.PULL_NOT_FOUND,
+                "OFFSET_OVERFLOW_ONE",
+            )
             assert pending.at - begin == pytest.approx(15, abs=0.01)
             assert short.at - begin == pytest.approx(2, abs=0.01)
 
@@ -70,7 +81,9 @@ async def test_other_queues_topics_and_tags_do_not_wake(autojump_clock: MockCloc
     with trio.fail_after(60):
         async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first", tag="A")
-            pending = await start(nursery, peer, pull_request("orders", 1, hold=15, expression="A || B"))
+            pending = await start(
+                nursery, peer, pull_request("orders", 1, hold=15, expression="A || B")
+            )
             await peer.send("orders", b"another queue", queue_id=1, tag="A")
             await peer.send("others", b"another topic", tag="A")
             await peer.send("orders", b"another tag", tag="C")
@@ -85,7 +98,9 @@ async def test_other_queues_topics_and_tags_do_not_wake(autojump_clock: MockCloc
             assert broker.context.held_pulls.held == 0
 
 
-async def test_what_is_filtered_away_is_told_when_the_time_is_over(autojump_clock: MockClock) -> None:
+async def test_what_is_filtered_away_is_told_when_the_time_is_over(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first", tag="A")
@@ -93,7 +108,10 @@ async def test_what_is_filtered_away_is_told_when_the_time_is_over(autojump_cloc
             await peer.send("orders", b"another tag", tag="C")
             await trio.sleep(6)
             assert pending.answer is not None
-            assert (pending.answer.code, pending.answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
+            assert (pending.answer.code, pending.answer.ext_fields["nextBeginOffset"]) == (
+                ResponseCode.PULL_RETRY_IMMEDIATELY,
+                "2",
+            )
 
 
 async def test_messages_of_one_moment_are_answered_together(autojump_clock: MockClock) -> None:
@@ -101,7 +119,10 @@ async def test_messages_of_one_moment_are_answered_together(autojump_clock: Mock
         async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")
             pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
-            calls = [peer.channel.submit(send_request("orders", bytes([number])), 5) for number in range(10)]
+            calls = [
+                peer.channel.submit(send_request("orders", bytes([number])), 5)
+                for number in range(10)
+            ]
             for call in calls:
                 await call.wait()
             await trio.testing.wait_all_tasks_blocked()
@@ -113,7 +134,10 @@ async def test_many_pulls_of_one_queue_are_all_woken(autojump_clock: MockClock) 
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")
-            pulls = [await start(nursery, peer, pull_request("orders", 1, hold=15, group=f"CG{number}")) for number in range(20)]
+            pulls = [
+                await start(nursery, peer, pull_request("orders", 1, hold=15, group=f"CG{number}"))
+                for number in range(20)
+            ]
             await peer.send("orders", b"second")
             await trio.testing.wait_all_tasks_blocked()
             assert all(pull.answer is not None and pull.answer.code == 0 for pull in pulls)
@@ -135,7 +159,10 @@ async def test_a_closed_connection_takes_its_pulls_along(autojump_clock: MockClo
 
 async def test_short_polling(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with open_broker(long_polling_enable=False, short_polling_time_mills=700) as (_broker, peer), trio.open_nursery() as nursery:
+        async with (
+            open_broker(long_polling_enable=False, short_polling_time_mills=700) as (_broker, peer),
+            trio.open_nursery() as nursery,
+        ):
             await peer.send("orders", b"first")
             begin = trio.current_time()
             pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
@@ -144,7 +171,9 @@ async def test_short_polling(autojump_clock: MockClock) -> None:
 
 
 async def test_a_woken_pull_is_never_held_again(autojump_clock: MockClock) -> None:
-    """The arrival is told although nothing can be read: the answer is that nothing was found."""
+    """The arrival is told although nothing can be read: the answer is that nothing was
+    found.
+    """
     with trio.fail_after(60):
         async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")

@@ -1,9 +1,11 @@
 """Pulls: the order of the checks, what is read, what is committed."""
 
-import pytest
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.filter.filtering import TagFilter
@@ -12,9 +14,14 @@ from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, heartbeat, open_broker, pull_request, subscription
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
 
 
 async def refusal(peer: Peer, request: Command) -> tuple[int, str | None, str | None]:
@@ -23,7 +30,9 @@ async def refusal(peer: Peer, request: Command) -> tuple[int, str | None, str | 
     return answer.code, answer.remark, answer.ext_fields.get("forbiddenType")
 
 
-def remark_is(found: tuple[int, str | None, str | None], code: int, start: str, forbidden: str | None = None) -> None:
+def remark_is(
+    found: tuple[int, str | None, str | None], code: int, start: str, forbidden: str | None = None
+) -> None:
     assert found[0] == code
     assert (found[1] or "").startswith(start), found
     assert found[2] == forbidden
@@ -34,15 +43,41 @@ async def test_checks_of_group_and_topic(autojump_clock: MockClock) -> None:
         async with open_broker() as (broker, peer):
             context = broker.context
             await peer.send("orders", b"x")
-            remark_is(await refusal(peer, pull_request("orders", 0, group="bad group!")), 26, "subscription group [bad group!] does not exist")
+            remark_is(
+                await refusal(peer, pull_request("orders", 0, group="bad group!")),
+                26,
+                "subscription group [bad group!] does not exist",
+            )
             context.groups.update(SubscriptionGroupConfig("off", consume_enable=False))
-            remark_is(await refusal(peer, pull_request("orders", 0, group="off")), 16, "subscription group no permission, off", "2")
-            remark_is(await refusal(peer, pull_request("nothing", 0)), 17, "topic[nothing] not exist, apply first please!")
+            remark_is(
+                await refusal(peer, pull_request("orders", 0, group="off")),
+                16,
+                "subscription group no permission, off",
+                "2",
+            )
+            remark_is(
+                await refusal(peer, pull_request("nothing", 0)),
+                17,
+                "topic[nothing] not exist, apply first please!",
+            )
             context.topics.put(TopicConfig("closed", 1, 1, 2))
-            remark_is(await refusal(peer, pull_request("closed", 0)), 16, "the topic[closed] pulling message is forbidden", "3")
+            remark_is(
+                await refusal(peer, pull_request("closed", 0)),
+                16,
+                "the topic[closed] pulling message is forbidden",
+                "3",
+            )
             for queue_id in (4, 99, -1):
-                remark_is(await refusal(peer, pull_request("orders", 0, queue_id=queue_id)), 29, f"queueId[{queue_id}] is illegal, topic:[orders]")
-            remark_is(await refusal(peer, pull_request("orders", 0, expression="||")), 23, "parse the consumer's subscription failed")
+                remark_is(
+                    await refusal(peer, pull_request("orders", 0, queue_id=queue_id)),
+                    29,
+                    f"queueId[{queue_id}] is illegal, topic:[orders]",
+                )
+            remark_is(
+                await refusal(peer, pull_request("orders", 0, expression="||")),
+                23,
+                "parse the consumer's subscription failed",
+            )
             empty = pull_request("orders", 0, expression="", expression_type="SQL92")
             remark_is(await refusal(peer, empty), 23, "parse the consumer's subscription failed")
 
@@ -61,21 +96,45 @@ async def test_checks_of_the_registered_subscription(autojump_clock: MockClock) 
             await peer.ask(heartbeat("c1", "CG", subscription("orders", version=6)))
             assert len(await peer.pull("orders", expression=None, sub_version=5)) == 1
             context.groups.set_forbidden("CG", "orders", True)
-            remark_is(await refusal(peer, request), 16, "the consumer group[CG] is forbidden for topic[orders]", "5")
+            remark_is(
+                await refusal(peer, request),
+                16,
+                "the consumer group[CG] is forbidden for topic[orders]",
+                "5",
+            )
             context.groups.set_forbidden("CG", "orders", False)
             context.groups.update(SubscriptionGroupConfig("CG", consume_broadcast_enable=False))
-            await peer.ask(heartbeat("c1", "CG", subscription("orders", version=6), model=MessageModel.BROADCASTING))
-            remark_is(await refusal(peer, request), 16, "the consumer group[CG] can not consume by broadcast way", "4")
+            await peer.ask(
+                heartbeat(
+                    "c1", "CG", subscription("orders", version=6), model=MessageModel.BROADCASTING
+                )
+            )
+            remark_is(
+                await refusal(peer, request),
+                16,
+                "the consumer group[CG] can not consume by broadcast way",
+                "4",
+            )
 
 
 async def test_checks_of_the_broker(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker(broker_permission=2) as (_broker, peer):
-            remark_is(await refusal(peer, pull_request("orders", 0)), 16, "the broker[127.0.0.1:10911] pulling message is forbidden", "1")
+            remark_is(
+                await refusal(peer, pull_request("orders", 0)),
+                16,
+                "the broker[127.0.0.1:10911] pulling message is forbidden",
+                "1",
+            )
         async with open_broker(lite_pull_message_enable=False) as (_broker, peer):
             request = pull_request("orders", 0)
             request.code = RequestCode.LITE_PULL_MESSAGE
-            remark_is(await refusal(peer, request), 16, "the broker[127.0.0.1:10911] for lite pull consumer is forbidden", "1")
+            remark_is(
+                await refusal(peer, request),
+                16,
+                "the broker[127.0.0.1:10911] for lite pull consumer is forbidden",
+                "1",
+            )
 
 
 async def test_lite_pull(autojump_clock: MockClock) -> None:
@@ -102,11 +161,22 @@ async def test_positions(autojump_clock: MockClock) -> None:
             ]
             for offset, queue_id, code, status, following in cases:
                 answer = await peer.ask(pull_request("orders", offset, queue_id=queue_id))
-                assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (code, status, following)
+                assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (
+                    code,
+                    status,
+                    following,
+                )
                 assert answer.ext_fields["suggestWhichBrokerId"] == "0"
             answer = await peer.ask(pull_request("orders", 0, expression="C"))
-            assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (20, "NO_MATCHED_MESSAGE", "3")
-            assert [message.body for message in await peer.pull("orders", expression="A || C")] == [b"1", b"2"]
+            assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (
+                20,
+                "NO_MATCHED_MESSAGE",
+                "3",
+            )
+            assert [message.body for message in await peer.pull("orders", expression="A || C")] == [
+                b"1",
+                b"2",
+            ]
 
 
 async def test_at_most_32_messages_and_256_kib(autojump_clock: MockClock) -> None:
@@ -126,7 +196,9 @@ async def test_offsets_are_committed_once(autojump_clock: MockClock) -> None:
         async with open_broker() as (broker, peer):
             offsets = broker.context.offsets
             await peer.send("orders", b"x")
-            request = pull_request("orders", 1, sys_flag=1 | 2 | 4, commit_offset=1, suspend_timeout_millis=2000)
+            request = pull_request(
+                "orders", 1, sys_flag=1 | 2 | 4, commit_offset=1, suspend_timeout_millis=2000
+            )
             call = peer.channel.submit(request, 10)
             assert offsets.query("CG", "orders", 0) == 1
             offsets.commit("CG", "orders", 0, 77)
@@ -145,7 +217,11 @@ async def test_a_reset_is_told_once(autojump_clock: MockClock) -> None:
             await peer.send("orders", b"y")
             broker.context.offsets.assign_reset("CG", "orders", 0, 0)
             answer = await peer.ask(pull_request("orders", 2, hold=15))
-            assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
+            assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (
+                21,
+                "OFFSET_RESET",
+                "0",
+            )
             assert answer.ext_fields["maxOffset"] == "2"
             assert (await peer.ask(pull_request("orders", 2))).code == 19
 
@@ -186,12 +262,16 @@ def test_tags_match_by_the_low_32_bits() -> None:
     assert wanted.matches_record({})
 
 
-async def test_cold_messages_are_read_outside_of_the_loop(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cold_messages_are_read_outside_of_the_loop(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             await peer.send("orders", b"old", tag="A")
             monkeypatch.setattr(broker.store, "is_cold", lambda *_where: True)
-            assert [message.body for message in await peer.pull("orders", expression="A")] == [b"old"]
+            assert [message.body for message in await peer.pull("orders", expression="A")] == [
+                b"old"
+            ]
             call = peer.channel.submit(pull_request("orders", 1, hold=15), 20)
             await trio.testing.wait_all_tasks_blocked()
             assert broker.context.held_pulls.held == 1

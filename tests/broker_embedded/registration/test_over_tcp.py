@@ -1,4 +1,8 @@
-"""A broker that registers at the name server of another process's broker, here another broker in this one, over TCP."""
+"""A broker that registers at the name server of another process's broker, here another
+broker in this one, over TCP.
+"""
+
+from __future__ import annotations
 
 from typing import Any
 
@@ -12,7 +16,11 @@ pytestmark = pytest.mark.real_time
 
 def brokers_of(broker: Any, topic: str) -> set[str]:
     route = broker.namesrv.table.route(topic)
-    return set() if route is None else {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
+    return (
+        set()
+        if route is None
+        else {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
+    )
 
 
 async def test_two_brokers_at_one_name_server() -> None:
@@ -22,7 +30,9 @@ async def test_two_brokers_at_one_name_server() -> None:
             async with EmbeddedBroker(listen="127.0.0.1:0", **settings) as second:
                 while brokers_of(first, "BenchmarkTest") != {"broker-a", "second"}:
                     await trio.sleep(0.02)
-                addresses = first.namesrv.table.cluster_info().broker_addr_table["second"].broker_addrs
+                addresses = (
+                    first.namesrv.table.cluster_info().broker_addr_table["second"].broker_addrs
+                )
                 assert addresses == {0: second.address}
                 second.context.topics.create_on_send("New", "TBW102", 4)
                 wait = second.context.registered()

@@ -1,7 +1,11 @@
-"""Registration at name servers elsewhere: their own name server answers, over a caller that can fail."""
+"""Registration at name servers elsewhere: their own name server answers, over a caller
+that can fail.
+"""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -17,6 +21,9 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.protocol.command import Command
 from support.administration import ADDRESS, FakeChannel, TableInMemory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 class Elsewhere:
@@ -52,7 +59,9 @@ class Broker:
         self.config = config
         self.topics = TopicManager(TableInMemory(), config, TrioClock())
         identity = BrokerIdentity("DefaultCluster", "broker-a", 0, ADDRESS, "127.0.0.1:21912")
-        self.registration = RegistrationService(config, self.topics, identity=lambda: identity, caller=elsewhere)
+        self.registration = RegistrationService(
+            config, self.topics, identity=lambda: identity, caller=elsewhere
+        )
         self.topics.on_change = self.registration.topic_changed
 
     @asynccontextmanager
@@ -64,7 +73,9 @@ class Broker:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-async def test_the_whole_at_first_then_every_thirty_seconds(autojump_clock: trio.testing.MockClock, compressed: bool) -> None:
+async def test_the_whole_at_first_then_every_thirty_seconds(
+    autojump_clock: trio.testing.MockClock, compressed: bool
+) -> None:
     elsewhere = Elsewhere("a:1", "b:1")
     broker = Broker(elsewhere, compressed_register=compressed)
     with trio.fail_after(300):
@@ -84,7 +95,9 @@ async def test_a_new_topic_is_waited_for(autojump_clock: trio.testing.MockClock)
     broker = Broker(elsewhere)
     with trio.fail_after(300):
         async with broker.running():
-            assert broker.registration.waiting() is None, "nobody has registered yet, so nobody is waited for"
+            assert broker.registration.waiting() is None, (
+                "nobody has registered yet, so nobody is waited for"
+            )
             await trio.sleep(1)
             assert broker.registration.waiting() is None
             broker.topics.create_on_send("T", "TBW102", 4)
@@ -112,7 +125,9 @@ async def test_waiting_ends_after_three_seconds(autojump_clock: trio.testing.Moc
             assert trio.current_time() - before == pytest.approx(3.0)
 
 
-async def test_a_name_server_that_is_down_delays_nobody_and_is_told_later(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_name_server_that_is_down_delays_nobody_and_is_told_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     elsewhere = Elsewhere("a:1", "b:1")
     elsewhere.down.add("b:1")
     broker = Broker(elsewhere)
@@ -129,7 +144,9 @@ async def test_a_name_server_that_is_down_delays_nobody_and_is_told_later(autoju
             assert elsewhere.knows("b:1", "T")
 
 
-async def test_a_name_server_that_lost_its_memory_gets_the_whole_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_name_server_that_lost_its_memory_gets_the_whole_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     elsewhere = Elsewhere("a:1")
     broker = Broker(elsewhere)
     with trio.fail_after(300):
@@ -142,7 +159,9 @@ async def test_a_name_server_that_lost_its_memory_gets_the_whole_again(autojump_
             assert elsewhere.knows("a:1", "TBW102")
 
 
-async def test_without_force_only_a_change_registers_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_without_force_only_a_change_registers_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     elsewhere = Elsewhere("a:1")
     broker = Broker(elsewhere, force_register=False)
     with trio.fail_after(300):
@@ -164,7 +183,9 @@ async def test_order_configuration_comes_back(autojump_clock: trio.testing.MockC
             assert default.order
 
 
-async def test_permission_of_the_broker_limits_its_topics(autojump_clock: trio.testing.MockClock) -> None:
+async def test_permission_of_the_broker_limits_its_topics(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     elsewhere = Elsewhere("a:1")
     broker = Broker(elsewhere)
     with trio.fail_after(300):

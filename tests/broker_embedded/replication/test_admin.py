@@ -1,5 +1,7 @@
 """What is told of replication."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 
@@ -24,13 +26,19 @@ async def test_a_master_tells_of_its_slaves(autojump_clock: object) -> None:
         replica.transferred = 300
         await trio.sleep(2)
         (told,) = HARuntimeInfo.decode((await peer.ask(907)).body).ha_connection_info
-        assert (told.addr, told.slave_ack_offset, told.diff) == ("10.0.0.9:1234", 60, broker.store.max_physical_offset - 60)
+        assert (told.addr, told.slave_ack_offset, told.diff) == (
+            "10.0.0.9:1234",
+            60,
+            broker.store.max_physical_offset - 60,
+        )
         assert (told.in_sync, told.transfer_from_where) == (True, 100)
         assert told.transferred_byte_in_second == pytest.approx(100, abs=2)
 
 
 async def test_a_slave_tells_of_its_master(autojump_clock: object) -> None:
-    async with open_broker(broker_role="SLAVE", broker_id=1, ha_master_address="10.0.0.8:10912") as (_broker, peer):
+    async with open_broker(
+        broker_role="SLAVE", broker_id=1, ha_master_address="10.0.0.8:10912"
+    ) as (_broker, peer):
         told = HARuntimeInfo.decode((await peer.ask(907)).body)
         assert not told.master
         assert told.ha_client_runtime_info is not None

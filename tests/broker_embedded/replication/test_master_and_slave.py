@@ -1,7 +1,11 @@
-"""A master and its slave: the same bytes, the same messages, whatever happens in between."""
+"""A master and its slave: the same bytes, the same messages, whatever happens in
+between.
+"""
+
+from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -10,13 +14,24 @@ import trio.testing
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.replication.wire import encode_head, encode_report
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.transport.memory import MemoryNetwork
-from support.replication import ADDRESS, caught_up, connected, in_state, log_of, open_master, open_slave, pair_config
+from support.replication import (
+    ADDRESS,
+    caught_up,
+    connected,
+    in_state,
+    log_of,
+    open_master,
+    open_slave,
+    pair_config,
+)
 from support.store import bodies, message
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 SYNC = pair_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
@@ -28,7 +43,9 @@ def _files() -> MemoryFileSystem:
 def _put(store: MessageStore, count: int, size: int = 100) -> None:
     for number in range(count):
         body = b"%d " % number + b"x" * size
-        assert store.put(message("TopicA", number % 2, body, tag="TagA", properties={"KEYS": f"k{number}"})).ok
+        assert store.put(
+            message("TopicA", number % 2, body, tag="TagA", properties={"KEYS": f"k{number}"})
+        ).ok
 
 
 def _position(store: MessageStore, queue_id: int, offset: int) -> int:
@@ -41,21 +58,33 @@ def _same(slave: MessageStore, master: MessageStore) -> None:
     assert log_of(slave) == log_of(master)[slave.min_physical_offset - master.min_physical_offset :]
     for queue_id in (0, 1):
         assert slave.max_offset("TopicA", queue_id) == master.max_offset("TopicA", queue_id)
-        for offset in range(slave.min_offset("TopicA", queue_id), slave.max_offset("TopicA", queue_id)):
-            assert slave.queue_unit("TopicA", queue_id, offset) == master.queue_unit("TopicA", queue_id, offset)
+        for offset in range(
+            slave.min_offset("TopicA", queue_id), slave.max_offset("TopicA", queue_id)
+        ):
+            assert slave.queue_unit("TopicA", queue_id, offset) == master.queue_unit(
+                "TopicA", queue_id, offset
+            )
 
 
 @pytest.mark.parametrize("config", [pair_config(), SYNC], ids=["async", "sync"])
-async def test_a_slave_gets_every_byte_across_files(config: Any, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slave_gets_every_byte_across_files(
+    config: Any, autojump_clock: trio.testing.MockClock
+) -> None:
     network, files = MemoryNetwork(), _files()
-    async with open_master(network, config=config) as (master, service), open_slave(network, files, config) as (slave, following):
+    async with (
+        open_master(network, config=config) as (master, service),
+        open_slave(network, files, config) as (slave, following),
+    ):
         await connected(service)
         arrived: list[Arrival] = []
         slave.arrivals.append(arrived.append)
         for _ in range(5):
             _put(master, 20)
             with trio.fail_after(10):
-                assert await master.wait_durable(master.put(message("TopicA", 0, b"end of round"))) is PutStatus.PUT_OK
+                assert (
+                    await master.wait_durable(master.put(message("TopicA", 0, b"end of round")))
+                    is PutStatus.PUT_OK
+                )
         await caught_up(slave, master)
         _same(slave, master)
         assert len(master._log.queue.files) > 3
@@ -67,14 +96,20 @@ async def test_a_slave_gets_every_byte_across_files(config: Any, autojump_clock:
     assert not verify(FileSystemReader(files)).findings
 
 
-async def test_an_empty_slave_gets_the_last_file_only_as_with_apache(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_empty_slave_gets_the_last_file_only_as_with_apache(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network = MemoryNetwork()
     async with open_master(network) as (master, _service):
         _put(master, 60)
         await trio.sleep(20)
         async with open_slave(network) as (slave, _following):
             await caught_up(slave, master)
-            assert slave.min_physical_offset == master.max_physical_offset - master.max_physical_offset % 4096 > 0
+            assert (
+                slave.min_physical_offset
+                == master.max_physical_offset - master.max_physical_offset % 4096
+                > 0
+            )
             _put(master, 40)
             await caught_up(slave, master)
             _same(slave, master)
@@ -99,7 +134,9 @@ async def test_a_slave_that_was_away_catches_up(autojump_clock: trio.testing.Moc
             assert len(service.replicas.connected) == 1
 
 
-async def test_a_master_that_was_away_is_followed_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_master_that_was_away_is_followed_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network, files = MemoryNetwork(), _files()
     async with open_slave(network) as (slave, following):
         await in_state(following, SlaveState.AWAY)
@@ -117,15 +154,23 @@ async def test_puts_wait_for_the_slave(autojump_clock: trio.testing.MockClock) -
     network = MemoryNetwork()
     async with open_master(network) as (master, _service):
         began = trio.current_time()
-        assert await master.wait_durable(master.put(message("TopicA"))) is PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert (
+            await master.wait_durable(master.put(message("TopicA")))
+            is PutStatus.FLUSH_SLAVE_TIMEOUT
+        )
         assert trio.current_time() - began == pytest.approx(3)
-        assert await master.wait_durable(master.put(message("TopicA")), wait_store_ok=False) is PutStatus.PUT_OK
+        assert (
+            await master.wait_durable(master.put(message("TopicA")), wait_store_ok=False)
+            is PutStatus.PUT_OK
+        )
         async with open_slave(network) as (slave, _following):
             await caught_up(slave, master)
             assert await master.wait_durable(master.put(message("TopicA"))) is PutStatus.PUT_OK
 
 
-async def test_too_few_in_sync_refuse_puts_before_they_are_stored(autojump_clock: trio.testing.MockClock) -> None:
+async def test_too_few_in_sync_refuse_puts_before_they_are_stored(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network = MemoryNetwork()
     config = pair_config(min_in_sync_replicas=2, ha_max_gap_not_in_sync=1000)
     async with open_master(network, config=config) as (master, _service):
@@ -138,7 +183,9 @@ async def test_too_few_in_sync_refuse_puts_before_they_are_stored(autojump_clock
             assert await master.wait_durable(master.put(message("TopicA"))) is PutStatus.PUT_OK
             statuses = [master.put(message("TopicA", 0, b"x" * 400)).status for _ in range(5)]
             assert statuses[0] is PutStatus.PUT_OK
-            assert statuses[-1] is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, "the slave lacks more than it may"
+            assert statuses[-1] is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, (
+                "the slave lacks more than it may"
+            )
 
 
 async def test_a_slave_takes_no_puts(autojump_clock: trio.testing.MockClock) -> None:
@@ -146,9 +193,14 @@ async def test_a_slave_takes_no_puts(autojump_clock: trio.testing.MockClock) -> 
         assert slave.put(message("TopicA")).status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
-async def test_a_slave_acknowledges_under_sync_flush_only_what_is_synced(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slave_acknowledges_under_sync_flush_only_what_is_synced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network = MemoryNetwork()
-    async with open_master(network) as (master, service), open_slave(network, config=SYNC) as (slave, following):
+    async with (
+        open_master(network) as (master, service),
+        open_slave(network, config=SYNC) as (slave, following),
+    ):
         await in_state(following, SlaveState.FOLLOWING)
         await slave._flusher._busy.acquire()  # the disk is slow
         _put(master, 3)
@@ -159,7 +211,9 @@ async def test_a_slave_acknowledges_under_sync_flush_only_what_is_synced(autojum
         slave._flusher._busy.release()
         await caught_up(slave, master)
         await trio.sleep(1)
-        assert [replica.acknowledged for replica in service.replicas.connected] == [master.max_physical_offset]
+        assert [replica.acknowledged for replica in service.replicas.connected] == [
+            master.max_physical_offset
+        ]
 
 
 async def test_a_slave_ahead_of_its_master_takes_nothing_and_both_say_so(
@@ -172,7 +226,8 @@ async def test_a_slave_ahead_of_its_master_takes_nothing_and_both_say_so(
             await caught_up(slave, master)
         end = slave.max_physical_offset
         async with open_master(network) as (master, _service):
-            # What a power cut leaves of a master that does not sync: the same beginning.
+            # What a power cut leaves of a master that does not sync: the same
+            # beginning.
             master.append_bytes(0, log_of(slave)[: _position(slave, 0, 4)])
             with caplog.at_level(logging.ERROR):
                 await in_state(following, SlaveState.DIVERGED)
@@ -180,10 +235,14 @@ async def test_a_slave_ahead_of_its_master_takes_nothing_and_both_say_so(
             assert "ahead of it by" in (following.problem or "")
             assert not following.may_serve
             assert slave.max_physical_offset == end
-    assert any("is refused: it has the log up to" in record.getMessage() for record in caplog.records)
+    assert any(
+        "is refused: it has the log up to" in record.getMessage() for record in caplog.records
+    )
 
 
-async def test_a_slave_with_another_log_takes_nothing_until_it_fits(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slave_with_another_log_takes_nothing_until_it_fits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network, own = MemoryNetwork(), _files()
     async with open_slave(network) as (slave, following):
         async with open_master(network, own) as (master, _service):
@@ -205,7 +264,9 @@ async def test_a_slave_with_another_log_takes_nothing_until_it_fits(autojump_clo
             _same(slave, master)
 
 
-async def test_pieces_of_a_record_are_cut_off_at_a_clean_stop(autojump_clock: trio.testing.MockClock) -> None:
+async def test_pieces_of_a_record_are_cut_off_at_a_clean_stop(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     files = _files()
     async with open_master(MemoryNetwork()) as (master, _service):
         _put(master, 10)
@@ -222,9 +283,14 @@ async def test_pieces_of_a_record_are_cut_off_at_a_clean_stop(autojump_clock: tr
         assert slave.max_offset("TopicA", 1) == 5
 
 
-async def test_a_slave_opened_as_master_goes_on_where_its_master_ended(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_slave_opened_as_master_goes_on_where_its_master_ended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network, files = MemoryNetwork(), _files()
-    async with open_master(network) as (master, _service), open_slave(network, files) as (slave, _following):
+    async with (
+        open_master(network) as (master, _service),
+        open_slave(network, files) as (slave, _following),
+    ):
         _put(master, 31)
         await caught_up(slave, master)
     async with open_master(network, files) as (promoted, _service):
@@ -232,7 +298,9 @@ async def test_a_slave_opened_as_master_goes_on_where_its_master_ended(autojump_
         assert bodies(promoted, "TopicA", 0)[-1] == b"next"
 
 
-async def test_bytes_that_are_no_record_stop_the_slave_and_what_it_has_is_served(autojump_clock: trio.testing.MockClock) -> None:
+async def test_bytes_that_are_no_record_stop_the_slave_and_what_it_has_is_served(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """A gap in the master's log: the protocol has no way over it."""
     network = MemoryNetwork()
     async with open_master(network) as (master, _service):
@@ -242,7 +310,9 @@ async def test_bytes_that_are_no_record_stop_the_slave_and_what_it_has_is_served
     async with open_slave(network) as (slave, following):
         stream = await listener.accept()
         assert await stream.receive_some(8) == encode_report(0)
-        await stream.send_all(encode_head(0, len(whole)) + whole + encode_head(len(whole), 500) + bytes(500))
+        await stream.send_all(
+            encode_head(0, len(whole)) + whole + encode_head(len(whole), 500) + bytes(500)
+        )
         await in_state(following, SlaveState.STOPPED)
         assert f"position {len(whole)} is no record" in (following.problem or "")
         assert following.may_serve
@@ -252,7 +322,10 @@ async def test_bytes_that_are_no_record_stop_the_slave_and_what_it_has_is_served
 async def test_files_of_another_size_are_named(autojump_clock: trio.testing.MockClock) -> None:
     network = MemoryNetwork()
     config = pair_config(mapped_file_size_commit_log=3000)
-    async with open_master(network, config=config) as (master, _service), open_slave(network) as (_slave, following):
+    async with (
+        open_master(network, config=config) as (master, _service),
+        open_slave(network) as (_slave, following),
+    ):
         _put(master, 60)
         await in_state(following, SlaveState.STOPPED)
         assert "mappedFileSizeCommitLog" in (following.problem or "")
@@ -260,7 +333,10 @@ async def test_files_of_another_size_are_named(autojump_clock: trio.testing.Mock
 
 async def test_silence_ends_a_connection(autojump_clock: trio.testing.MockClock) -> None:
     network = MemoryNetwork()
-    async with open_master(network) as (_master, service), open_slave(network) as (_slave, following):
+    async with (
+        open_master(network) as (_master, service),
+        open_slave(network) as (_slave, following),
+    ):
         await in_state(following, SlaveState.FOLLOWING)
         await trio.sleep(120)
         assert following.state is SlaveState.FOLLOWING, "heartbeats keep it alive"
@@ -273,7 +349,9 @@ async def test_silence_ends_a_connection(autojump_clock: trio.testing.MockClock)
         assert len(service.replicas.connected) == 1
 
 
-async def test_a_master_that_falls_silent_is_left_and_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_master_that_falls_silent_is_left_and_tried_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     network = MemoryNetwork()
     listener = network.listen(ADDRESS)
     async with open_slave(network) as (_slave, following):
@@ -301,9 +379,14 @@ async def test_a_silent_connection_gives_its_place_to_a_newcomer(
 
 
 @pytest.mark.parametrize("garbage", [encode_report(-5), b"\xff" * 64, encode_report(1 << 40)])
-async def test_a_hostile_slave_disturbs_nobody(garbage: bytes, autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_hostile_slave_disturbs_nobody(
+    garbage: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
     network = MemoryNetwork()
-    async with open_master(network) as (master, service), open_slave(network) as (slave, _following):
+    async with (
+        open_master(network) as (master, service),
+        open_slave(network) as (slave, _following),
+    ):
         stream = await network.connect(ADDRESS)
         await stream.send_all(garbage)
         with trio.fail_after(5):
@@ -313,14 +396,20 @@ async def test_a_hostile_slave_disturbs_nobody(garbage: bytes, autojump_clock: t
         assert service.replicas.most_acknowledged <= master.max_physical_offset
 
 
-async def test_a_new_slave_gets_the_files_of_all_messages_that_somebody_waits_for(autojump_clock: trio.testing.MockClock) -> None:
-    """Else it would acknowledge, by the position of later ones, messages that it does not have."""
+async def test_a_new_slave_gets_the_files_of_all_messages_that_somebody_waits_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Else it would acknowledge, by the position of later ones, messages that it does
+    not have.
+    """
     network = MemoryNetwork()
     statuses: list[PutStatus] = []
     async with open_master(network) as (master, _service), trio.open_nursery() as nursery:
 
         async def send() -> None:
-            statuses.append(await master.wait_durable(master.put(message("TopicA", 1, b"waited for"))))
+            statuses.append(
+                await master.wait_durable(master.put(message("TopicA", 1, b"waited for")))
+            )
 
         nursery.start_soon(send)
         await trio.sleep(0.5)

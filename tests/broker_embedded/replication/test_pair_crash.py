@@ -1,9 +1,17 @@
-"""The crash suite of replication: masters and slaves that are cut off at seeded points. `python tests/crash_points.py --pairs` runs more of them."""
+"""The crash suite of replication: masters and slaves that are cut off at seeded points.
+`python tests/crash_points.py --pairs` runs more of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
-import trio.testing
 
 from support.crash_pair import run_pair_seed
+
+if TYPE_CHECKING:
+    import trio.testing
 
 POINTS = 200
 SLICE = 50
@@ -11,7 +19,9 @@ SLICE = 50
 
 @pytest.mark.parametrize("first", range(0, POINTS, SLICE))
 async def test_crash_points_of_pairs(first: int, autojump_clock: trio.testing.MockClock) -> None:
-    """Nothing acknowledged by both is lost at either side, nothing else appears, both logs end up equal."""
+    """Nothing acknowledged by both is lost at either side, nothing else appears, both
+    logs end up equal.
+    """
     crashes = 0
     for seed in range(first, first + SLICE):
         try:

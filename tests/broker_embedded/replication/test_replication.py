@@ -1,24 +1,38 @@
 """Two brokers of ours, master and slave, over TCP: what their clients see."""
 
-from collections.abc import AsyncIterator
+from __future__ import annotations
+
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus, TransactionProducer, TransactionState
+from rocketmq_sdk import (
+    EmbeddedBroker,
+    Message,
+    Producer,
+    SendStatus,
+    TransactionProducer,
+    TransactionState,
+)
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.timers.checkpoint import read_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode, SetMessageRequestModeRequestBody
+from rocketmq_sdk.protocol.bodies.assignment import (
+    MessageRequestMode,
+    SetMessageRequestModeRequestBody,
+)
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import connect, pull_request, send_request
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.real_time
 
@@ -26,19 +40,39 @@ SIZES: dict[str, Any] = {"mapped_file_size_commit_log": 65536, "memory_limit": 6
 
 
 @asynccontextmanager
-async def open_pair(path: Any = None, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
+async def open_pair(
+    path: Any = None, **settings: Any
+) -> AsyncIterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
     """A SYNC_MASTER and its slave, which has found it and follows."""
-    master_settings = {"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2, "slave_timeout": 30_000, **SIZES, **settings}
+    master_settings = {
+        "broker_role": "SYNC_MASTER",
+        "total_replicas": 2,
+        "in_sync_replicas": 2,
+        "slave_timeout": 30_000,
+        **SIZES,
+        **settings,
+    }
     async with (
-        EmbeddedBroker(listen=0, namesrv_listen=0, slave_read_enable=True, **master_settings) as master,
+        EmbeddedBroker(
+            listen=0, namesrv_listen=0, slave_read_enable=True, **master_settings
+        ) as master,
         open_slave(master, path) as slave,
     ):
         yield master, slave
 
 
 @asynccontextmanager
-async def open_slave(master: EmbeddedBroker, path: Any = None, **settings: Any) -> AsyncIterator[EmbeddedBroker]:
-    options = {"broker_role": "SLAVE", "broker_id": 1, "namesrv_addr": master.namesrv_address, "slave_read_enable": True, **SIZES, **settings}
+async def open_slave(
+    master: EmbeddedBroker, path: Any = None, **settings: Any
+) -> AsyncIterator[EmbeddedBroker]:
+    options = {
+        "broker_role": "SLAVE",
+        "broker_id": 1,
+        "namesrv_addr": master.namesrv_address,
+        "slave_read_enable": True,
+        **SIZES,
+        **settings,
+    }
     async with EmbeddedBroker(path, listen=0, namesrv_listen=0, **options) as slave:
         await until(lambda: state(slave) is SlaveState.FOLLOWING)
         yield slave
@@ -50,13 +84,22 @@ def state(slave: EmbeddedBroker) -> SlaveState:
 
 
 async def test_a_message_that_was_acknowledged_is_at_the_slave(tmp_path: Any) -> None:
-    async with open_pair(tmp_path) as (master, slave), Producer("writers", namesrv=master.namesrv_address) as producer:
+    async with (
+        open_pair(tmp_path) as (master, slave),
+        Producer("writers", namesrv=master.namesrv_address) as producer,
+    ):
         for number in range(20):
             result = await producer.send(Message("orders", b"%d" % number))
             assert result.status is SendStatus.SEND_OK
-            assert slave.store.max_offset("orders", result.queue.queue_id) == result.queue_offset + 1
-        assert slave.context.topics.get("orders") is not None, "known at once, whatever the rhythm of the synchronisation"
-        await until(lambda: slave.context.topics.get("orders") == master.context.topics.get("orders"))
+            assert (
+                slave.store.max_offset("orders", result.queue.queue_id) == result.queue_offset + 1
+            )
+        assert slave.context.topics.get("orders") is not None, (
+            "known at once, whatever the rhythm of the synchronisation"
+        )
+        await until(
+            lambda: slave.context.topics.get("orders") == master.context.topics.get("orders")
+        )
 
 
 async def test_a_slave_takes_over_topics_groups_and_offsets() -> None:
@@ -89,14 +132,21 @@ async def test_tables_that_differ_under_the_same_version_are_taken_over() -> Non
         await until(lambda: slave.context.groups.all() == master.context.groups.all())
 
 
-async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_no_problem() -> None:
+async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_no_problem() -> (
+    None
+):
     async with open_pair() as (master, slave):
-        master.context.pop.modes.set(SetMessageRequestModeRequestBody("orders", "readers", MessageRequestMode.POP, 2))
+        master.context.pop.modes.set(
+            SetMessageRequestModeRequestBody("orders", "readers", MessageRequestMode.POP, 2)
+        )
         sync = slave.context.replication.sync
         assert sync is not None
         sync.wake()
         await until(lambda: slave.context.pop.modes.get("orders", "readers") is not None)
-        del master.handler.handlers[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE], master.handler.handlers[RequestCode.GET_TIMER_CHECK_POINT]
+        del (
+            master.handler.handlers[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE],
+            master.handler.handlers[RequestCode.GET_TIMER_CHECK_POINT],
+        )
         sync.synced.clear()
         sync.wake()
         await until(lambda: "numbers of timers" in sync.synced)
@@ -118,12 +168,19 @@ def _bodies(broker: EmbeddedBroker, topic: str) -> list[bytes]:
 
 
 @pytest.mark.timeout(180)
-async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_twice(tmp_path: Path) -> None:
+async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_twice(
+    tmp_path: Path,
+) -> None:
     settings: dict[str, Any] = {"message_delay_level": "1s 2s", "flush_disk_type": "SYNC_FLUSH"}
     async with open_pair(tmp_path, **settings) as (master, slave):
         namesrv = master.namesrv_address
         begun = master.context.clock.now_ms()
-        async with TransactionProducer("payments", namesrv=namesrv, checker=lambda _message: TransactionState.UNKNOWN, send_timeout=30) as producer:
+        async with TransactionProducer(
+            "payments",
+            namesrv=namesrv,
+            checker=lambda _message: TransactionState.UNKNOWN,
+            send_timeout=30,
+        ) as producer:
             for number in range(5):
                 async with producer.transaction(Message("orders", b"committed %d" % number)):
                     pass
@@ -151,13 +208,19 @@ async def test_a_slave_refuses_what_only_its_master_does() -> None:
     async with open_pair() as (_master, slave), trio.open_nursery() as nursery:
         peer = await connect(slave, nursery)
         answer = await peer.ask(send_request("orders", b"one"))
-        assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
+        assert (answer.code, answer.remark) == (
+            2,
+            "[REJECTREQUEST]system busy, start flow control for a while",
+        )
         assert (await peer.ask(RequestCode.END_TRANSACTION)).code == 11
         nursery.cancel_scope.cancel()
 
 
 async def test_reads_at_a_slave_by_its_setting_and_its_masters_life(tmp_path: Any) -> None:
-    async with EmbeddedBroker(listen=0, namesrv_listen=0, total_replicas=2, **SIZES) as master, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker(listen=0, namesrv_listen=0, total_replicas=2, **SIZES) as master,
+        trio.open_nursery() as nursery,
+    ):
         async with open_slave(master, tmp_path) as slave:
             peer, reader = await connect(master, nursery), await connect(slave, nursery)
             await peer.send("orders", b"one")
@@ -165,20 +228,35 @@ async def test_reads_at_a_slave_by_its_setting_and_its_masters_life(tmp_path: An
             answer = await reader.ask(pull_request("orders", 0))
             assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (0, "0")
             answer = await reader.ask(pull_request("orders", 1, hold=60))
-            assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (20, "0"), "what is not here is asked for at the master, at once"
+            assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (20, "0"), (
+                "what is not here is asked for at the master, at once"
+            )
             slave._live.current = slave.config.with_options({"slave_read_enable": False})
             answer = await reader.ask(pull_request("orders", 0))
-            assert (answer.code, answer.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
+            assert (answer.code, answer.remark) == (
+                2,
+                "[REJECTREQUEST]system busy, start flow control for a while",
+            )
         nursery.cancel_scope.cancel()
-    alone = {"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": master.ha_address, "slave_read_enable": True, **SIZES}
+    alone = {
+        "broker_role": "SLAVE",
+        "broker_id": 1,
+        "ha_master_address": master.ha_address,
+        "slave_read_enable": True,
+        **SIZES,
+    }
     async with EmbeddedBroker(tmp_path, **alone) as slave, trio.open_nursery() as nursery:
         await until(lambda: state(slave) is SlaveState.AWAY)
         reader = await connect(slave, nursery)
         answer = await reader.ask(pull_request("orders", 0))
-        assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (0, "1"), "the master is gone: its readers stay here"
+        assert (answer.code, answer.ext_fields["suggestWhichBrokerId"]) == (0, "1"), (
+            "the master is gone: its readers stay here"
+        )
         assert [message.body for message in decode_messages(answer.body)] == [b"one"]
         answer = await reader.ask(pull_request("orders", 7))
-        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (19, "7"), "the master may have what this slave has not"
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (19, "7"), (
+            "the master may have what this slave has not"
+        )
         nursery.cancel_scope.cancel()
 
 
@@ -226,7 +304,9 @@ async def test_a_vip_port_that_is_taken_is_done_without(caplog: pytest.LogCaptur
         ({"broker_role": "SLAVE", "broker_id": 1, "ha_master_address": "nowhere"}, "nowhere"),
     ],
 )
-async def test_roles_that_contradict_themselves_are_refused(settings: dict[str, Any], words: str) -> None:
+async def test_roles_that_contradict_themselves_are_refused(
+    settings: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ConfigurationError, match=words):
         async with EmbeddedBroker(**settings):
             pass

@@ -1,10 +1,18 @@
 """Frames of the replication protocol, byte by byte."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.broker_embedded.replication.wire import MAX_BODY, FrameReader, ReportReader, encode_head, encode_report
+from rocketmq_sdk.broker_embedded.replication.wire import (
+    MAX_BODY,
+    FrameReader,
+    ReportReader,
+    encode_head,
+    encode_report,
+)
 from rocketmq_sdk.errors import RemoteProtocolError
 
 
@@ -32,8 +40,13 @@ def test_an_impossible_frame_is_refused_before_its_bytes_come(position: int, siz
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=60))), st.lists(st.integers(1, 40)))
-def test_frames_come_whole_however_the_stream_is_cut(frames: list[tuple[int, bytes]], cuts: list[int]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 62), st.binary(max_size=60))),
+    st.lists(st.integers(1, 40)),
+)
+def test_frames_come_whole_however_the_stream_is_cut(
+    frames: list[tuple[int, bytes]], cuts: list[int]
+) -> None:
     stream = b"".join(encode_head(position, len(body)) + body for position, body in frames)
     reader = FrameReader()
     found: list[tuple[int, bytes]] = []

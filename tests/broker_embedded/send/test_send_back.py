@@ -1,15 +1,24 @@
-"""Messages that consumers send back: retry levels, dead letters, what the copies carry."""
+"""Messages that consumers send back: retry levels, dead letters, what the copies
+carry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, open_broker, pull_request
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.model.message import ReceivedMessage
 
 
 async def next_retry(peer: Peer, offset: int, topic: str = "%RETRY%CG") -> ReceivedMessage:
@@ -37,11 +46,23 @@ async def test_all_the_way_to_the_dead_letter_topic(autojump_clock: MockClock) -
                 assert message.properties["ORIGIN_MESSAGE_ID"] == original.offset_message_id
                 assert message.properties["UNIQ_KEY"] == original.properties["UNIQ_KEY"]
                 assert message.properties["WAIT"] == "false"
-                assert (message.body, message.tags, message.keys, message.flag) == (b"bad", "A", ("k",), 7)
-                assert (message.born_timestamp, message.born_host) == (original.born_timestamp, original.born_host)
+                assert (message.body, message.tags, message.keys, message.flag) == (
+                    b"bad",
+                    "A",
+                    ("k",),
+                    7,
+                )
+                assert (message.born_timestamp, message.born_host) == (
+                    original.born_timestamp,
+                    original.born_host,
+                )
             assert (await peer.send_back(message)).code == 0
             [dead] = await peer.pull("%DLQ%CG")
-            assert (dead.reconsume_times, dead.properties["DELAY"], dead.properties["RETRY_TOPIC"]) == (17, "0", "orders")
+            assert (
+                dead.reconsume_times,
+                dead.properties["DELAY"],
+                dead.properties["RETRY_TOPIC"],
+            ) == (17, "0", "orders")
             assert broker.context.stats.dead_letters == 1
             assert broker.context.stats.groups["orders", "CG"].sent_back == 17
 

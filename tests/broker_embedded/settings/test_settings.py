@@ -1,5 +1,7 @@
 """The broker's settings: Apache's names, properties texts, warnings, refusals."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -15,26 +17,46 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from support.administration import conversation
 
-RULES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text())
+RULES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text()
+)
 OWN = {"memoryLimit", "hotBytes", "allocationStep"}
 NULL_IN_THE_RECORDING = {"haMasterAddress"}
 SET_BY_THE_RECORDING = {
-    "listenPort", "haListenPort", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum",
-    "transactionTimeOut", "transactionCheckInterval",
-}  # fmt: skip
+    "listenPort",
+    "haListenPort",
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "maxHashSlotNum",
+    "maxIndexNum",
+    "transactionTimeOut",
+    "transactionCheckInterval",
+}
 
 
 def recorded_settings() -> dict[str, str]:
-    answer = next(expected for _, request, expected in conversation("admin_reads.json.jsonl.gz") if request.code == 26)
+    answer = next(
+        expected
+        for _, request, expected in conversation("admin_reads.json.jsonl.gz")
+        if request.code == 26
+    )
     return dict(line.split("=", 1) for line in answer.body.decode().splitlines() if "=" in line)
 
 
 def test_names_and_defaults_are_those_of_apache() -> None:
     recorded = recorded_settings()
     ours = BrokerConfig().export()
-    names = {name for name in (*settings_of(BrokerConfig), *settings_of(StoreConfig)) if name not in OWN}
-    assert names - recorded.keys() <= NULL_IN_THE_RECORDING, "every setting of ours is one of Apache's"
-    different = {name: (ours[name], recorded[name]) for name in names & ours.keys() if ours[name] != recorded[name]}
+    names = {
+        name for name in (*settings_of(BrokerConfig), *settings_of(StoreConfig)) if name not in OWN
+    }
+    assert names - recorded.keys() <= NULL_IN_THE_RECORDING, (
+        "every setting of ours is one of Apache's"
+    )
+    different = {
+        name: (ours[name], recorded[name])
+        for name in names & ours.keys()
+        if ours[name] != recorded[name]
+    }
     assert different.keys() == SET_BY_THE_RECORDING, different
     assert recorded.keys() <= KNOWN_SETTINGS
 
@@ -60,7 +82,10 @@ def test_a_usual_broker_conf() -> None:
     assert (config.broker_name, config.broker_ip1) == ("broker-b", "10.0.0.1")
     assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert config.store.delete_when == "04;16"
-    assert (config.store.mapped_file_size_commit_log, config.store.check_crc_on_recover) == (65536, False)
+    assert (config.store.mapped_file_size_commit_log, config.store.check_crc_on_recover) == (
+        65536,
+        False,
+    )
     assert warnings == ["the setting mappedFileSwapEnable has no effect in this broker"]
     again, _ = BrokerConfig.from_properties(config.to_properties())
     assert again == config
@@ -97,15 +122,22 @@ def test_bad_values_and_refused_asks_name_key_value_and_remedy(text: str, words:
 
 
 def test_unknown_and_idle_settings_are_kept_with_a_warning() -> None:
-    config, warnings = BrokerConfig.from_properties("whatever=1\ntransferMsgByHeap=false\nstoreType=default")
+    config, warnings = BrokerConfig.from_properties(
+        "whatever=1\ntransferMsgByHeap=false\nstoreType=default"
+    )
     assert config.extra == {"whatever": "1", "transferMsgByHeap": "false", "storeType": "default"}
-    assert [("whatever" in warning, "unknown" in warning) for warning in warnings] == [(True, True), (False, False)]
+    assert [("whatever" in warning, "unknown" in warning) for warning in warnings] == [
+        (True, True),
+        (False, False),
+    ]
     assert "transferMsgByHeap" in warnings[1]
     assert config.export()["whatever"] == "1"
 
 
 def test_python_names_are_strict() -> None:
-    config = BrokerConfig().with_options({"broker_name": "x", "flush_disk_type": FlushDiskType.SYNC_FLUSH})
+    config = BrokerConfig().with_options(
+        {"broker_name": "x", "flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    )
     assert config.broker_name == "x"
     assert config.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
     with pytest.raises(ConfigurationError, match="does not exist"):
@@ -117,11 +149,15 @@ def test_python_names_are_strict() -> None:
 def test_live_changes_are_all_or_none_and_are_told() -> None:
     live = LiveConfig(BrokerConfig())
     told: list[tuple[int, int]] = []
-    live.on_change.append(lambda before, after: told.append((before.broker_permission, after.broker_permission)))
+    live.on_change.append(
+        lambda before, after: told.append((before.broker_permission, after.broker_permission))
+    )
     with pytest.raises(ConfigurationError):
         live.update({"brokerPermission": "4", "longPollingEnable": "perhaps"}, 5)
     assert (live.current.broker_permission, live.data_version.counter, told) == (6, 0, [])
-    assert live.update({"brokerPermission": "4", "newKey": "1"}, 5) == ["the setting newKey is unknown; it is kept and has no effect"]
+    assert live.update({"brokerPermission": "4", "newKey": "1"}, 5) == [
+        "the setting newKey is unknown; it is kept and has no effect"
+    ]
     assert (live.current.broker_permission, live.data_version.counter, told) == (4, 1, [(6, 4)])
     with pytest.raises(ConfigurationError, match="while the broker runs"):
         live.update({"brokerName": "other"}, 6)
@@ -143,11 +179,23 @@ LIVE = {
 @pytest.mark.parametrize("name", sorted(settings_of(StoreConfig).keys() - LIVE))
 def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
     sizes = {"mappedFileSizeConsumeQueue": "2000", "mapperFileSizeBatchConsumeQueue": "460"}
-    other = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s 1s 1s", "deleteWhen": "05", "timerPrecisionMs": "500", **sizes}
+    other = {
+        "flushDiskType": "SYNC_FLUSH",
+        "messageDelayLevel": "1s 1s 1s",
+        "deleteWhen": "05",
+        "timerPrecisionMs": "500",
+        **sizes,
+    }
     live = LiveConfig(BrokerConfig())
     value = live.current.export()[name]
-    changed = {"true": "false", "false": "true"}.get(value) or other.get(name) or str(int(value) + 1)
-    with pytest.raises(ConfigurationError, match=f"{name} can not change .* takes effect after a restart; change the configuration file"):
+    changed = (
+        {"true": "false", "false": "true"}.get(value) or other.get(name) or str(int(value) + 1)
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match=f"{name} cannot change .* takes effect after a restart; change the configuration "
+        "file",
+    ):
         live.update({"regionId": "moved", name: changed}, 5)
     assert live.current == BrokerConfig()
     live.update({name: value}, 5)
@@ -155,8 +203,12 @@ def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
 
 def test_what_is_read_at_the_start_does_not_change_later() -> None:
     live = LiveConfig(BrokerConfig())
-    for name, text in (("namesrvAddr", "127.0.0.1:1"), ("defaultTopicQueueNums", "3"), ("delayOffsetUpdateVersionStep", "7")):
-        with pytest.raises(ConfigurationError, match=f"{name} can not change"):
+    for name, text in (
+        ("namesrvAddr", "127.0.0.1:1"),
+        ("defaultTopicQueueNums", "3"),
+        ("delayOffsetUpdateVersionStep", "7"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"{name} cannot change"):
             live.update({name: text}, 5)
     live.update({"maxMessageSize": "8000000"}, 5)
     assert live.current.store.max_message_size == 8_000_000
@@ -164,18 +216,26 @@ def test_what_is_read_at_the_start_does_not_change_later() -> None:
 
 @pytest.mark.parametrize("name", ["realTimeNotifyConsumerChange", "subscriptionExpiredTimeout"])
 def test_settings_that_nothing_here_reads_say_so(name: str) -> None:
-    assert LiveConfig(BrokerConfig()).update({name: "5"}, 5) == [f"the setting {name} has no effect in this broker"]
+    assert LiveConfig(BrokerConfig()).update({name: "5"}, 5) == [
+        f"the setting {name} has no effect in this broker"
+    ]
 
 
 def test_refusals_are_known_settings() -> None:
     assert REFUSALS.keys() <= KNOWN_SETTINGS
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule["kind"] == "delay_levels"], ids=lambda rule: repr(rule["levels"]))
+@pytest.mark.parametrize(
+    "rule",
+    [rule for rule in RULES if rule["kind"] == "delay_levels"],
+    ids=lambda rule: repr(rule["levels"]),
+)
 def test_delay_levels(rule: dict[str, Any]) -> None:
     # Apache takes a negative time; here it is a mistake.
     if rule["parsed"] and "-" not in rule["levels"]:
-        assert parse_delay_levels(rule["levels"]) == tuple(rule["table_ms"][str(level)] for level in range(1, rule["max"] + 1))
+        assert parse_delay_levels(rule["levels"]) == tuple(
+            rule["table_ms"][str(level)] for level in range(1, rule["max"] + 1)
+        )
     else:
         with pytest.raises(ConfigurationError, match="messageDelayLevel"):
             parse_delay_levels(rule["levels"])

@@ -1,10 +1,14 @@
-"""`python small_file_system.py DIRECTORY SCENARIO`, run in a mount namespace of its own: mounts a small tmpfs, fills it and prints what happened."""
+"""`python small_file_system.py DIRECTORY SCENARIO`, run in a mount namespace of its
+own: mounts a small tmpfs, fills it and prints what happened.
+"""
+
+from __future__ import annotations
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -12,12 +16,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreFullError
 from support.store import bodies, message, open_store, small_config
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 KIB = 1024
 
@@ -48,7 +54,11 @@ class Scene:
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.filler = Filler(directory)
         self.root = directory / "store"
-        sizes = {"mapped_file_size_commit_log": 256 * KIB, "mapped_file_size_consume_queue": 20 * 500, "allocation_step": 16 * KIB}
+        sizes = {
+            "mapped_file_size_commit_log": 256 * KIB,
+            "mapped_file_size_consume_queue": 20 * 500,
+            "allocation_step": 16 * KIB,
+        }
         self.config = small_config(**{**sizes, "flush_interval_consume_queue": 20, **settings})
         self.acknowledged: list[bytes] = []
 
@@ -72,7 +82,11 @@ class Scene:
         async with self.open() as store:
             kept = bodies(store) == self.acknowledged
             taken = self.put(store).ok
-        return {"kept": kept, "taken": taken, "findings": [str(finding) for finding in verify_directory(self.root).findings]}
+        return {
+            "kept": kept,
+            "taken": taken,
+            "findings": [str(finding) for finding in verify_directory(self.root).findings],
+        }
 
 
 async def write(directory: Path) -> dict[str, Any]:
@@ -144,7 +158,7 @@ async def close_full(directory: Path) -> dict[str, Any]:
 
 
 async def config(directory: Path) -> dict[str, Any]:
-    """A config file that can not be written."""
+    """A config file that cannot be written."""
     scene = Scene(directory)
     async with scene.open() as store:
         scene.put(store)
@@ -166,7 +180,13 @@ async def config(directory: Path) -> dict[str, Any]:
 def main() -> None:
     directory = Path(sys.argv[1])
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)], check=True)
-    scenario = {"write": write, "next_file": next_file, "ratio": ratio, "close_full": close_full, "config": config}[sys.argv[2]]
+    scenario = {
+        "write": write,
+        "next_file": next_file,
+        "ratio": ratio,
+        "close_full": close_full,
+        "config": config,
+    }[sys.argv[2]]
     print(json.dumps(trio.run(scenario, directory)))
 
 

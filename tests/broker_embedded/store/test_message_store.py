@@ -1,16 +1,16 @@
 """Appending and reading, on memory and on a disk."""
 
+from __future__ import annotations
+
 import errno
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus
@@ -19,6 +19,12 @@ from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 
 @pytest.fixture(params=["memory", "memory-joined", "disk"])
@@ -31,14 +37,25 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
 async def test_the_record_is_apaches_byte_for_byte(files: FileSystem) -> None:
     """The sample of the format's description, up to the store time."""
     async with open_store(files) as store:
-        item = message(queue_id=0, body=b"hello", flag=7, properties={"KEYS": "k1 k2", "TAGS": "tagZ"})
+        item = message(
+            queue_id=0, body=b"hello", flag=7, properties={"KEYS": "k1 k2", "TAGS": "tagZ"}
+        )
         result = store.put(item)
         record = store.record_at(0)
     assert record is not None
-    assert (result.status, result.physical_offset, result.size, result.queue_offset) == (PutStatus.PUT_OK, 0, 135, 0)
-    head = "00000087 DAA320A7 3610A686 00000000 00000007 0000000000000000 0000000000000000 00000000 0000018BCFE56800 0A010203000011D7"
+    assert (result.status, result.physical_offset, result.size, result.queue_offset) == (
+        PutStatus.PUT_OK,
+        0,
+        135,
+        0,
+    )
+    head = (
+        "00000087 DAA320A7 3610A686 00000000 00000007 0000000000000000 0000000000000000 00000000 "
+        "0000018BCFE56800 0A010203000011D7"
+    )
     tail = (
-        "7F00000100002A9F 00000000 0000000000000000 00000005 68656C6C6F 06 546F70696341 0021 554E49515F4B4559 01 5531 02 4B455953 01 6B31206B32 02"
+        "7F00000100002A9F 00000000 0000000000000000 00000005 68656C6C6F 06 546F70696341 0021 "
+        "554E49515F4B4559 01 5531 02 4B455953 01 6B31206B32 02"
         " 54414753 01 7461675A 02"
     )
     assert record[:56] == bytes.fromhex(head)
@@ -47,7 +64,9 @@ async def test_the_record_is_apaches_byte_for_byte(files: FileSystem) -> None:
 
 
 async def test_many_files_and_queues(files: FileSystem) -> None:
-    """Log and queues roll over many files; every message is found again at once and after opening again."""
+    """Log and queues roll over many files; every message is found again at once and
+    after opening again.
+    """
     wanted: dict[tuple[str, int], list[bytes]] = {}
     async with open_store(files) as store:
         for index in range(300):
@@ -72,7 +91,9 @@ async def test_many_files_and_queues(files: FileSystem) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 7, 8, 9, 20])
 async def test_end_of_a_file(files: FileSystem, left: int) -> None:
-    """A record goes into a file if at least 8 bytes stay free; else 8 bytes say that the rest is blank."""
+    """A record goes into a file if at least 8 bytes stay free; else 8 bytes say that
+    the rest is blank.
+    """
     async with open_store(files) as store:
         overhead = store.put(message(body=b"x" * 2000)).size
         fill = 4096 - overhead - left
@@ -90,7 +111,9 @@ async def test_end_of_a_file(files: FileSystem, left: int) -> None:
         assert len(bodies(store)) == 3
     first = files.read("commitlog/00000000000000000000")
     assert first is not None
-    assert first[blank_at : blank_at + 8] == (4096 - blank_at).to_bytes(4) + bytes.fromhex("CBD43194")
+    assert first[blank_at : blank_at + 8] == (4096 - blank_at).to_bytes(4) + bytes.fromhex(
+        "CBD43194"
+    )
     assert not first[blank_at + 8 :].strip(b"\0")
 
 
@@ -98,8 +121,14 @@ async def test_what_is_refused(files: FileSystem) -> None:
     """Refusals leave the store as it was."""
     async with open_store(files, small_config(max_message_size=3000)) as store:
         assert store.put(message(body=b"x" * 3001)).status is PutStatus.MESSAGE_ILLEGAL
-        assert store.put(message(properties={"K": "v" * 32768})).status is PutStatus.PROPERTIES_SIZE_EXCEEDED
-        assert store.put(message(body=b"x" * 3000, properties={"K": "v" * 3000})).status is PutStatus.MESSAGE_ILLEGAL
+        assert (
+            store.put(message(properties={"K": "v" * 32768})).status
+            is PutStatus.PROPERTIES_SIZE_EXCEEDED
+        )
+        assert (
+            store.put(message(body=b"x" * 3000, properties={"K": "v" * 3000})).status
+            is PutStatus.MESSAGE_ILLEGAL
+        )
         for topic in ("", ".", "..", "a/b", "a\0b", "t" * 256, "\ud800"):
             assert store.put(message(topic)).status is PutStatus.MESSAGE_ILLEGAL, topic
         assert store.put(message(queue_id=-1)).status is PutStatus.MESSAGE_ILLEGAL
@@ -132,12 +161,16 @@ async def test_old_transaction_marks_are_in_no_queue(files: FileSystem) -> None:
 
 
 async def test_batch(files: FileSystem) -> None:
-    """Consecutive records and offsets in one file; a batch that does not fit moves as a whole; tags codes come from the elements."""
+    """Consecutive records and offsets in one file; a batch that does not fit moves as a
+    whole; tags codes come from the elements.
+    """
     heard: list[Arrival] = []
     async with open_store(files) as store:
         store.arrivals.append(heard.append)
         store.put(message(body=b"x" * 3000))
-        batch = encode_batch([(index, b"b%d" % index * 50, b"TAGS\x01t%d\x02" % index) for index in range(6)])
+        batch = encode_batch(
+            [(index, b"b%d" % index * 50, b"TAGS\x01t%d\x02" % index) for index in range(6)]
+        )
         result = store.put_batch(message(body=batch))
         assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 1, 6)
         assert result.physical_offset == 4096
@@ -146,9 +179,17 @@ async def test_batch(files: FileSystem) -> None:
         assert sum(len(record or b"") for record in records) == result.size
         for index, record in enumerate(records):
             decoded = decode_message(record or b"")
-            assert (decoded.offset, decoded.flag, decoded.body) == (1 + index, index, b"b%d" % index * 50)
+            assert (decoded.offset, decoded.flag, decoded.body) == (
+                1 + index,
+                index,
+                b"b%d" % index * 50,
+            )
             unit = store.queue_unit("TopicA", 0, 1 + index)
-            assert unit == (result.physical_offsets[index], len(record or b""), java_hash(f"t{index}"))
+            assert unit == (
+                result.physical_offsets[index],
+                len(record or b""),
+                java_hash(f"t{index}"),
+            )
         assert [arrival.queue_offset for arrival in heard] == list(range(7))
         too_big = encode_batch([(0, b"z" * 2000, b"")] * 3)
         assert store.put_batch(message(body=too_big)).status is PutStatus.MESSAGE_ILLEGAL
@@ -159,12 +200,22 @@ async def test_batch(files: FileSystem) -> None:
 
 
 async def test_the_delay_topic_holds_times_of_delivery(files: FileSystem) -> None:
-    """In the delay topic the tags code is store time plus the level's delay, also when the queue is built again."""
+    """In the delay topic the tags code is store time plus the level's delay, also when
+    the queue is built again.
+    """
     async with open_store(files) as store:
-        results = [store.put(message(SCHEDULE_TOPIC, 2, tag="T", properties={"DELAY": level})) for level in ("3", "99", "0", "x")]
+        results = [
+            store.put(message(SCHEDULE_TOPIC, 2, tag="T", properties={"DELAY": level}))
+            for level in ("3", "99", "0", "x")
+        ]
         units = [store.queue_unit(SCHEDULE_TOPIC, 2, offset) for offset in range(4)]
     codes = [unit[2] if unit else None for unit in units]
-    assert codes == [results[0].store_timestamp + 10_000, results[1].store_timestamp + 7_200_000, java_hash("T"), java_hash("T")]
+    assert codes == [
+        results[0].store_timestamp + 10_000,
+        results[1].store_timestamp + 7_200_000,
+        java_hash("T"),
+        java_hash("T"),
+    ]
     files.remove_tree("consumequeue")
     async with open_store(files) as store:
         assert [store.queue_unit(SCHEDULE_TOPIC, 2, offset) for offset in range(4)] == units
@@ -174,7 +225,11 @@ async def test_get_says_where_it_stands(files: FileSystem) -> None:
     """The table of statuses and next offsets."""
     async with open_store(files) as store:
         unknown = store.get("Nowhere", 0, 5, 32)
-        assert (unknown.status, unknown.next_begin_offset, unknown.max_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0)
+        assert (unknown.status, unknown.next_begin_offset, unknown.max_offset) == (
+            GetStatus.NO_MESSAGE_IN_QUEUE,
+            0,
+            0,
+        )
         for index in range(5):
             store.put(message(body=b"%d" % index))
         cases = {
@@ -185,14 +240,26 @@ async def test_get_says_where_it_stands(files: FileSystem) -> None:
         }
         for offset, (status, next_offset) in cases.items():
             result = store.get("TopicA", 0, offset, 32)
-            assert (result.status, result.next_begin_offset, result.min_offset, result.max_offset) == (status, next_offset, 0, 5)
-        assert [item.body for item in decode_messages(store.get("TopicA", 0, 2, 2).body)] == [b"2", b"3"]
+            assert (
+                result.status,
+                result.next_begin_offset,
+                result.min_offset,
+                result.max_offset,
+            ) == (status, next_offset, 0, 5)
+        assert [item.body for item in decode_messages(store.get("TopicA", 0, 2, 2).body)] == [
+            b"2",
+            b"3",
+        ]
         assert store.get("TopicA", 0, 2, 0).count == 1
 
 
 async def test_limits_of_one_answer(files: FileSystem) -> None:
-    """Never more than 32 messages or 256 KiB, the first message whole whatever its size, and not across the border of a queue file."""
-    async with open_store(files, StoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000)) as store:
+    """Never more than 32 messages or 256 KiB, the first message whole whatever its
+    size, and not across the border of a queue file.
+    """
+    async with open_store(
+        files, StoreConfig(mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=2000)
+    ) as store:
         for _index in range(150):
             store.put(message(body=b"s" * 10))
         assert store.get("TopicA", 0, 0, 1000).count == 32
@@ -230,19 +297,37 @@ class TagFilter:
 
 
 async def test_filters(files: FileSystem) -> None:
-    """Tags codes first, properties only of what passed; what was passed over counts in the next offset; 800 units at most are looked at."""
+    """Tags codes first, properties only of what passed; what was passed over counts in
+    the next offset; 800 units at most are looked at.
+    """
     async with open_store(files, StoreConfig(mapped_file_size_commit_log=1 << 20)) as store:
         for index in range(1000):
-            store.put(message(body=b"%d" % index, tag="even" if index % 2 == 0 else "odd", properties={"P": str(index % 10)}))
+            store.put(
+                message(
+                    body=b"%d" % index,
+                    tag="even" if index % 2 == 0 else "odd",
+                    properties={"P": str(index % 10)},
+                )
+            )
         result = store.get("TopicA", 0, 3, 5, message_filter=TagFilter({"even"}))
-        assert [item.body for item in decode_messages(result.body)] == [b"4", b"6", b"8", b"10", b"12"]
+        assert [item.body for item in decode_messages(result.body)] == [
+            b"4",
+            b"6",
+            b"8",
+            b"10",
+            b"12",
+        ]
         assert result.next_begin_offset == 13
         chosen = TagFilter({"even"}, "4")
         result = store.get("TopicA", 0, 0, 3, message_filter=chosen)
         assert [item.body for item in decode_messages(result.body)] == [b"4", b"14", b"24"]
         assert chosen.asked == 13
         result = store.get("TopicA", 0, 0, 32, message_filter=TagFilter({"none"}))
-        assert (result.status, result.next_begin_offset, result.body) == (GetStatus.NO_MATCHED_MESSAGE, 800, b"")
+        assert (result.status, result.next_begin_offset, result.body) == (
+            GetStatus.NO_MATCHED_MESSAGE,
+            800,
+            b"",
+        )
 
 
 class CostlyFilter(TagFilter):
@@ -258,12 +343,24 @@ class CostlyFilter(TagFilter):
 
 @pytest.mark.parametrize("body", [10, 5000])
 async def test_a_read_with_a_filter_ends_after_some_work(files: FileSystem, body: int) -> None:
-    """What it has passed over counts, one unit is always looked at, and the next read goes on behind it."""
+    """What it has passed over counts, one unit is always looked at, and the next read
+    goes on behind it.
+    """
     async with open_store(files, StoreConfig(mapped_file_size_commit_log=1 << 20)) as store:
         for index in range(12):
-            store.put(message(body=b"%d" % index + b"." * body, tag="T", properties={"P": "yes" if index == 9 else "no"}))
+            store.put(
+                message(
+                    body=b"%d" % index + b"." * body,
+                    tag="T",
+                    properties={"P": "yes" if index == 9 else "no"},
+                )
+            )
         result = store.get("TopicA", 0, 0, 32, message_filter=CostlyFilter("yes", 200_000))
-        assert (result.status, result.next_begin_offset, result.body) == (GetStatus.NO_MATCHED_MESSAGE, 3, b"")
+        assert (result.status, result.next_begin_offset, result.body) == (
+            GetStatus.NO_MATCHED_MESSAGE,
+            3,
+            b"",
+        )
         result = store.get("TopicA", 0, 3, 32, message_filter=CostlyFilter("yes", 10_000_000))
         assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 4)
         result = store.get("TopicA", 0, 8, 32, message_filter=CostlyFilter("yes", 200_000))
@@ -272,13 +369,17 @@ async def test_a_read_with_a_filter_ends_after_some_work(files: FileSystem, body
 
 
 async def test_arrivals_are_told_after_dispatch(files: FileSystem) -> None:
-    """A listener can read the message at once; an error of a listener disturbs nobody."""
+    """A listener can read the message at once; an error of a listener disturbs
+    nobody.
+    """
     heard: list[Arrival] = []
 
     def listen(arrival: Arrival) -> None:
         heard.append(arrival)
         assert store.max_offset(arrival.topic, arrival.queue_id) == arrival.queue_offset + 1
-        assert store.get(arrival.topic, arrival.queue_id, arrival.queue_offset, 1).size == arrival.size
+        assert (
+            store.get(arrival.topic, arrival.queue_id, arrival.queue_offset, 1).size == arrival.size
+        )
 
     def fail(_arrival: Arrival) -> None:
         raise RuntimeError("a listener's own trouble")
@@ -288,13 +389,24 @@ async def test_arrivals_are_told_after_dispatch(files: FileSystem) -> None:
         result = store.put(message(tag="T"))
         assert result.ok
     (arrival,) = heard
-    assert (arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code) == ("TopicA", 0, 0, java_hash("T"))
-    assert (arrival.physical_offset, arrival.size, arrival.store_timestamp) == (0, result.size, result.store_timestamp)
+    assert (arrival.topic, arrival.queue_id, arrival.queue_offset, arrival.tags_code) == (
+        "TopicA",
+        0,
+        0,
+        java_hash("T"),
+    )
+    assert (arrival.physical_offset, arrival.size, arrival.store_timestamp) == (
+        0,
+        result.size,
+        result.store_timestamp,
+    )
     assert arrival.properties == "UNIQ_KEY\x01U1\x02TAGS\x01T\x02"
 
 
 async def test_listeners_of_a_topic_and_while_somebody_waits(files: FileSystem) -> None:
-    """Single messages and batches are told to those who listen to the topic, and to those for whom somebody waits at that moment."""
+    """Single messages and batches are told to those who listen to the topic, and to
+    those for whom somebody waits at that moment.
+    """
     of_topic: list[tuple[str, int]] = []
     woken: list[tuple[str, int]] = []
     waiting: dict[str, None] = {}
@@ -304,7 +416,9 @@ async def test_listeners_of_a_topic_and_while_somebody_waits(files: FileSystem) 
         waiting.clear()
 
     async with open_store(files, small_config(mapped_file_size_commit_log=1 << 16)) as store:
-        store.listen(lambda arrival: of_topic.append((arrival.topic, arrival.queue_offset)), topic="TopicB")
+        store.listen(
+            lambda arrival: of_topic.append((arrival.topic, arrival.queue_offset)), topic="TopicB"
+        )
         store.listen(wake, waiting=waiting)
         for topic in ("TopicA", "TopicB"):
             store.put(message(topic))
@@ -317,7 +431,9 @@ async def test_listeners_of_a_topic_and_while_somebody_waits(files: FileSystem) 
 
 
 async def test_searching_by_time(autojump_clock: trio.testing.MockClock) -> None:
-    """Both boundaries, inside runs of equal times, between them and beyond both ends."""
+    """Both boundaries, inside runs of equal times, between them and beyond both
+    ends.
+    """
     async with open_store(config=small_config(mapped_file_size_consume_queue=100)) as store:
         times: list[int] = []
         for index in range(40):
@@ -337,7 +453,9 @@ async def test_searching_by_time(autojump_clock: trio.testing.MockClock) -> None
 
 
 async def test_deleted_topics_stay_deleted(files: FileSystem) -> None:
-    """Records of a deleted topic are not found again, and a topic made anew under its name keeps its messages, whatever way the store is opened."""
+    """Records of a deleted topic are not found again, and a topic made anew under its
+    name keeps its messages, whatever way the store is opened.
+    """
     async with open_store(files) as store:
         for index in range(60):
             store.put(message("Old", 0, b"%d" % index))
@@ -357,7 +475,9 @@ async def test_deleted_topics_stay_deleted(files: FileSystem) -> None:
 
 
 async def test_a_memory_store_is_bounded(autojump_clock: trio.testing.MockClock) -> None:
-    """Full: a status of its own, nothing lost of what was acknowledged, and reads go on."""
+    """Full: a status of its own, nothing lost of what was acknowledged, and reads go
+    on.
+    """
     files = MemoryFileSystem(200_000)
     async with open_store(files, small_config(mapped_file_size_commit_log=1 << 20)) as store:
         accepted = 0
@@ -365,14 +485,19 @@ async def test_a_memory_store_is_bounded(autojump_clock: trio.testing.MockClock)
             accepted += 1
             if accepted % 50 == 0:
                 await trio.sleep(0.6)
-        assert result.status in (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.SERVICE_NOT_AVAILABLE)
+        assert result.status in (
+            PutStatus.CREATE_MAPPED_FILE_FAILED,
+            PutStatus.SERVICE_NOT_AVAILABLE,
+        )
         assert 500 < accepted < 1000
         assert files.used_bytes <= 200_000
         assert bodies(store) == [b"%06d" % index * 20 for index in range(accepted)]
 
 
 async def test_a_full_disk_is_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the file system has no space for the next part of the log, the put says so, and works again when there is some."""
+    """When the file system has no space for the next part of the log, the put says so,
+    and works again when there is some.
+    """
     allocate = os.posix_fallocate
     async with open_store(OsFileSystem(tmp_path), small_config(allocation_step=4096)) as store:
 
@@ -396,7 +521,9 @@ async def test_a_full_disk_is_a_status(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 async def test_cold_reads(tmp_path: Path) -> None:
-    """What is not in memory any more is read from the files, the same bytes either way."""
+    """What is not in memory any more is read from the files, the same bytes either
+    way.
+    """
     config = StoreConfig(mapped_file_size_commit_log=1 << 20, hot_bytes=20_000)
     async with open_store(OsFileSystem(tmp_path), config) as store:
         for index in range(2000):
@@ -408,5 +535,3 @@ async def test_cold_reads(tmp_path: Path) -> None:
         assert (direct.body, direct.next_begin_offset) == (cold.body, cold.next_begin_offset)
         assert direct.count == 32
         assert bodies(store, "TopicA", 1) == [b"%d" % index for index in range(1, 2000, 2)]
-
-

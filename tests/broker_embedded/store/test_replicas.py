@@ -1,5 +1,7 @@
 """When a message has enough copies."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 import trio.testing
@@ -33,7 +35,9 @@ def _replicas(rules: InSyncRules, *acknowledged: int) -> tuple[Replicas, list[Re
         (InSyncRules(1, 1, all_ack=True), 1, 1, True),
     ],
 )
-def test_how_many_copies_a_message_needs(rules: InSyncRules, in_sync: int, needed: int, enough: bool) -> None:
+def test_how_many_copies_a_message_needs(
+    rules: InSyncRules, in_sync: int, needed: int, enough: bool
+) -> None:
     assert rules.needed(in_sync) == needed
     assert rules.enough(in_sync) == enough
 
@@ -44,9 +48,13 @@ def test_the_default_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 1), (2, 1, 2), (1, 1, 2)])
-def test_numbers_of_replicas_that_contradict_each_other_are_refused(numbers: tuple[int, int, int]) -> None:
+def test_numbers_of_replicas_that_contradict_each_other_are_refused(
+    numbers: tuple[int, int, int],
+) -> None:
     with pytest.raises(ConfigurationError, match="minInSyncReplicas"):
-        StoreConfig(total_replicas=numbers[0], in_sync_replicas=numbers[1], min_in_sync_replicas=numbers[2]).check_replicas()
+        StoreConfig(
+            total_replicas=numbers[0], in_sync_replicas=numbers[1], min_in_sync_replicas=numbers[2]
+        ).check_replicas()
 
 
 def test_a_slave_too_far_behind_or_silent_is_not_in_sync() -> None:
@@ -59,7 +67,9 @@ def test_a_slave_too_far_behind_or_silent_is_not_in_sync() -> None:
     assert replicas.in_sync(999) == 2
 
 
-async def test_a_message_waits_for_as_many_slaves_as_it_needs(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_message_waits_for_as_many_slaves_as_it_needs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     replicas, slaves = _replicas(InSyncRules(3), 10, 0)
     ended: list[tuple[int, bool]] = []
 
@@ -80,7 +90,9 @@ async def test_a_message_waits_for_as_many_slaves_as_it_needs(autojump_clock: tr
     assert trio.current_time() - began == pytest.approx(3)
 
 
-async def test_what_a_slave_acknowledged_stays_so_when_it_is_gone(autojump_clock: trio.testing.MockClock) -> None:
+async def test_what_a_slave_acknowledged_stays_so_when_it_is_gone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     replicas, (slave,) = _replicas(InSyncRules(2), 10)
     assert await replicas.wait(10, 1)
     replicas.remove(slave)

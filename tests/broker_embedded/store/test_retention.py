@@ -1,11 +1,13 @@
-"""Old files go by age, hour and space; queues and index follow; a full disk refuses messages.
+"""Old files go by age, hour and space; queues and index follow; a full disk refuses
+messages.
 
 Under virtual time, with a disk that says what it is told.
 """
 
+from __future__ import annotations
+
 import os
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,7 +18,6 @@ import trio.testing
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, PutStatus
 from rocketmq_sdk.broker_embedded.store.retention import RetentionPolicy
 from rocketmq_sdk.clock import TrioClock
@@ -25,7 +26,10 @@ from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 HOUR = 3_600_000
 NIGHT = int(datetime(2026, 3, 10, 4, 30).timestamp() * 1000)
@@ -42,7 +46,10 @@ class TestPolicy:
         ages = [100, 80, 72, 71, 10]
         assert policy.decide(NIGHT, 0.1, [NIGHT - age * HOUR for age in ages]) == (3, False)
         assert policy.decide(NOON, 0.1, [NOON - age * HOUR for age in ages]) == (0, False)
-        assert policy.decide(NOON, 0.1, [NOON - age * HOUR for age in ages], manual=True) == (3, False)
+        assert policy.decide(NOON, 0.1, [NOON - age * HOUR for age in ages], manual=True) == (
+            3,
+            False,
+        )
         two = RetentionPolicy(StoreConfig(delete_when="23; 12", file_reserved_time=1))
         assert two.decide(NOON, 0.1, [NOON - age * HOUR for age in ages]) == (5, False)
 
@@ -52,18 +59,32 @@ class TestPolicy:
         assert policy.decide(NIGHT, 0.1, [NIGHT, NIGHT - 100 * HOUR]) == (0, False)
 
     @pytest.mark.parametrize(
-        ("ratio", "expected"), [(0.75, (0, False)), (0.76, (1, False)), (0.85, (1, False)), (0.86, (3, False)), (0.9, (3, False)), (0.91, (3, True))]
+        ("ratio", "expected"),
+        [
+            (0.75, (0, False)),
+            (0.76, (1, False)),
+            (0.85, (1, False)),
+            (0.86, (3, False)),
+            (0.9, (3, False)),
+            (0.91, (3, True)),
+        ],
     )
     def test_space(self, ratio: float, expected: tuple[int, bool]) -> None:
         """Above 75 % old ones at any hour, above 85 % any, above 90 % no messages."""
         written = [NOON - 100 * HOUR, NOON - HOUR, NOON]
         assert RetentionPolicy(StoreConfig()).decide(NOON, ratio, written) == expected
-        patient = RetentionPolicy(StoreConfig(clean_file_forcibly_enable=False)).decide(NOON, ratio, written)
+        patient = RetentionPolicy(StoreConfig(clean_file_forcibly_enable=False)).decide(
+            NOON, ratio, written
+        )
         assert patient == (min(expected[0], 1), expected[1])
 
     def test_bounds_and_batch(self) -> None:
-        """Settings beyond Apache's bounds count as the bound; at most ten files in one round."""
-        policy = RetentionPolicy(StoreConfig(disk_space_warning_level_ratio=99, disk_space_clean_forcibly_ratio=99))
+        """Settings beyond Apache's bounds count as the bound; at most ten files in one
+        round.
+        """
+        policy = RetentionPolicy(
+            StoreConfig(disk_space_warning_level_ratio=99, disk_space_clean_forcibly_ratio=99)
+        )
         assert policy.decide(NOON, 0.91, [NOON] * 25) == (10, True)
 
     def test_next_due(self) -> None:
@@ -84,7 +105,9 @@ class TestPolicy:
 def fill(store: MessageStore, count: int, size: int = 300) -> None:
     """Messages in two queues: one that goes on and one that ends."""
     for number in range(count):
-        assert store.put(message(body=b"%d" % number + bytes(size), properties={"KEYS": f"k{number}"})).ok
+        assert store.put(
+            message(body=b"%d" % number + bytes(size), properties={"KEYS": f"k{number}"})
+        ).ok
         if number < 3:
             assert store.put(message("Ended", body=b"%d" % number)).ok
 
@@ -104,9 +127,15 @@ async def check_consistent(store: MessageStore) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "faulty"])
 async def test_age(kind: str, autojump_clock: trio.testing.MockClock) -> None:
-    """After three days, at four o'clock, all files but the last go, ten each ten seconds, with queue and index files; nothing before."""
+    """After three days, at four o'clock, all files but the last go, ten each ten
+    seconds, with queue and index files; nothing before.
+    """
     clock = TrioClock()
-    files: FileSystem = FaultyFileSystem(now_ms=clock.now_ms) if kind == "faulty" else MemoryFileSystem(write_through=True)
+    files: FileSystem = (
+        FaultyFileSystem(now_ms=clock.now_ms)
+        if kind == "faulty"
+        else MemoryFileSystem(write_through=True)
+    )
     config = small_config(**INDEX)
     async with open_store(files, config, clock) as store:
         fill(store, 150)
@@ -148,9 +177,14 @@ async def test_old_files_on_a_disk(tmp_path: Path) -> None:
             os.utime(path, (1_000_000_000, 1_000_000_000))
         store.clean_now()
         with trio.fail_after(30):
-            while len(list((root / "commitlog").iterdir())) > len(logs) - 12 or len(list((root / "index").iterdir())) > index_count - 20:
+            while (
+                len(list((root / "commitlog").iterdir())) > len(logs) - 12
+                or len(list((root / "index").iterdir())) > index_count - 20
+            ):
                 await trio.sleep(0.01)
-            while (store.queue_unit("TopicA", 0, store.min_offset("TopicA", 0)) or (0,))[0] < store.min_physical_offset:
+            while (store.queue_unit("TopicA", 0, store.min_offset("TopicA", 0)) or (0,))[
+                0
+            ] < store.min_physical_offset:
                 await trio.sleep(0.01)  # the queues follow the log
         assert sorted((root / "commitlog").iterdir()) == logs[12:]
         await check_consistent(store)
@@ -158,8 +192,12 @@ async def test_old_files_on_a_disk(tmp_path: Path) -> None:
         await check_consistent(store)
 
 
-async def test_a_full_disk_refuses_until_there_is_space(autojump_clock: trio.testing.MockClock) -> None:
-    """Above 90 % messages are refused with SERVICE_NOT_AVAILABLE and the oldest files go; below, messages are taken again."""
+async def test_a_full_disk_refuses_until_there_is_space(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Above 90 % messages are refused with SERVICE_NOT_AVAILABLE and the oldest files
+    go; below, messages are taken again.
+    """
     files = FaultyFileSystem()
     async with open_store(files, small_config(**INDEX)) as store:
         fill(store, 150)
@@ -193,7 +231,9 @@ async def test_files_being_read_are_kept(autojump_clock: trio.testing.MockClock)
 
 
 async def test_asked_for(autojump_clock: trio.testing.MockClock) -> None:
-    """Whoever asks gets the old files removed at once, whatever the hour; young ones stay."""
+    """Whoever asks gets the old files removed at once, whatever the hour; young ones
+    stay.
+    """
     files = MemoryFileSystem(write_through=True)
     async with open_store(files, small_config(delete_when="", **INDEX)) as store:
         fill(store, 60)
@@ -209,10 +249,14 @@ async def test_asked_for(autojump_clock: trio.testing.MockClock) -> None:
 
 
 async def test_space_in_a_file_and_for_the_next_one(autojump_clock: trio.testing.MockClock) -> None:
-    """No space for the next file and no space in this one have statuses of their own."""
+    """No space for the next file and no space in this one have statuses of their
+    own.
+    """
     files = FaultyFileSystem()
     files.makes_ahead = False  # a file made ahead has its space
-    async with open_store(files, small_config(mapped_file_size_commit_log=16384, allocation_step=4096, **INDEX)) as store:
+    async with open_store(
+        files, small_config(mapped_file_size_commit_log=16384, allocation_step=4096, **INDEX)
+    ) as store:
         assert store.put(message()).ok
         await store.flush()
         limit, files.limit_bytes = files.limit_bytes, 0
@@ -237,7 +281,13 @@ async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.M
             store.put(message(body=b"x" * 300 + bytes([number])))
         await trio.sleep(7 * 3600)
         assert store.min_physical_offset == 0
-        store.configure_retention(attrs.evolve(config, file_reserved_time=1, delete_when=";".join(f"{hour:02}" for hour in range(24))))
+        store.configure_retention(
+            attrs.evolve(
+                config,
+                file_reserved_time=1,
+                delete_when=";".join(f"{hour:02}" for hour in range(24)),
+            )
+        )
         with trio.fail_after(600):
             while store.min_physical_offset == 0:
                 await trio.sleep(1)
@@ -245,9 +295,14 @@ async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.M
 
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue/TopicA/0"])
 async def test_a_file_that_can_not_be_removed_stays_and_is_tried_again(
-    place: str, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: str,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No gap arises, neither now nor at a start in between; once it can be removed, everything goes on."""
+    """No gap arises, neither now nor at a start in between; once it can be removed,
+    everything goes on.
+    """
     files = FaultyFileSystem()
     config = small_config(**INDEX)
     remove = FaultyFileSystem.remove
@@ -255,7 +310,7 @@ async def test_a_file_that_can_not_be_removed_stays_and_is_tried_again(
 
     def refuse(self: FaultyFileSystem, path: str) -> None:
         if path.rpartition("/")[2] in stubborn and path.startswith(place):
-            raise StoreError(f"{path}: can not remove (Operation not permitted)")
+            raise StoreError(f"{path}: cannot remove (Operation not permitted)")
         remove(self, path)
 
     monkeypatch.setattr(FaultyFileSystem, "remove", refuse)
@@ -289,7 +344,9 @@ async def test_a_file_that_can_not_be_removed_stays_and_is_tried_again(
         await check_consistent(store)
 
 
-async def test_a_log_file_that_could_be_removed_after_all_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_file_that_could_be_removed_after_all_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a disk, in the same life: refused once, then gone, and read in between."""
     config = small_config(file_reserved_time=1, delete_commit_log_files_interval=0, **INDEX)
     remove = OsFileSystem.remove
@@ -298,7 +355,7 @@ async def test_a_log_file_that_could_be_removed_after_all_leaves_nothing_behind(
     def refuse(self: OsFileSystem, path: str) -> None:
         if path.startswith("commitlog/") and not refusals:
             refusals.append(path)
-            raise StoreError(f"{path}: can not remove (Device or resource busy)")
+            raise StoreError(f"{path}: cannot remove (Device or resource busy)")
         remove(self, path)
 
     monkeypatch.setattr(OsFileSystem, "remove", refuse)

@@ -1,4 +1,8 @@
-"""A real small file system filled to the last byte; skipped where a test may not mount one."""
+"""A real small file system filled to the last byte; skipped where a test may not mount
+one.
+"""
+
+from __future__ import annotations
 
 import json
 import shutil
@@ -16,7 +20,9 @@ NAMESPACES = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "
 
 @cache
 def namespace() -> list[str] | None:
-    """A command that gives its child a mount namespace of its own in which it may mount; None where there is none."""
+    """A command that gives its child a mount namespace of its own in which it may
+    mount; None where there is none.
+    """
     if not shutil.which("unshare") or not shutil.which("mount"):
         return None
     for command in NAMESPACES:
@@ -36,11 +42,26 @@ def namespace() -> list[str] | None:
         ("config", "StoreFullError"),
     ],
 )
-def test_a_full_file_system_is_refused_survived_and_left_behind(scenario: str, status: str, tmp_path: Path) -> None:
+def test_a_full_file_system_is_refused_survived_and_left_behind(
+    scenario: str, status: str, tmp_path: Path
+) -> None:
     command = namespace()
     if command is None:
         pytest.skip("this user may not mount a file system in a namespace of its own")
-    done = subprocess.run([*command, sys.executable, str(CHILD), str(tmp_path), scenario], capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(
+        [*command, sys.executable, str(CHILD), str(tmp_path), scenario],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert found == {"refused": status, "alive": True, "again": True, "kept": True, "taken": True, "findings": []}
+    assert found == {
+        "refused": status,
+        "alive": True,
+        "again": True,
+        "kept": True,
+        "taken": True,
+        "findings": [],
+    }

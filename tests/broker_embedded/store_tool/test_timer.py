@@ -1,13 +1,22 @@
-"""`verify` on timers: nothing at sound directories, every flipped bit under a check named by file and record."""
+"""`verify` on timers: nothing at sound directories, every flipped bit under a check
+named by file and record.
+"""
+
+from __future__ import annotations
 
 import random
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from broker_embedded.timers.test_apache_timers import NAMES, records_of, with_timer_files
 
+from broker_embedded.timers.test_apache_timers import NAMES, records_of, with_timer_files
 from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
-from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, Report, chain_of
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    DirectoryReader,
+    Finding,
+    Report,
+    chain_of,
+)
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.broker_embedded.timers.checkpoint import PATH as CHECKPOINT
@@ -15,6 +24,9 @@ from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY
 from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL
 from rocketmq_sdk.broker_embedded.timers.wheel import SLOT, SLOT_SIZE
 from support.store import unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.real_time
 LOG_FILE = 32_768
@@ -29,7 +41,11 @@ def look(directory: Path, *, running: bool = False) -> list[Finding]:
     """The timers' part of `verify` alone."""
     reader, report = DirectoryReader(directory), Report()
     report.running = running
-    TimerWalk(reader, report, RecordReader(reader, chain_of(reader, "commitlog", LOG_FILE, report), LOG_FILE)).run()
+    TimerWalk(
+        reader,
+        report,
+        RecordReader(reader, chain_of(reader, "commitlog", LOG_FILE, report), LOG_FILE),
+    ).run()
     return report.findings
 
 
@@ -39,7 +55,9 @@ def test_apaches_directories_are_sound(name: str, tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_the_log_is_named(tmp_path: Path) -> None:
-    """But the time of a timer that is more than a window ahead: the wheel would name it, which is too big to be read each time."""
+    """But the time of a timer that is more than a window ahead: the wheel would name
+    it, which is too big to be read each time.
+    """
     generator, directory = random.Random(7), unpack("kitchen-sink", tmp_path)
     for position, record in records_of(directory):
         path = directory / DIRECTORY / f"{position // 520 * 520:020d}"
@@ -50,8 +68,15 @@ def test_every_flipped_bit_of_the_log_is_named(tmp_path: Path) -> None:
             path.write_bytes(damaged)
             found = look(directory)
             path.write_bytes(sound)
-            named = [finding for finding in found if finding.path == f"{DIRECTORY}/{path.name}" and finding.offset // 52 == position % 520 // 52]
-            assert named or (record.rolls and 16 <= byte < 28), f"byte {byte} of the record at {position}: {found}"
+            named = [
+                finding
+                for finding in found
+                if finding.path == f"{DIRECTORY}/{path.name}"
+                and finding.offset // 52 == position % 520 // 52
+            ]
+            assert named or (record.rolls and 16 <= byte < 28), (
+                f"byte {byte} of the record at {position}: {found}"
+            )
 
 
 def test_every_flipped_bit_of_a_waiting_slot_but_its_count_is_named(directory: Path) -> None:
@@ -72,7 +97,10 @@ def test_every_flipped_bit_of_a_waiting_slot_but_its_count_is_named(directory: P
                 file.seek(place * SLOT_SIZE)
                 file.write(sound)
                 file.flush()
-                assert any(finding.path == WHEEL and finding.offset // SLOT_SIZE == place for finding in found), (place, byte, found)
+                assert any(
+                    finding.path == WHEEL and finding.offset // SLOT_SIZE == place
+                    for finding in found
+                ), (place, byte, found)
 
 
 def test_wrong_lengths_and_leftovers_are_named(tmp_path: Path) -> None:
@@ -80,7 +108,9 @@ def test_wrong_lengths_and_leftovers_are_named(tmp_path: Path) -> None:
     last = directory / DIRECTORY / "00000000000000000520"
     sound = last.read_bytes()
     last.write_bytes(sound[:500] + b"x" + sound[501:])
-    assert [(finding.path, finding.offset) for finding in look(directory)] == [(f"{DIRECTORY}/{last.name}", 500)]
+    assert [(finding.path, finding.offset) for finding in look(directory)] == [
+        (f"{DIRECTORY}/{last.name}", 500)
+    ]
     assert look(directory, running=True) == []
     last.write_bytes(sound[:519])
     assert {finding.kind for finding in look(directory)} >= {"size"}

@@ -1,9 +1,12 @@
-"""The look at a store directory: nothing at clean ones, everything at damaged ones, by file and offset."""
+"""The look at a store directory: nothing at clean ones, everything at damaged ones, by
+file and offset.
+"""
+
+from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +15,19 @@ from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, Report
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreError, StoreLockedError
-from support.store import VECTORS, bodies, config_for, expected, message, open_store, small_config, unpack
+from support.store import (
+    VECTORS,
+    bodies,
+    config_for,
+    expected,
+    message,
+    open_store,
+    small_config,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.real_time
 
@@ -34,7 +49,9 @@ def test_clean_directories_of_apache(name: str, tmp_path: Path) -> None:
     assert report.findings == []
     assert report.log_end == expectation["max_physical_offset_after_recovery"]
     assert report.log_file_size == expectation["sizes"]["mappedFileSizeCommitLog"]
-    assert report.queue_file_size == (expectation["sizes"]["mappedFileSizeConsumeQueue"] if name != "batch-cq" else 0)
+    assert report.queue_file_size == (
+        expectation["sizes"]["mappedFileSizeConsumeQueue"] if name != "batch-cq" else 0
+    )
     assert report.units == expectation["messages_in_queues"]
 
 
@@ -44,7 +61,11 @@ async def test_a_killed_broker(name: str, tmp_path: Path) -> None:
     root = unpack(name, tmp_path)
     before = verify_directory(root)
     assert "abort" in kinds(before)
-    assert {"killed": {"abort"}, "killed-noindex": {"abort", "missing"}, "torn": {"abort", "tail", "extra", "index"}}[name] == kinds(before)
+    assert {
+        "killed": {"abort"},
+        "killed-noindex": {"abort", "missing"},
+        "torn": {"abort", "tail", "extra", "index"},
+    }[name] == kinds(before)
     expectation = expected(DAMAGED[name])
     async with open_store(OsFileSystem(root), config_for(expectation)):
         assert verify_directory(root).running
@@ -55,7 +76,9 @@ async def test_a_killed_broker(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=[str(variant["name"]) for variant in VARIANTS])
 def test_every_damage_at_the_end_is_named(variant: dict[str, Any], tmp_path: Path) -> None:
-    """File and record of each patch; where Apache's checks accept the record its properties are named."""
+    """File and record of each patch; where Apache's checks accept the record its
+    properties are named.
+    """
     root = unpack("killed", tmp_path)
     for patch in variant["patches"]:
         path = root.parent / patch["file"]
@@ -63,7 +86,11 @@ def test_every_damage_at_the_end_is_named(variant: dict[str, Any], tmp_path: Pat
         after = bytes.fromhex(patch["after"])
         data[patch["offset"] : patch["offset"] + len(after)] = after
         path.write_bytes(data)
-    found = [finding for finding in verify_directory(root).findings if finding.path.startswith("commitlog/")]
+    found = [
+        finding
+        for finding in verify_directory(root).findings
+        if finding.path.startswith("commitlog/")
+    ]
     (patch,) = variant["patches"]
     record_at = max(variant["lost_physical_offsets"] or [1499648]) - 1441792
     lowest = min(variant["lost_physical_offsets"] or [1499648]) - 1441792
@@ -78,7 +105,15 @@ async def write_directory(root: Path) -> None:
         for number in range(120):
             tag = ("TagA", "TagB", None)[number % 3]
             properties = {"KEYS": f"k{number} all", "UNIQ_KEY": f"U{number:020d}"}
-            assert store.put(message(("TopicA", "TopicB")[number % 2], number % 3, b"%d " % number * 9, tag=tag, properties=properties)).ok
+            assert store.put(
+                message(
+                    ("TopicA", "TopicB")[number % 2],
+                    number % 3,
+                    b"%d " % number * 9,
+                    tag=tag,
+                    properties=properties,
+                )
+            ).ok
 
 
 def structure(path: str, data: bytes) -> list[int]:
@@ -108,13 +143,19 @@ def names(finding: Finding, path: str, offset: int) -> bool:
 
 
 async def test_each_flipped_bit_is_named(tmp_path: Path) -> None:
-    """300 bits at seeded places under a CRC or in a field that decides the structure: each is found in its file near its offset."""
+    """300 bits at seeded places under a CRC or in a field that decides the structure:
+    each is found in its file near its offset.
+    """
     root = tmp_path / "store"
     await write_directory(root)
     assert verify_directory(root).findings == []
     generator = random.Random(7)
     for directory in ("commitlog", "consumequeue", "index"):
-        paths = [str(path.relative_to(root)) for path in sorted((root / directory).rglob("*")) if path.is_file()]
+        paths = [
+            str(path.relative_to(root))
+            for path in sorted((root / directory).rglob("*"))
+            if path.is_file()
+        ]
         for _ in range(100):
             path = generator.choice(paths)
             original = (root / path).read_bytes()
@@ -126,7 +167,11 @@ async def test_each_flipped_bit_is_named(tmp_path: Path) -> None:
             data[offset] ^= 1 << generator.randrange(8)
             (root / path).write_bytes(data)
             report = verify_directory(root)
-            assert any(names(finding, path, offset) for finding in report.findings), (path, offset, report.findings[:5])
+            assert any(names(finding, path, offset) for finding in report.findings), (
+                path,
+                offset,
+                report.findings[:5],
+            )
             (root / path).write_bytes(original)
     assert verify_directory(root).findings == []
 
@@ -152,7 +197,9 @@ async def test_files_of_wrong_length_and_name(tmp_path: Path) -> None:
 
 
 async def test_a_directory_in_use(tmp_path: Path) -> None:
-    """It can be looked at, also from the same process; what the broker still has in memory is no finding. Repair is refused."""
+    """It can be looked at, also from the same process; what the broker still has in
+    memory is no finding. Repair is refused.
+    """
     root = tmp_path / "store"
     async with open_store(OsFileSystem(root), small_config(**SMALL_INDEX)) as store:
         for number in range(50):
@@ -218,10 +265,16 @@ def test_what_is_no_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holes", [True, False])
-async def test_the_rest_of_a_sparse_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool) -> None:
-    """A log file of a gigabyte with little in it costs little memory where the system knows its holes, and is looked at all the same."""
+async def test_the_rest_of_a_sparse_file_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool
+) -> None:
+    """A log file of a gigabyte with little in it costs little memory where the system
+    knows its holes, and is looked at all the same.
+    """
     size = 1 << 30 if holes else 1 << 22
-    config = small_config(mapped_file_size_commit_log=size, allocation_step=4096, message_index_enable=False)
+    config = small_config(
+        mapped_file_size_commit_log=size, allocation_step=4096, message_index_enable=False
+    )
     if not holes:
         monkeypatch.delattr("os.SEEK_DATA")
     async with open_store(OsFileSystem(tmp_path), config) as store:
@@ -246,4 +299,6 @@ async def test_the_rest_of_a_sparse_file_is_not_read(tmp_path: Path, monkeypatch
         file.seek(size // 2 + 77)
         file.write(b"lost")
     report = verify_directory(tmp_path)
-    assert [(finding.kind, finding.path) for finding in report.findings] == [("tail", "commitlog/" + "0" * 20)]
+    assert [(finding.kind, finding.path) for finding in report.findings] == [
+        ("tail", "commitlog/" + "0" * 20)
+    ]

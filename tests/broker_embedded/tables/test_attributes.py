@@ -1,4 +1,8 @@
-"""Attributes in request syntax, against what Apache's parser and rules make of the same texts."""
+"""Attributes in request syntax, against what Apache's parser and rules make of the same
+texts.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -6,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from rocketmq_sdk.broker_embedded.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, alter_attributes, parse_attributes
+from rocketmq_sdk.broker_embedded.tables.attributes import (
+    GROUP_ATTRIBUTES,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+    parse_attributes,
+)
 from rocketmq_sdk.errors import ConfigurationError
 
-RULES: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text())
+RULES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text()
+)
 ATTRIBUTES = [rule for rule in RULES if rule["kind"] == "attributes"]
 
 
@@ -22,13 +33,20 @@ def test_texts(rule: dict[str, Any]) -> None:
         return alter_attributes(TOPIC_ATTRIBUTES, {}, parsed(), creating=True)
 
     def altered() -> dict[str, str]:
-        return alter_attributes(TOPIC_ATTRIBUTES, {"message.type": "NORMAL"}, parsed(), creating=False)
+        return alter_attributes(
+            TOPIC_ATTRIBUTES, {"message.type": "NORMAL"}, parsed(), creating=False
+        )
 
-    for make, expected in ((parsed, rule["map"]), (created, rule["create"]), (altered, rule["alter_existing_message.type_NORMAL"])):
+    for make, expected in (
+        (parsed, rule["map"]),
+        (created, rule["create"]),
+        (altered, rule["alter_existing_message.type_NORMAL"]),
+    ):
         if "error" in expected:
             with pytest.raises(ConfigurationError) as error:
                 make()
-            # Java's own text of an index error, and the order of Java's hash tables, mean nothing.
+            # Java's own text of an index error, and the order of Java's hash tables,
+            # mean nothing.
             if "Index" not in expected["message"]:
                 assert str(error.value).partition(": ")[0] == expected["message"].partition(": ")[0]
         else:
@@ -39,11 +57,15 @@ def test_the_vector_has_cases() -> None:
     assert len(ATTRIBUTES) >= 25
 
 
-@pytest.mark.parametrize(("value", "good"), [("0", True), ("100", True), ("101", False), ("x", False), ("-1", False)])
+@pytest.mark.parametrize(
+    ("value", "good"), [("0", True), ("100", True), ("101", False), ("x", False), ("-1", False)]
+)
 def test_priority_of_groups(value: str, good: bool) -> None:
     changes = {"+priority.factor": value}
     if good:
-        assert alter_attributes(GROUP_ATTRIBUTES, {}, changes, creating=False) == {"priority.factor": value}
+        assert alter_attributes(GROUP_ATTRIBUTES, {}, changes, creating=False) == {
+            "priority.factor": value
+        }
     else:
         with pytest.raises(ConfigurationError):
             alter_attributes(GROUP_ATTRIBUTES, {}, changes, creating=False)

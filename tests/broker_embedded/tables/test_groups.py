@@ -1,5 +1,7 @@
 """The table of consumer groups."""
 
+from __future__ import annotations
+
 import pytest
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
@@ -32,7 +34,11 @@ def test_groups_appear_at_first_use_and_stay() -> None:
         ({}, "g" * 121, False),
         ({"auto_create_subscription_group": False}, "g", False),
         ({"auto_create_subscription_group": False}, "CID_RMQ_SYS_X", True),
-        ({"auto_create_subscription_group": False, "enable_create_sys_group": False}, "CID_RMQ_SYS_X", False),
+        (
+            {"auto_create_subscription_group": False, "enable_create_sys_group": False},
+            "CID_RMQ_SYS_X",
+            False,
+        ),
     ],
 )
 def test_which_groups_appear(settings: dict[str, object], group: str, made: bool) -> None:
@@ -104,7 +110,9 @@ def test_a_change_that_can_not_be_written_has_not_happened() -> None:
         lambda: groups.get("g"),
         lambda: groups.update(SubscriptionGroupConfig("g")),
         lambda: groups.update(SubscriptionGroupConfig("kept", retry_max_times=1)),
-        lambda: groups.update_all((SubscriptionGroupConfig("g"), SubscriptionGroupConfig("kept", retry_max_times=1))),
+        lambda: groups.update_all(
+            (SubscriptionGroupConfig("g"), SubscriptionGroupConfig("kept", retry_max_times=1))
+        ),
         lambda: groups.delete("kept"),
         lambda: groups.disable_consume("kept"),
         lambda: groups.set_forbidden("kept", "U", True),

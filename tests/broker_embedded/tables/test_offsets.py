@@ -1,16 +1,24 @@
 """Committed offsets, resets, their file."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME, ConsumerOffsetManager
 from support.administration import FixedClock
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
 
 def make(files: MemoryFileSystem | None = None, **options: int) -> ConsumerOffsetManager:
-    return ConsumerOffsetManager(ConfigFile(files or MemoryFileSystem(), FILE_NAME), FixedClock(), **options)
+    return ConsumerOffsetManager(
+        ConfigFile(files or MemoryFileSystem(), FILE_NAME), FixedClock(), **options
+    )
 
 
 async def test_the_last_commit_wins_also_backwards(autojump_clock: MockClock) -> None:
@@ -56,7 +64,10 @@ async def test_the_file(autojump_clock: MockClock) -> None:
 
 async def test_apaches_file_is_read(autojump_clock: MockClock) -> None:
     files = MemoryFileSystem()
-    files.write(f"config/{FILE_NAME}", b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},\n\t"offsetTable":{"t@g":{0:7,1:8}}\n}')
+    files.write(
+        f"config/{FILE_NAME}",
+        b'{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},\n\t"offsetTable":{"t@g":{0:7,1:8}}\n}',
+    )
     offsets = make(files)
     offsets.load()
     assert offsets.offsets_of("g", "t") == {0: 7, 1: 8}
@@ -104,7 +115,9 @@ async def test_filtered_groups_lose_their_offsets(autojump_clock: MockClock) -> 
     assert offsets.query("g2", "a", 0) == -1
 
 
-async def test_a_write_that_fails_is_tried_again(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_fails_is_tried_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     offsets = make()
     offsets.commit("g", "t", 0, 10)
 

@@ -1,9 +1,10 @@
 """Offsets of groups, ends of queues, locks of queues."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.queue import MessageQueue
@@ -11,29 +12,55 @@ from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchRe
 from rocketmq_sdk.protocol.command import Command
 from support.broker import open_broker
 
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
 
 async def test_offsets_of_a_group(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             where: dict[str, Any] = {"consumerGroup": "CG", "topic": "orders", "queueId": 0}
             answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)
-            assert (answer.code, answer.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            assert (answer.code, answer.remark) == (
+                22,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
             answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
             assert (answer.code, answer.remark) == (26, "Group CG not exist!")
             broker.context.groups.get("CG")
-            assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)).code == 17
+            assert (
+                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
+            ).code == 17
             await peer.send("orders", b"x")
             answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)
             assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
-            answer = await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where, setZeroIfNotFound="false")
-            assert (answer.code, answer.remark) == (22, "Not found, do not set to zero, maybe this group boot first")
-            assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)).code == 0
-            assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {"offset": "5"}
+            answer = await peer.ask(
+                RequestCode.QUERY_CONSUMER_OFFSET, **where, setZeroIfNotFound="false"
+            )
+            assert (answer.code, answer.remark) == (
+                22,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+            assert (
+                await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
+            ).code == 0
+            assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {
+                "offset": "5"
+            }
             broker.context.offsets.assign_reset("CG", "orders", 0, 1)
             answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=9)
             assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
-            assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {"offset": "1"}
-            assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, topic="orders", queueId=0, consumerGroup="CG")).code == 1
+            assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {
+                "offset": "1"
+            }
+            assert (
+                await peer.ask(
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    topic="orders",
+                    queueId=0,
+                    consumerGroup="CG",
+                )
+            ).code == 1
 
 
 async def test_ends_of_queues(autojump_clock: MockClock) -> None:
@@ -45,17 +72,34 @@ async def test_ends_of_queues(autojump_clock: MockClock) -> None:
                 await peer.send("orders", b"x")
                 await trio.sleep(10)
             queue: dict[str, Any] = {"topic": "orders", "queueId": 0}
-            assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **queue)).ext_fields == {"offset": "3"}
-            assert (await peer.ask(RequestCode.GET_MIN_OFFSET, **queue)).ext_fields == {"offset": "0"}
-            assert (await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue)).ext_fields == {"timestamp": str(times[0])}
+            assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **queue)).ext_fields == {
+                "offset": "3"
+            }
+            assert (await peer.ask(RequestCode.GET_MIN_OFFSET, **queue)).ext_fields == {
+                "offset": "0"
+            }
+            assert (await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue)).ext_fields == {
+                "timestamp": str(times[0])
+            }
             for timestamp, offset in ((0, 0), (times[1], 1), (times[1] + 1, 2), (times[2] + 10, 3)):
-                answer = await peer.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **queue, timestamp=timestamp)
+                answer = await peer.ask(
+                    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **queue, timestamp=timestamp
+                )
                 assert answer.ext_fields == {"offset": str(offset)}, timestamp
-            answer = await peer.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, **queue, timestamp=times[1] + 1, boundaryType="UPPER")
+            answer = await peer.ask(
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                **queue,
+                timestamp=times[1] + 1,
+                boundaryType="UPPER",
+            )
             assert answer.ext_fields == {"offset": "1"}
             nothing: dict[str, Any] = {"topic": "nothing", "queueId": 0}
-            assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **nothing)).ext_fields == {"offset": "0"}
-            assert (await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **nothing)).ext_fields == {"timestamp": "-1"}
+            assert (await peer.ask(RequestCode.GET_MAX_OFFSET, **nothing)).ext_fields == {
+                "offset": "0"
+            }
+            assert (
+                await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, **nothing)
+            ).ext_fields == {"timestamp": "-1"}
 
 
 async def test_offsets_reach_the_file_within_five_seconds(autojump_clock: MockClock) -> None:
@@ -63,7 +107,13 @@ async def test_offsets_reach_the_file_within_five_seconds(autojump_clock: MockCl
         async with open_broker() as (broker, peer):
             await peer.send("orders", b"x")
             broker.context.groups.get("CG")
-            await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="CG", topic="orders", queueId=0, commitOffset=1)
+            await peer.ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup="CG",
+                topic="orders",
+                queueId=0,
+                commitOffset=1,
+            )
             assert broker.store.files.read("config/consumerOffset.json") is None
             await trio.sleep(5.1)
             assert b"orders@CG" in (broker.store.files.read("config/consumerOffset.json") or b"")

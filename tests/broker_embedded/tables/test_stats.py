@@ -1,9 +1,19 @@
 """Counters and their windows."""
 
+from __future__ import annotations
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.broker_embedded.tables.stats import DAY, HOUR, MINUTE, BrokerStats, Counts, Morning, Window
+from rocketmq_sdk.broker_embedded.tables.stats import (
+    DAY,
+    HOUR,
+    MINUTE,
+    BrokerStats,
+    Counts,
+    Morning,
+    Window,
+)
 
 
 def test_a_window_is_what_was_counted_between_its_samples() -> None:
@@ -21,7 +31,9 @@ def test_a_window_is_what_was_counted_between_its_samples() -> None:
     assert counts.window(DAY, 360) == Window(2, 6, 510, 3600)
 
 
-@given(st.lists(st.tuples(st.integers(0, 700), st.integers(1, 9)), max_size=12), st.integers(0, 9000))
+@given(
+    st.lists(st.tuples(st.integers(0, 700), st.integers(1, 9)), max_size=12), st.integers(0, 9000)
+)
 @settings(deadline=None)
 def test_samples_taken_late_are_those_taken_in_time(calls: list[tuple[int, int]], end: int) -> None:
     late, in_time = Counts(0), Counts(0)
@@ -52,14 +64,32 @@ def test_items_are_found_under_the_keys_of_apache() -> None:
         assert found is not None, (name, key)
         return int(getattr(found[0], found[3]))
 
-    assert (minute("TOPIC_PUT_NUMS", "T"), minute("TOPIC_PUT_SIZE", "T"), minute("BROKER_PUT_NUMS", "DefaultCluster")) == (5, 50, 9)
+    assert (
+        minute("TOPIC_PUT_NUMS", "T"),
+        minute("TOPIC_PUT_SIZE", "T"),
+        minute("BROKER_PUT_NUMS", "DefaultCluster"),
+    ) == (5, 50, 9)
     assert (minute("QUEUE_PUT_NUMS", "T@1"), minute("QUEUE_PUT_SIZE", "T@0")) == (3, 20)
-    assert (minute("GROUP_GET_NUMS", "T@g"), minute("GROUP_GET_SIZE", "T@g"), minute("BROKER_GET_NUMS", "c")) == (5, 50, 5)
+    assert (
+        minute("GROUP_GET_NUMS", "T@g"),
+        minute("GROUP_GET_SIZE", "T@g"),
+        minute("BROKER_GET_NUMS", "c"),
+    ) == (5, 50, 5)
     assert (minute("QUEUE_GET_NUMS", "T@1@g"), minute("QUEUE_GET_SIZE", "T@1@g")) == (5, 50)
-    assert (minute("SNDBCK_PUT_NUMS", "T@g"), minute("GROUP_ACK_NUMS", "T@g"), minute("GROUP_CK_NUMS", "T@g")) == (1, 7, 1)
+    assert (
+        minute("SNDBCK_PUT_NUMS", "T@g"),
+        minute("GROUP_ACK_NUMS", "T@g"),
+        minute("GROUP_CK_NUMS", "T@g"),
+    ) == (1, 7, 1)
     assert (minute("BROKER_ACK_NUMS", "c"), minute("BROKER_CK_NUMS", "c")) == (7, 1)
     assert stats.group_rate("T", "g") == 0.5
-    for name, key in (("NOPE", "T"), ("TOPIC_PUT_NUMS", "V"), ("QUEUE_PUT_NUMS", "T@x"), ("QUEUE_GET_NUMS", "T"), ("GROUP_ACK_NUMS", "T@h")):
+    for name, key in (
+        ("NOPE", "T"),
+        ("TOPIC_PUT_NUMS", "V"),
+        ("QUEUE_PUT_NUMS", "T@x"),
+        ("QUEUE_GET_NUMS", "T"),
+        ("GROUP_ACK_NUMS", "T@h"),
+    ):
         assert stats.find(name, key) is None, (name, key)
     stats.remove_group("g")
     stats.remove_topic("T")

@@ -1,4 +1,8 @@
-"""The table of topics: what is there at the start, what a send makes, what the file holds."""
+"""The table of topics: what is there at the start, what a send makes, what the file
+holds.
+"""
+
+from __future__ import annotations
 
 import attrs
 import pytest
@@ -15,7 +19,10 @@ def manager(file: TableInMemory | None = None, **settings: object) -> TopicManag
 
 
 def test_system_topics() -> None:
-    table = {name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm) for name, topic in manager().all().items()}
+    table = {
+        name: (topic.read_queue_nums, topic.write_queue_nums, topic.perm)
+        for name, topic in manager().all().items()
+    }
     assert table == {
         "SELF_TEST_TOPIC": (1, 1, 6),
         "TBW102": (8, 8, 7),
@@ -118,7 +125,12 @@ def test_updates_take_attributes_in_request_syntax() -> None:
 
 def test_the_file_wins_over_system_topics_and_keeps_what_is_unknown() -> None:
     stored = {**TopicConfig("TBW102", 3, 3, 7).to_json(), "newerMember": {"a": 1}}
-    file = TableInMemory({"dataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 5}, "topicConfigTable": {"TBW102": stored}})
+    file = TableInMemory(
+        {
+            "dataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 5},
+            "topicConfigTable": {"TBW102": stored},
+        }
+    )
     topics = manager(file)
     default = topics.get("TBW102")
     assert default is not None
@@ -149,7 +161,14 @@ def test_deleting() -> None:
 
 @pytest.mark.parametrize(
     ("topic", "system"),
-    [("TBW102", True), ("broker-a", True), ("DefaultCluster", True), ("rmq_sys_x", True), ("CHECKPOINT_TOPIC", True), ("T", False)],
+    [
+        ("TBW102", True),
+        ("broker-a", True),
+        ("DefaultCluster", True),
+        ("rmq_sys_x", True),
+        ("CHECKPOINT_TOPIC", True),
+        ("T", False),
+    ],
 )
 def test_which_topics_belong_to_the_broker(topic: str, system: bool) -> None:
     topics = manager()
@@ -185,7 +204,12 @@ def test_a_change_that_can_not_be_written_has_not_happened() -> None:
 
 
 def test_changes_together_are_all_or_none() -> None:
-    file = FailingTable({"topicConfigTable": {"old": {**TopicConfig("old").to_json(), "newerMember": 1}}, "dataVersion": {"counter": 3}})
+    file = FailingTable(
+        {
+            "topicConfigTable": {"old": {**TopicConfig("old").to_json(), "newerMember": 1}},
+            "dataVersion": {"counter": 3},
+        }
+    )
     topics = manager(file)
     told: list[str] = []
     topics.on_change = lambda topic: told.append(topic.topic_name)

@@ -1,23 +1,23 @@
-"""Timers of directories that Apache's broker wrote: the same bytes from the same messages, and pending timers taken over."""
+"""Timers of directories that Apache's broker wrote: the same bytes from the same
+messages, and pending timers taken over.
+"""
+
+from __future__ import annotations
 
 import shutil
 import tarfile
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import Arrival
 from rocketmq_sdk.broker_embedded.timers.checkpoint import PATH as CHECKPOINT
 from rocketmq_sdk.broker_embedded.timers.checkpoint import read_checkpoint
 from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY, TimerLog
-from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
 from rocketmq_sdk.broker_embedded.timers.timer_store import Entry, TimerStore
 from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL
 from rocketmq_sdk.broker_embedded.timers.wheel import SLOT
@@ -28,9 +28,19 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from support.store import VECTORS, config_for, expected, open_store, unpack
 from support.timers import open_watched
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.store.messages import Arrival
+    from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
+
 HOUR_AHEAD, DAY_AHEAD = 1_795_242_461_000, 1_795_325_261_000
 """Slots of two timers of `kitchen-sink`."""
-NAMES = [name for name in ("kitchen-sink", "kitchen-sink-5.3.3") if (VECTORS / f"{name}.tar.gz").exists()]
+NAMES = [
+    name for name in ("kitchen-sink", "kitchen-sink-5.3.3") if (VECTORS / f"{name}.tar.gz").exists()
+]
 
 
 class SetClock(TrioClock):
@@ -50,7 +60,10 @@ def timer_log_size(directory: Path) -> int:
 def with_timer_files(name: str, path: Path) -> Path:
     """A recorded directory with its wheel."""
     directory = unpack(name, path)
-    with tarfile.open(VECTORS / f"{name}.tar.gz") as archive, (directory / WHEEL).open("wb") as target:
+    with (
+        tarfile.open(VECTORS / f"{name}.tar.gz") as archive,
+        (directory / WHEEL).open("wb") as target,
+    ):
         member = archive.extractfile("store/timerwheel")
         assert member is not None
         shutil.copyfileobj(member, target)
@@ -95,7 +108,11 @@ async def test_the_same_messages_give_the_same_bytes(name: str, tmp_path: Path) 
     async with open_store(OsFileSystem(directory), config_for(expected(name))) as store:
         config = StoreConfig(mapped_file_size_timer_log=timer_log_size(directory))
         timers = TimerStore(cast("Any", SimpleNamespace(config=config, files=files)), clock)
-        by_position = {unit[0]: offset for offset in range(store.max_offset(TIMER_TOPIC, 0)) if (unit := store.queue_unit(TIMER_TOPIC, 0, offset))}
+        by_position = {
+            unit[0]: offset
+            for offset in range(store.max_offset(TIMER_TOPIC, 0))
+            if (unit := store.queue_unit(TIMER_TOPIC, 0, offset))
+        }
         for _position, record in records:
             clock.set_to(record.write_time + 1)
             data = store.record_at(record.physical_offset, record.message_size)
@@ -103,7 +120,16 @@ async def test_the_same_messages_give_the_same_bytes(name: str, tmp_path: Path) 
             message = decode_message(data, inflate=False)
             text = message.properties_bytes.decode()
             offset = by_position[record.physical_offset]
-            assert timers.enter(offset, record.physical_offset, record.message_size, text, message.store_timestamp) is Entry.ENTERED
+            assert (
+                timers.enter(
+                    offset,
+                    record.physical_offset,
+                    record.message_size,
+                    text,
+                    message.store_timestamp,
+                )
+                is Entry.ENTERED
+            )
     timers.log.write_out()
     timers.wheel.write_pages(timers.wheel.take_dirty())
     for path in sorted((directory / DIRECTORY).iterdir()):
@@ -119,7 +145,10 @@ def test_the_checkpoint_is_read(name: str, tmp_path: Path) -> None:
     wanted = expected(name)["timer_checkpoint"]
     assert checkpoint.last_read_time == wanted["lastReadTimeMs"]
     assert checkpoint.log_flushed == wanted["lastTimerLogFlushPos"]
-    assert (checkpoint.queue_offset, checkpoint.master_queue_offset) == (wanted["lastTimerQueueOffset"], wanted["masterTimerQueueOffset"])
+    assert (checkpoint.queue_offset, checkpoint.master_queue_offset) == (
+        wanted["lastTimerQueueOffset"],
+        wanted["masterTimerQueueOffset"],
+    )
     assert checkpoint.encode() == (directory / CHECKPOINT).read_bytes()[:56]
 
 
@@ -133,17 +162,34 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("lost", LOSSES)
-async def test_pending_timers_of_apache_come_in_time(lost: str, tmp_path: Path, autojump_clock: MockClock) -> None:
-    """An hour ahead: delivered; two hours ahead: taken back; the others still wait. Also when wheel or log are lost."""
+async def test_pending_timers_of_apache_come_in_time(
+    lost: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """An hour ahead: delivered; two hours ahead: taken back; the others still wait.
+    Also when wheel or log are lost.
+    """
     directory = with_timer_files("kitchen-sink", tmp_path)
     for what in LOSSES[lost]:
-        parts = sorted((directory / DIRECTORY).iterdir()) if what in ("log", "last") else [directory / what]
+        parts = (
+            sorted((directory / DIRECTORY).iterdir())
+            if what in ("log", "last")
+            else [directory / what]
+        )
         for path in parts[-1:] if what == "last" else parts:
             path.unlink()
     base = config_for(expected("kitchen-sink"))
-    names = ("mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
+    names = (
+        "mapped_file_size_commit_log",
+        "mapped_file_size_consume_queue",
+        "max_hash_slot_num",
+        "max_index_num",
+    )
     start = expected("kitchen-sink")["timer_checkpoint"]["lastReadTimeMs"] + 5000
-    settings: dict[str, Any] = {**{name: getattr(base, name) for name in names}, "mapped_file_size_timer_log": 520, "clock": SetClock(start)}
+    settings: dict[str, Any] = {
+        **{name: getattr(base, name) for name in names},
+        "mapped_file_size_timer_log": 520,
+        "clock": SetClock(start),
+    }
     came: list[tuple[str | None, int]] = []
 
     def note(arrival: Arrival) -> None:

@@ -1,10 +1,18 @@
 """The timer log: records, files, and where it ends."""
 
+from __future__ import annotations
+
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY, TimerLog
-from rocketmq_sdk.broker_embedded.timers.record import FILLER, FILLER_MAGIC, RECORD_SIZE, TimerRecord, encode_timer_record
+from rocketmq_sdk.broker_embedded.timers.record import (
+    FILLER,
+    FILLER_MAGIC,
+    RECORD_SIZE,
+    TimerRecord,
+    encode_timer_record,
+)
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 
@@ -15,7 +23,9 @@ def record(number: int, previous: int = -1) -> bytes:
     return encode_timer_record(previous, 1, NOW, 5000, number * 100, 100, 7)
 
 
-def filled(files: MemoryFileSystem | FaultyFileSystem, count: int, file_size: int = 520) -> tuple[TimerLog, list[int]]:
+def filled(
+    files: MemoryFileSystem | FaultyFileSystem, count: int, file_size: int = 520
+) -> tuple[TimerLog, list[int]]:
     log = TimerLog(files, file_size)
     return log, [log.append(record(number)) for number in range(count)]
 
@@ -26,7 +36,10 @@ def test_nine_records_and_a_filler_fit_into_520_bytes() -> None:
     log, positions = filled(files, 12)
     assert positions == [*range(0, 468, 52), *range(520, 676, 52)]
     log.write_out()
-    assert files.file_sizes(DIRECTORY) == [("00000000000000000000", 520), ("00000000000000000520", 520)]
+    assert files.file_sizes(DIRECTORY) == [
+        ("00000000000000000000", 520),
+        ("00000000000000000520", 520),
+    ]
     first = files.read(f"{DIRECTORY}/00000000000000000000")
     assert first is not None
     assert FILLER.unpack_from(first, 468) == (52, 0, FILLER_MAGIC)
@@ -56,7 +69,15 @@ def test_a_scan_ends_at_the_first_record_that_is_none() -> None:
     assert [position for position, _record in log.scan(0)] == positions[:13]
 
 
-DAMAGE = {"size": 51, "magic": 16, "previous": 624, "physical_offset": -1, "message_size": 0, "delay": -1, "write_time": -1}
+DAMAGE = {
+    "size": 51,
+    "magic": 16,
+    "previous": 624,
+    "physical_offset": -1,
+    "message_size": 0,
+    "delay": -1,
+    "write_time": -1,
+}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -79,18 +100,26 @@ def test_what_is_behind_a_new_end_is_gone() -> None:
     log, positions = filled(files, 30)
     log.write_out()
     log.start_at(positions[13])
-    assert [name for name, _size in files.file_sizes(DIRECTORY)] == ["00000000000000000000", "00000000000000000520"]
+    assert [name for name, _size in files.file_sizes(DIRECTORY)] == [
+        "00000000000000000000",
+        "00000000000000000520",
+    ]
     assert log.append(record(99)) == positions[13]
     log.write_out()
     again = TimerLog(files, 520)
     again.queue.load()
-    assert [found.physical_offset for _position, found in again.scan(0)] == [*range(0, 1300, 100), 9900]
+    assert [found.physical_offset for _position, found in again.scan(0)] == [
+        *range(0, 1300, 100),
+        9900,
+    ]
 
 
 def test_files_of_another_size_are_refused_by_name() -> None:
     files = MemoryFileSystem()
     filled(files, 3)[0].write_out()
-    with pytest.raises(StoreCorruptError, match=r"timerlog/0+ has 520 bytes, but mappedFileSizeTimerLog is 1040"):
+    with pytest.raises(
+        StoreCorruptError, match=r"timerlog/0+ has 520 bytes, but mappedFileSizeTimerLog is 1040"
+    ):
         TimerLog(files, 1040).queue.load()
 
 

@@ -1,16 +1,23 @@
-"""Timers and what goes wrong: lost files, clocks set back, poison in the timer topic, messages at the limits."""
+"""Timers and what goes wrong: lost files, clocks set back, poison in the timer topic,
+messages at the limits.
+"""
+
+from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.broker_embedded.timers.checkpoint import PATH as CHECKPOINT
-from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, read_checkpoint, write_checkpoint
+from rocketmq_sdk.broker_embedded.timers.checkpoint import (
+    TimerCheckpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY
 from rocketmq_sdk.broker_embedded.timers.record import RECORD, RECORD_SIZE
 from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL
@@ -19,8 +26,13 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.broker import Peer
 from support.timers import open_watched
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from support.broker import Peer
 
 SMALL = {"mapped_file_size_timer_log": 520, "mapped_file_size_commit_log": 1 << 20}
 
@@ -39,7 +51,9 @@ def bodies_and_times(broker: EmbeddedBroker) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(found) < broker.store.max_offset("orders", 0):
         result = broker.store.get("orders", 0, len(found), 32)
-        found += [(int(message.body), message.store_timestamp) for message in decode_messages(result.body)]
+        found += [
+            (int(message.body), message.store_timestamp) for message in decode_messages(result.body)
+        ]
     return found
 
 
@@ -54,7 +68,9 @@ LOSSES = {
 
 @pytest.mark.parametrize("lost", LOSSES)
 async def test_lost_files_are_made_again(lost: str, autojump_clock: MockClock) -> None:
-    """No timer is lost or early; only without the checkpoint those that came before come again."""
+    """No timer is lost or early; only without the checkpoint those that came before
+    come again.
+    """
     files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
     with trio.fail_after(1000):
         async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
@@ -72,7 +88,9 @@ async def test_lost_files_are_made_again(lost: str, autojump_clock: MockClock) -
             assert all(time >= moment for moment, time in found)
 
 
-async def test_a_timer_that_was_put_off_comes_once_when_the_log_is_lost(autojump_clock: MockClock) -> None:
+async def test_a_timer_that_was_put_off_comes_once_when_the_log_is_lost(
+    autojump_clock: MockClock,
+) -> None:
     """Its first and its second turn are both in the topic then."""
     files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
     settings = {**SMALL, "clock": clock, "timer_roll_window_slot": 20}
@@ -104,7 +122,9 @@ async def test_a_killed_process_delivers_what_was_pending(autojump_clock: MockCl
 
 
 async def test_a_record_torn_in_its_last_bytes_is_written_anew(autojump_clock: MockClock) -> None:
-    """By the hash of its topic alone it differs from what it should be; its timer comes once, and the log says what is true again."""
+    """By the hash of its topic alone it differs from what it should be; its timer comes
+    once, and the log says what is true again.
+    """
     files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
     with trio.fail_after(1000):
         async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
@@ -121,8 +141,12 @@ async def test_a_record_torn_in_its_last_bytes_is_written_anew(autojump_clock: M
             assert last[5:] == RECORD.unpack(before[2 * RECORD_SIZE :])[5:]
 
 
-async def test_a_clock_that_was_set_back_loses_and_doubles_nothing(autojump_clock: MockClock) -> None:
-    """The checkpoint is of the future then; slots that come again were delivered, new timers for them come."""
+async def test_a_clock_that_was_set_back_loses_and_doubles_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """The checkpoint is of the future then; slots that come again were delivered, new
+    timers for them come.
+    """
     files = MemoryFileSystem(1 << 30, write_through=True)
     with trio.fail_after(20_000):
         async with open_watched(files, clock=TrioClock(), **SMALL) as (broker, peer, _deliveries):
@@ -132,7 +156,9 @@ async def test_a_clock_that_was_set_back_loses_and_doubles_nothing(autojump_cloc
             assert read_checkpoint(files).last_read_time <= broker.context.clock.now_ms()
             after = await send_timers(broker, peer, 10, 3000)
             await trio.sleep(10_000)
-            assert sorted(moment for moment, _time in bodies_and_times(broker)) == sorted(before + after)
+            assert sorted(moment for moment, _time in bodies_and_times(broker)) == sorted(
+                before + after
+            )
 
 
 async def test_a_checkpoint_of_more_than_the_queue_holds(autojump_clock: MockClock) -> None:
@@ -143,7 +169,9 @@ async def test_a_checkpoint_of_more_than_the_queue_holds(autojump_clock: MockClo
             await send_timers(broker, peer, 1)
             await trio.sleep(3)
         old = read_checkpoint(files)
-        write_checkpoint(files, TimerCheckpoint(old.last_read_time, old.log_flushed + 5200, 500, 500))
+        write_checkpoint(
+            files, TimerCheckpoint(old.last_read_time, old.log_flushed + 5200, 500, 500)
+        )
         async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
             moments = await send_timers(broker, peer, 2, 5)
             await trio.sleep(10)
@@ -153,24 +181,39 @@ async def test_a_checkpoint_of_more_than_the_queue_holds(autojump_clock: MockClo
 POISON = {
     "no time": "REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
     "no number": "TIMER_OUT_MS\x01soon\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
-    "a huge time": "TIMER_OUT_MS\x019223372036854775807\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
-    "more than 64 bits": "TIMER_OUT_MS\x0199999999999999999999\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
+    (
+        "a huge time"
+    ): "TIMER_OUT_MS\x019223372036854775807\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
+    (
+        "more than 64 bits"
+    ): "TIMER_OUT_MS\x0199999999999999999999\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02",
     "a time before all": "TIMER_OUT_MS\x01-5\x02REAL_TOPIC\x01orders\x02",
     "no topic": "TIMER_OUT_MS\x01{out}\x02",
     "a huge queue": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01orders\x02REAL_QID\x0199999999999\x02",
     "a negative queue": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01orders\x02REAL_QID\x01-1\x02",
     "no queue": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01orders\x02REAL_QID\x01x\x02",
-    "round for ever": f"TIMER_OUT_MS\x01{{out}}\x02REAL_TOPIC\x01{TIMER_TOPIC}\x02REAL_QID\x010\x02",
+    (
+        "round for ever"
+    ): f"TIMER_OUT_MS\x01{{out}}\x02REAL_TOPIC\x01{TIMER_TOPIC}\x02REAL_QID\x010\x02",
     "another directory": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01../../x\x02REAL_QID\x010\x02",
     "a long topic": f"TIMER_OUT_MS\x01{{out}}\x02REAL_TOPIC\x01{'t' * 3000}\x02REAL_QID\x010\x02",
-    "a deletion of nothing": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02TIMER_DEL_UNIQKEY\x01nobody\x02",
-    "turns without number": "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01../\x02REAL_QID\x010\x02TIMER_ROLL_TIMES\x01x\x02",
+    ("a deletion of nothing"): (
+        "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02"
+        "TIMER_DEL_UNIQKEY\x01nobody\x02"
+    ),
+    (
+        "turns without number"
+    ): "TIMER_OUT_MS\x01{out}\x02REAL_TOPIC\x01../\x02REAL_QID\x010\x02TIMER_ROLL_TIMES\x01x\x02",
 }
 
 
 @pytest.mark.parametrize("kind", POISON)
-async def test_poison_in_the_timer_topic_disturbs_nobody(kind: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Sent past the checks; also when the broker starts again, and in the wheel's own slot of another timer."""
+async def test_poison_in_the_timer_topic_disturbs_nobody(
+    kind: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sent past the checks; also when the broker starts again, and in the wheel's own
+    slot of another timer.
+    """
     caplog.set_level(logging.CRITICAL)
     files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
     with trio.fail_after(1000):
@@ -194,8 +237,12 @@ async def test_poison_in_the_timer_topic_disturbs_nobody(kind: str, autojump_clo
 
 
 @pytest.mark.parametrize("free", [0, 40, 100, 200])
-async def test_timers_whose_properties_fill_the_limit_are_not_lost(free: int, autojump_clock: MockClock) -> None:
-    """The traces of the wheel are left out where they do not fit any more, also on another turn."""
+async def test_timers_whose_properties_fill_the_limit_are_not_lost(
+    free: int, autojump_clock: MockClock
+) -> None:
+    """The traces of the wheel are left out where they do not fit any more, also on
+    another turn.
+    """
     with trio.fail_after(1000):
         async with open_watched(timer_roll_window_slot=10) as (broker, _peer, _deliveries):
             moment = broker.context.clock.now_ms() + 25_000
@@ -211,7 +258,11 @@ async def test_timers_whose_properties_fill_the_limit_are_not_lost(free: int, au
 async def test_a_full_memory_delays_timers_and_loses_none(autojump_clock: MockClock) -> None:
     files, clock = MemoryFileSystem(3 << 20, write_through=True), TrioClock()
     with trio.fail_after(1000):
-        async with open_watched(files, clock=clock, mapped_file_size_commit_log=1 << 20) as (broker, peer, _deliveries):
+        async with open_watched(files, clock=clock, mapped_file_size_commit_log=1 << 20) as (
+            broker,
+            peer,
+            _deliveries,
+        ):
             moments = await send_timers(broker, peer, 5, 6)
             files.limit_bytes = files.used_bytes
             broker.store._log.limit = broker.store._log.position
@@ -222,7 +273,9 @@ async def test_a_full_memory_delays_timers_and_loses_none(autojump_clock: MockCl
             assert [moment for moment, _time in bodies_and_times(broker)] == moments
 
 
-async def test_a_disk_that_can_not_be_read_for_a_while_delays_timers(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_can_not_be_read_for_a_while_delays_timers(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(1000):
         async with open_watched() as (broker, peer, _deliveries):
             moments = await send_timers(broker, peer, 2, 3)

@@ -1,11 +1,12 @@
 """Delay levels: exactly on time, in order, through restarts and failures."""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
@@ -15,6 +16,11 @@ from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, open_broker, pull_request, send_request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
 
 SECONDS = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 
@@ -48,7 +54,9 @@ async def test_all_levels_in_order_of_their_time(autojump_clock: MockClock) -> N
         async with open_broker() as (broker, peer):
             arrivals: list[tuple[str, float]] = []
             begin = trio.current_time()
-            broker.store.arrivals.append(lambda arrival: arrivals.append((arrival.topic, trio.current_time() - begin)))
+            broker.store.arrivals.append(
+                lambda arrival: arrivals.append((arrival.topic, trio.current_time() - begin))
+            )
             for level in reversed(range(1, 19)):
                 await peer.send("orders", str(level).encode(), properties=f"DELAY\x01{level}\x02")
             await trio.sleep(7201)
@@ -88,7 +96,9 @@ async def test_own_levels(autojump_clock: MockClock) -> None:
             assert broker.context.schedule.next_due_ms() is None
 
 
-async def test_a_put_that_fails_is_tried_until_it_succeeds(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_put_that_fails_is_tried_until_it_succeeds(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             store, put, fails = broker.store, broker.store.put, [True]
@@ -136,7 +146,10 @@ async def test_without_its_file_everything_that_is_due_comes_again(tmp_path: Pat
         async with open_broker(tmp_path, message_delay_level="0s") as (broker, peer):
             while broker.store.max_offset("orders", 0) < 2:
                 await trio.sleep(0.01)
-            assert [(await peer.pull("orders", offset))[0].body for offset in range(2)] == [b"twice", b"twice"]
+            assert [(await peer.pull("orders", offset))[0].body for offset in range(2)] == [
+                b"twice",
+                b"twice",
+            ]
 
 
 async def test_many_messages_of_one_moment(autojump_clock: MockClock) -> None:
@@ -160,7 +173,15 @@ async def test_a_broker_with_nothing_delayed_sleeps(autojump_clock: MockClock) -
 
 def test_levels() -> None:
     levels = DelayLevels("1s 5s 1m")
-    assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 99, -1)] == [0, 1000, 5000, 60_000, 60_000, 60_000, 0]
+    assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 99, -1)] == [
+        0,
+        1000,
+        5000,
+        60_000,
+        60_000,
+        60_000,
+        0,
+    ]
     assert levels.maximum == 3
     assert levels.clamp(7) == 3
     with pytest.raises(ConfigurationError):
@@ -174,23 +195,40 @@ async def test_a_limit_of_sizes_that_was_lowered_keeps_nothing_back(tmp_path: Pa
             await peer.send("orders", b"x" * 5000, properties="DELAY\x011\x02")
             await peer.send("orders", b"small", properties="DELAY\x011\x02")
         # With a shorter level they are due at once.
-        async with open_broker(tmp_path, message_delay_level="0s", max_message_size=1000) as (broker, peer):
+        async with open_broker(tmp_path, message_delay_level="0s", max_message_size=1000) as (
+            broker,
+            peer,
+        ):
             while broker.store.max_offset("orders", 0) < 2:
                 await trio.sleep(0.01)
-            assert [(await peer.pull("orders", offset))[0].body for offset in range(2)] == [b"x" * 5000, b"small"]
-            assert (await peer.ask(send_request("orders", b"x" * 5000))).code == ResponseCode.MESSAGE_ILLEGAL
+            assert [(await peer.pull("orders", offset))[0].body for offset in range(2)] == [
+                b"x" * 5000,
+                b"small",
+            ]
+            assert (
+                await peer.ask(send_request("orders", b"x" * 5000))
+            ).code == ResponseCode.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize("status", [PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED])
 async def test_what_can_never_be_put_is_named_and_skipped(
-    status: PutStatus, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    status: PutStatus,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             store, put = broker.store, broker.store.put
             await peer.send("orders", b"impossible", properties="DELAY\x011\x02")
             await peer.send("orders", b"behind", properties="DELAY\x011\x02")
-            monkeypatch.setattr(store, "put", lambda message: PutResult(status) if message.body == b"impossible" else put(message))
+            monkeypatch.setattr(
+                store,
+                "put",
+                lambda message: (
+                    PutResult(status) if message.body == b"impossible" else put(message)
+                ),
+            )
             await trio.sleep(1.1)
             assert [message.body for message in await peer.pull("orders")] == [b"behind"]
             assert broker.context.schedule.offset(1) == 2

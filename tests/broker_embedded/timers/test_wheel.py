@@ -1,9 +1,18 @@
 """The timer wheel: slots, pages, and its file."""
 
+from __future__ import annotations
+
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.timers.wheel import PATH, SLOT, SLOTS, WHEEL_SIZE, Slot, TimerWheel
+from rocketmq_sdk.broker_embedded.timers.wheel import (
+    PATH,
+    SLOT,
+    SLOTS,
+    WHEEL_SIZE,
+    Slot,
+    TimerWheel,
+)
 from rocketmq_sdk.errors import StoreCorruptError
 
 NOW = 1_795_238_863_000
@@ -51,7 +60,9 @@ def test_only_changed_pages_are_written_and_neighbours_as_one() -> None:
     assert [len(data) for _offset, data in taken] == [8192, 4096]
     assert not wheel.dirty
     wheel.give_back(taken)
-    assert [(offset, len(data)) for offset, data in wheel.take_dirty()] == [(offset, len(data)) for offset, data in taken]
+    assert [(offset, len(data)) for offset, data in wheel.take_dirty()] == [
+        (offset, len(data)) for offset, data in taken
+    ]
     wheel.touch(start + 5000)
     assert [len(data) for _offset, data in wheel.take_dirty()] == [4096]
 
@@ -66,7 +77,9 @@ def test_what_was_written_is_read_again() -> None:
     written(wheel)
     again = TimerWheel(files, 1000)
     assert again.load()
-    assert sorted(again.slots(NOW)) == [Slot(time, 52 * position, 52 * position, 1) for position, time in enumerate(times)]
+    assert sorted(again.slots(NOW)) == [
+        Slot(time, 52 * position, 52 * position, 1) for position, time in enumerate(times)
+    ]
     assert {slot.time for slot in again.slots(NOW + 1000)} == set(times[1:])
 
 

@@ -1,32 +1,57 @@
-"""Deaths of a broker between any two writes of transactions: what was committed appears exactly once, what was rolled back never.
+"""Deaths of a broker between any two writes of transactions: what was committed appears
+exactly once, what was rolled back never.
 
-One scenario runs on a file system that ends everything in the middle of one chosen operation, for each operation in turn. Then the broker starts
-again and the client, which does not know what became of its last request, says everything once more.
+One scenario runs on a file system that ends everything in the middle of one chosen
+operation, for each operation in turn. Then the broker starts again and the client,
+which does not know what became of its last request, says everything once more.
 """
+
+from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed
 from rocketmq_sdk.broker_embedded.transactions.table import op_offsets
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
+from rocketmq_sdk.names import (
+    TRANSACTION_CHECK_MAX_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    TRANSACTION_OP_TOPIC,
+)
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, open_on
-from support.transactions import COMMIT, ROLLBACK, bodies_in, end_of_check, end_request, half_request, halves, messages_in, ops, producer_heartbeat
+from support.transactions import (
+    COMMIT,
+    ROLLBACK,
+    bodies_in,
+    end_of_check,
+    end_request,
+    half_request,
+    halves,
+    messages_in,
+    ops,
+    producer_heartbeat,
+)
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.protocol.command import Command
 
-SETTINGS = {"transaction_check_interval": 2000, "transaction_time_out": 1000, "mapped_file_size_commit_log": 16 * 1024, "transaction_check_max": 3}
+SETTINGS = {
+    "transaction_check_interval": 2000,
+    "transaction_time_out": 1000,
+    "mapped_file_size_commit_log": 16 * 1024,
+    "transaction_check_max": 3,
+}
 
 
 class Story:
@@ -39,12 +64,17 @@ class Story:
 
     async def begin(self, broker: EmbeddedBroker, peer: Peer, body: bytes, outcome: int) -> None:
         born = broker.context.clock.now_ms()
-        answer = await peer.ask(half_request("orders", body, unique=f"U-{body.decode()}", born_timestamp=born))
+        answer = await peer.ask(
+            half_request("orders", body, unique=f"U-{body.decode()}", born_timestamp=born)
+        )
         if answer.code == 0:
             self.begun[body], self.wanted[body] = answer, outcome
 
     async def end(self, peer: Peer, body: bytes) -> None:
-        if body in self.begun and (await peer.ask(end_request(self.begun[body], self.wanted[body]))).code == 0:
+        if (
+            body in self.begun
+            and (await peer.ask(end_request(self.begun[body], self.wanted[body]))).code == 0
+        ):
             self.promised.add(body)
 
     async def answer_checks(self, peer: Peer) -> None:
@@ -57,12 +87,20 @@ class Story:
 
 
 async def life(files: FaultyFileSystem, story: Story, settings: dict[str, object]) -> None:
-    """One run of everything that writes: halves, ends, checks, giving up, the files of offsets."""
+    """One run of everything that writes: halves, ends, checks, giving up, the files of
+    offsets.
+    """
     with suppress(RocketMQError):
         async with open_on(files, **settings) as (broker, peer):
             broker.context.topics.put(TopicConfig("orders", 1, 1))
             await peer.ask(producer_heartbeat("c@1", "PG"))
-            for body, outcome in ((b"a", COMMIT), (b"b", ROLLBACK), (b"c" * 6000, COMMIT), (b"checked", COMMIT), (b"dropped", ROLLBACK)):
+            for body, outcome in (
+                (b"a", COMMIT),
+                (b"b", ROLLBACK),
+                (b"c" * 6000, COMMIT),
+                (b"checked", COMMIT),
+                (b"dropped", ROLLBACK),
+            ):
                 await story.begin(broker, peer, body, outcome)
             for body in (b"a", b"b", b"c" * 6000):
                 await story.end(peer, body)
@@ -73,7 +111,9 @@ async def life(files: FaultyFileSystem, story: Story, settings: dict[str, object
 
 
 async def aftermath(files: FaultyFileSystem, story: Story, settings: dict[str, object]) -> None:
-    """Start again, look at what was promised, say everything once more, and look whether each message is there as often as it should be."""
+    """Start again, look at what was promised, say everything once more, and look
+    whether each message is there as often as it should be.
+    """
     async with open_on(files, **settings) as (broker, peer):
         found = bodies_in(broker, "orders")
         assert len(found) == len(set(found))
@@ -89,15 +129,33 @@ async def aftermath(files: FaultyFileSystem, story: Story, settings: dict[str, o
             await story.answer_checks(peer)
         found = bodies_in(broker, "orders")
         assert len(found) == len(set(found))
-        # A torn write can leave a record that has lost properties, as with every message: no check sum covers them.
-        given_up = [message.body for message in messages_in(broker, TRANSACTION_CHECK_MAX_TOPIC) if "REAL_QID" in message.properties]
+        # A torn write can leave a record that has lost properties, as with every
+        # message: no check sum covers them.
+        given_up = [
+            message.body
+            for message in messages_in(broker, TRANSACTION_CHECK_MAX_TOPIC)
+            if "REAL_QID" in message.properties
+        ]
         assert len(given_up) == len(set(given_up))
         for body, outcome in story.wanted.items():
-            assert (body in found) <= (outcome == COMMIT and body not in given_up), (body, found, given_up)
-            assert outcome == ROLLBACK or body in found or body in bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC), (body, found)
+            assert (body in found) <= (outcome == COMMIT and body not in given_up), (
+                body,
+                found,
+                given_up,
+            )
+            assert (
+                outcome == ROLLBACK
+                or body in found
+                or body in bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC)
+            ), (body, found)
         assert set(given_up) <= {b"forgotten"}
         assert not broker.context.transactions
-        listed = [offset for op in messages_in(broker, TRANSACTION_OP_TOPIC) if op.tags == "d" for offset in op_offsets(op.body)]
+        listed = [
+            offset
+            for op in messages_in(broker, TRANSACTION_OP_TOPIC)
+            if op.tags == "d"
+            for offset in op_offsets(op.body)
+        ]
         assert len(listed) == len(set(listed))
 
 
@@ -109,7 +167,9 @@ async def operations_of(settings: dict[str, object]) -> int:
 
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-async def test_a_kill_in_any_write(flush: FlushDiskType, part: int, autojump_clock: MockClock) -> None:
+async def test_a_kill_in_any_write(
+    flush: FlushDiskType, part: int, autojump_clock: MockClock
+) -> None:
     settings = {**SETTINGS, "flush_disk_type": flush}
     total = await operations_of(settings)
     assert total > 40
@@ -140,8 +200,12 @@ async def test_a_power_cut_in_any_write(part: int, autojump_clock: MockClock) ->
             raise AssertionError(f"power cut in operation {cut_at}: {error}") from error
 
 
-async def test_a_log_that_ends_behind_a_commit_record_gets_its_op_record(autojump_clock: MockClock) -> None:
-    """A torn write leaves the commit record alone; the start writes what is missing, once."""
+async def test_a_log_that_ends_behind_a_commit_record_gets_its_op_record(
+    autojump_clock: MockClock,
+) -> None:
+    """A torn write leaves the commit record alone; the start writes what is missing,
+    once.
+    """
     files, story = FaultyFileSystem(), Story()
     end = size = 0
     with suppress(RocketMQError):
@@ -166,18 +230,23 @@ async def test_a_log_that_ends_behind_a_commit_record_gets_its_op_record(autojum
             assert bodies_in(broker, "orders") == [b"a"]
 
 
-async def test_an_op_record_that_fails_at_the_start_is_written_later(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_op_record_that_fails_at_the_start_is_written_later(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, story = FaultyFileSystem(), Story()
     async with open_on(files) as (broker, peer):
         await story.begin(broker, peer, b"a", COMMIT)
         half = halves(broker)[0]
         record = broker.store.record_at(half.commit_log_offset)
         assert record is not None
-        # Apache's broker writes op records seconds behind the commit record; this one died in between.
+        # Apache's broker writes op records seconds behind the commit record; this one
+        # died in between.
 
         assert broker.store.put(committed(half, half.commit_log_offset)).ok
     put = MessageStore.put
-    monkeypatch.setattr(MessageStore, "put", lambda _store, _message: PutResult(PutStatus.SERVICE_NOT_AVAILABLE))
+    monkeypatch.setattr(
+        MessageStore, "put", lambda _store, _message: PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+    )
     async with open_on(files, transaction_check_interval=2000) as (broker, peer):
         await trio.sleep(3)
         assert ops(broker) == []
@@ -188,7 +257,9 @@ async def test_an_op_record_that_fails_at_the_start_is_written_later(autojump_cl
         assert bodies_in(broker, "orders") == [b"a"]
 
 
-async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(autojump_clock: MockClock) -> None:
+async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(
+    autojump_clock: MockClock,
+) -> None:
     files, story = FaultyFileSystem(), Story()
     with suppress(RocketMQError):
         async with open_on(files) as (broker, peer):
@@ -207,7 +278,9 @@ async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(au
         assert bodies_in(broker, "orders") == [b"one", b"two"]
 
 
-async def test_rollbacks_and_commits_are_refused_when_they_can_not_be_stored(autojump_clock: MockClock) -> None:
+async def test_rollbacks_and_commits_are_refused_when_they_can_not_be_stored(
+    autojump_clock: MockClock,
+) -> None:
     files, story = FaultyFileSystem(), Story()
     async with open_on(files) as (broker, peer):
         await story.begin(broker, peer, b"a", ROLLBACK)

@@ -1,8 +1,13 @@
-"""Transactions: half messages, their ends, what is stored, and that nothing appears twice."""
+"""Transactions: half messages, their ends, what is stored, and that nothing appears
+twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
@@ -11,7 +16,22 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.query import ResumeCheckHalfMessageRequestHeader
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on, send_request
-from support.transactions import COMMIT, OPEN, ROLLBACK, begun, bodies_in, end_request, ended, half_request, halves, messages_in, ops
+from support.transactions import (
+    COMMIT,
+    OPEN,
+    ROLLBACK,
+    begun,
+    bodies_in,
+    end_request,
+    ended,
+    half_request,
+    halves,
+    messages_in,
+    ops,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 @pytest.fixture
@@ -24,17 +44,36 @@ async def test_a_half_message_is_stored_as_apache_stores_it(autojump_clock: Mock
         async with open_broker() as (broker, peer):
             answer = await begun(peer, b"half", queue_id=2, tag="A", flag=7)
             assert answer.ext_fields["queueId"] == "2"
-            assert (answer.ext_fields["queueOffset"], answer.ext_fields["transactionId"]) == ("0", "U-half")
+            assert (answer.ext_fields["queueOffset"], answer.ext_fields["transactionId"]) == (
+                "0",
+                "U-half",
+            )
             half = halves(broker)[0]
-            assert (half.topic, half.queue_id, half.sys_flag, half.flag, half.body) == (TRANSACTION_HALF_TOPIC, 0, 0, 7, b"half")
+            assert (half.topic, half.queue_id, half.sys_flag, half.flag, half.body) == (
+                TRANSACTION_HALF_TOPIC,
+                0,
+                0,
+                7,
+                b"half",
+            )
             properties = half.properties
-            assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["__transactionId__"]) == ("orders", "2", "U-half")
-            assert (properties["TRAN_MSG"], properties["PGROUP"], properties["TAGS"]) == ("true", "PG", "A")
+            assert (
+                properties["REAL_TOPIC"],
+                properties["REAL_QID"],
+                properties["__transactionId__"],
+            ) == ("orders", "2", "U-half")
+            assert (properties["TRAN_MSG"], properties["PGROUP"], properties["TAGS"]) == (
+                "true",
+                "PG",
+                "A",
+            )
             assert broker.store.max_offset("orders", 2) == 0
             assert len(broker.context.transactions) == 1
 
 
-async def test_a_commit_shows_the_message_and_writes_its_op_record_behind_it(autojump_clock: MockClock) -> None:
+async def test_a_commit_shows_the_message_and_writes_its_op_record_behind_it(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             answer = await begun(peer, b"half", queue_id=2, tag="A", flag=7)
@@ -44,9 +83,17 @@ async def test_a_commit_shows_the_message_and_writes_its_op_record_behind_it(aut
             assert (final.body, final.flag, final.sys_flag, final.tags) == (b"half", 7, 8, "A")
             assert final.prepared_transaction_offset == half.commit_log_offset
             assert (final.born_timestamp, final.born_host) == (half.born_timestamp, half.born_host)
-            assert final.properties == {name: value for name, value in half.properties.items() if name not in ("REAL_TOPIC", "REAL_QID")}
+            assert final.properties == {
+                name: value
+                for name, value in half.properties.items()
+                if name not in ("REAL_TOPIC", "REAL_QID")
+            }
             op = messages_in(broker, TRANSACTION_OP_TOPIC)[0]
-            assert (op.body, op.properties, op.sys_flag) == (b"0,", {"WAIT": "true", "TAGS": "d"}, 0)
+            assert (op.body, op.properties, op.sys_flag) == (
+                b"0,",
+                {"WAIT": "true", "TAGS": "d"},
+                0,
+            )
             assert op.commit_log_offset == final.commit_log_offset + final.store_size
             unit = broker.store.queue_unit("orders", 2, 0)
             assert unit is not None
@@ -74,7 +121,9 @@ async def test_an_open_end_changes_nothing(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
-async def test_ending_what_is_ended_succeeds_and_stores_nothing(first: int, second: int, autojump_clock: MockClock) -> None:
+async def test_ending_what_is_ended_succeeds_and_stores_nothing(
+    first: int, second: int, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             answer = await begun(peer, b"half")
@@ -84,7 +133,9 @@ async def test_ending_what_is_ended_succeeds_and_stores_nothing(first: int, seco
             assert broker.store.max_physical_offset == end
 
 
-async def test_a_half_message_sent_again_after_a_lost_answer_is_one_transaction(autojump_clock: MockClock) -> None:
+async def test_a_half_message_sent_again_after_a_lost_answer_is_one_transaction(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             first = await begun(peer, b"half")
@@ -114,7 +165,9 @@ async def test_two_messages_under_one_id_are_two_transactions(autojump_clock: Mo
         ({"commit_log_offset": 1 << 60}, "Find prepared transaction message failed"),
     ],
 )
-async def test_an_end_that_does_not_fit_is_refused(changes: dict[str, object], remark: str, autojump_clock: MockClock) -> None:
+async def test_an_end_that_does_not_fit_is_refused(
+    changes: dict[str, object], remark: str, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             answer = await begun(peer, b"half")
@@ -131,7 +184,9 @@ async def test_an_ordinary_message_can_not_be_committed(autojump_clock: MockCloc
             assert (refusal.code, refusal.remark) == (1, "Find prepared transaction message failed")
 
 
-async def test_a_producer_past_its_immunity_has_to_wait_for_the_check(autojump_clock: MockClock) -> None:
+async def test_a_producer_past_its_immunity_has_to_wait_for_the_check(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(600):
         async with open_broker(transaction_time_out=2000) as (broker, peer):
             immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\x0110\x02"
@@ -173,7 +228,9 @@ async def test_a_half_message_is_measured_like_any_other(autojump_clock: MockClo
         async with open_broker(max_message_size=100) as (broker, peer):
             assert (await peer.ask(half_request("orders", bytes(101), unique="U"))).code == 13
             long = "a\x01" + "v" * 32_700 + "\x02"
-            assert (await peer.ask(half_request("orders", b"x", unique="U", properties=long))).code == 13
+            assert (
+                await peer.ask(half_request("orders", b"x", unique="U", properties=long))
+            ).code == 13
             assert not broker.context.transactions
 
 
@@ -188,7 +245,9 @@ async def test_a_half_message_is_measured_like_any_other(autojump_clock: MockClo
         "TIMER_DELIVER_MS\x01soon\x02",
     ],
 )
-async def test_poison_properties_harm_nobody(poison: str, files: FaultyFileSystem, autojump_clock: MockClock) -> None:
+async def test_poison_properties_harm_nobody(
+    poison: str, files: FaultyFileSystem, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(600):
         async with open_on(files) as (broker, peer):
             answer = await begun(peer, b"half", properties=poison)
@@ -201,7 +260,9 @@ async def test_poison_properties_harm_nobody(poison: str, files: FaultyFileSyste
             await trio.sleep(100)
 
 
-async def test_what_is_open_and_what_is_ended_survives_a_restart(files: FaultyFileSystem, autojump_clock: MockClock) -> None:
+async def test_what_is_open_and_what_is_ended_survives_a_restart(
+    files: FaultyFileSystem, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
         async with open_on(files) as (broker, peer):
             answers = [await begun(peer, body) for body in (b"one", b"two", b"three", b"four")]
@@ -218,7 +279,9 @@ async def test_what_is_open_and_what_is_ended_survives_a_restart(files: FaultyFi
             assert broker.context.offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) == 4
 
 
-async def test_synchronous_flush_answers_behind_the_sync(files: FaultyFileSystem, autojump_clock: MockClock) -> None:
+async def test_synchronous_flush_answers_behind_the_sync(
+    files: FaultyFileSystem, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
         async with open_on(files, flush_disk_type="SYNC_FLUSH") as (broker, peer):
             answer = await begun(peer, b"half")
@@ -227,9 +290,14 @@ async def test_synchronous_flush_answers_behind_the_sync(files: FaultyFileSystem
             assert broker.store.flushed.value == broker.store.max_physical_offset
 
 
-async def test_a_commit_into_a_full_store_leaves_the_transaction_open(autojump_clock: MockClock) -> None:
+async def test_a_commit_into_a_full_store_leaves_the_transaction_open(
+    autojump_clock: MockClock,
+) -> None:
     with trio.fail_after(60):
-        async with open_broker(mapped_file_size_commit_log=64 * 1024, memory_limit=200_000) as (broker, peer):
+        async with open_broker(mapped_file_size_commit_log=64 * 1024, memory_limit=200_000) as (
+            broker,
+            peer,
+        ):
             answer = await begun(peer, b"half" * 1000)
             while (await peer.ask(send_request("filler", bytes(4000)))).code == 0:
                 pass
@@ -247,8 +315,13 @@ async def test_what_can_not_be_resumed_is_refused(autojump_clock: MockClock) -> 
             ordinary = await peer.ask(send_request("orders", b"x"))
             for text in (ordinary.ext_fields["msgId"], "nonsense", ""):
                 header = ResumeCheckHalfMessageRequestHeader(msg_id=text)
-                answer = await peer.ask(Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header))
-                assert (answer.code, answer.remark) == (1, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+                answer = await peer.ask(
+                    Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+                )
+                assert (answer.code, answer.remark) == (
+                    1,
+                    "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.",
+                )
 
 
 async def test_an_outcome_that_does_not_exist_is_refused(autojump_clock: MockClock) -> None:
@@ -261,14 +334,19 @@ async def test_an_outcome_that_does_not_exist_is_refused(autojump_clock: MockClo
             assert "commitOrRollback" in (answer.remark or "")
 
 
-async def test_many_files_keep_commit_and_op_record_together(files: FaultyFileSystem, autojump_clock: MockClock) -> None:
+async def test_many_files_keep_commit_and_op_record_together(
+    files: FaultyFileSystem, autojump_clock: MockClock
+) -> None:
     with trio.fail_after(60):
         async with open_on(files, mapped_file_size_commit_log=4096) as (broker, peer):
             broker.context.topics.put(TopicConfig("orders", 1, 1))
             for number in range(60):
                 answer = await begun(peer, b"%d" % number)
                 assert (await ended(peer, answer, COMMIT)).code == 0
-            finals, op_messages = messages_in(broker, "orders"), messages_in(broker, TRANSACTION_OP_TOPIC)
+            finals, op_messages = (
+                messages_in(broker, "orders"),
+                messages_in(broker, TRANSACTION_OP_TOPIC),
+            )
             assert [message.body for message in finals] == [b"%d" % number for number in range(60)]
             for final, op in zip(finals, op_messages, strict=True):
                 assert op.commit_log_offset == final.commit_log_offset + final.store_size

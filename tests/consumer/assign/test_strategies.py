@@ -1,8 +1,12 @@
-"""Allocation against vectors recorded from Apache RocketMQ 5.4.0, and as a property: every queue has one owner."""
+"""Allocation against vectors recorded from Apache RocketMQ 5.4.0, and as a property:
+every queue has one owner.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,18 +17,24 @@ from rocketmq_sdk.consumer.assign.by_config import ByConfig
 from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash, ring_hash
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "vectors" / "codec" / "allocate.json").read_text())
+if TYPE_CHECKING:
+    from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "vectors" / "codec" / "allocate.json").read_text()
+)
 SETTINGS = [vector for vector in VECTORS if "topic" in vector]
 ARGUMENTS = [vector for vector in VECTORS if vector.get("kind") == "AVG arguments"]
 
 
 def nearby(inner: AllocateStrategy) -> MachineRoomNearby:
     return MachineRoomNearby(
-        inner, room_of_queue=lambda queue: queue.broker_name.partition("@")[0], room_of_member=lambda client_id: client_id.partition("@")[0]
+        inner,
+        room_of_queue=lambda queue: queue.broker_name.partition("@")[0],
+        room_of_member=lambda client_id: client_id.partition("@")[0],
     )
 
 
@@ -55,7 +65,9 @@ def test_the_recorded_allocations(key: str) -> None:
 
 def test_the_recorded_names_and_the_configured_queues() -> None:
     named = next(vector for vector in SETTINGS if "name_AVG" in vector)
-    assert {key: strategy.name for key, strategy in STRATEGIES.items()} == {key: named[f"name_{key}"] for key in STRATEGIES}
+    assert {key: strategy.name for key, strategy in STRATEGIES.items()} == {
+        key: named[f"name_{key}"] for key in STRATEGIES
+    }
     configured = ByConfig(queues_of(named["CONFIG"], named["topic"]))
     assert configured.name == named["name_CONFIG"]
     assert configured.allocate("anybody", [], []) == list(configured.queues)
@@ -65,22 +77,40 @@ def test_the_recorded_names_and_the_configured_queues() -> None:
 def test_empty_arguments_are_errors(vector: dict[str, Any]) -> None:
     assert "error" in vector["AVG"]
     with pytest.raises(ConfigurationError):
-        Average().allocate(vector["currentCID"] or "", queues_of(vector["mqAll"], "T"), vector["cidAll"] or [])
+        Average().allocate(
+            vector["currentCID"] or "", queues_of(vector["mqAll"], "T"), vector["cidAll"] or []
+        )
 
 
 ROOMS = ["idc0", "idc1", "idc2"]
-MEMBERS = st.sets(st.builds("{}@{}".format, st.sampled_from(ROOMS), st.text("abc#1", min_size=1)), min_size=1)
-QUEUES = st.dictionaries(st.builds("{}@{}".format, st.sampled_from(ROOMS), st.sampled_from("abc")), st.integers(1, 17), min_size=1).map(
-    lambda nums: [MessageQueue("T", broker, number) for broker, count in nums.items() for number in range(count)]
+MEMBERS = st.sets(
+    st.builds("{}@{}".format, st.sampled_from(ROOMS), st.text("abc#1", min_size=1)), min_size=1
+)
+QUEUES = st.dictionaries(
+    st.builds("{}@{}".format, st.sampled_from(ROOMS), st.sampled_from("abc")),
+    st.integers(1, 17),
+    min_size=1,
+).map(
+    lambda nums: [
+        MessageQueue("T", broker, number)
+        for broker, count in nums.items()
+        for number in range(count)
+    ]
 )
 
 
 @pytest.mark.parametrize("key", STRATEGIES)
 @settings(deadline=None)
 @given(queues=QUEUES, members=MEMBERS)
-def test_every_queue_has_one_owner_however_the_lists_are_ordered(key: str, queues: list[MessageQueue], members: set[str]) -> None:
+def test_every_queue_has_one_owner_however_the_lists_are_ordered(
+    key: str, queues: list[MessageQueue], members: set[str]
+) -> None:
     strategy = STRATEGIES[key]
-    expected = [queue for queue in queues if key != "MACHINE_ROOM" or queue.broker_name.partition("@")[0] in ("idc0", "idc2")]
+    expected = [
+        queue
+        for queue in queues
+        if key != "MACHINE_ROOM" or queue.broker_name.partition("@")[0] in ("idc0", "idc2")
+    ]
     shares = [wanted_queues(strategy, member, queues[::-1], list(members)) for member in members]
     assert sorted(queue for share in shares for queue in share) == sorted(expected)
     if key in ("AVG", "AVG_BY_CIRCLE", "MACHINE_ROOM"):
@@ -90,7 +120,9 @@ def test_every_queue_has_one_owner_however_the_lists_are_ordered(key: str, queue
 
 @settings(deadline=None)
 @given(queues=QUEUES, members=MEMBERS, key=st.sampled_from(sorted(STRATEGIES)))
-def test_a_strategy_is_a_pure_function(queues: list[MessageQueue], members: set[str], key: str) -> None:
+def test_a_strategy_is_a_pure_function(
+    queues: list[MessageQueue], members: set[str], key: str
+) -> None:
     strategy, ids = STRATEGIES[key], sorted(members)
     before = list(queues), list(ids)
     first = strategy.allocate(ids[0], queues, ids)
@@ -100,17 +132,23 @@ def test_a_strategy_is_a_pure_function(queues: list[MessageQueue], members: set[
 
 @settings(deadline=None)
 @given(queues=QUEUES, members=MEMBERS.filter(lambda members: len(members) > 1))
-def test_with_consistent_hashing_only_the_queues_of_a_member_that_leaves_move(queues: list[MessageQueue], members: set[str]) -> None:
+def test_with_consistent_hashing_only_the_queues_of_a_member_that_leaves_move(
+    queues: list[MessageQueue], members: set[str]
+) -> None:
     ids = sorted(members)
     gone, left = ids[0], ids[1:]
     for member in left:
-        before, after = (set(ConsistentHash().allocate(member, queues, present)) for present in (ids, left))
+        before, after = (
+            set(ConsistentHash().allocate(member, queues, present)) for present in (ids, left)
+        )
         assert before <= after
         assert after - before <= set(ConsistentHash().allocate(gone, queues, ids))
 
 
 def test_the_place_of_a_queue_on_the_ring() -> None:
-    texts = [f"MessageQueue [topic=T, brokerName=broker-a, queueId={number}]" for number in range(4)]
+    texts = [
+        f"MessageQueue [topic=T, brokerName=broker-a, queueId={number}]" for number in range(4)
+    ]
     assert [ring_hash(text) for text in texts] == [1630488180, 2335566527, 5127707, 3682045333]
 
 
@@ -127,20 +165,30 @@ def test_settings_of_strategies_that_make_no_sense_are_refused() -> None:
 
 
 def test_a_member_without_a_room_is_an_error() -> None:
-    strategy = MachineRoomNearby(Average(), room_of_queue=lambda _queue: "idc0", room_of_member=lambda _client_id: "")
+    strategy = MachineRoomNearby(
+        Average(), room_of_queue=lambda _queue: "idc0", room_of_member=lambda _client_id: ""
+    )
     with pytest.raises(ConfigurationError, match="machine room of 'a'"):
         strategy.allocate("a", [MessageQueue("T", "b", 0)], ["a"])
 
 
 def test_configured_queues_that_a_topic_does_not_have_are_not_taken() -> None:
-    strategy = ByConfig([MessageQueue("T", "b", number) for number in (1, 9, 1)] + [MessageQueue("U", "b", 0)])
-    assert wanted_queues(strategy, "a", [MessageQueue("T", "b", number) for number in range(4)], ["a"]) == [MessageQueue("T", "b", 1)]
+    strategy = ByConfig(
+        [MessageQueue("T", "b", number) for number in (1, 9, 1)] + [MessageQueue("U", "b", 0)]
+    )
+    assert wanted_queues(
+        strategy, "a", [MessageQueue("T", "b", number) for number in range(4)], ["a"]
+    ) == [MessageQueue("T", "b", 1)]
 
 
 def test_queues_are_sorted_by_number_and_members_as_texts() -> None:
     queues = [MessageQueue("T", "b", number) for number in (10, 2, 1, 0)]
-    assert [queue.queue_id for queue in wanted_queues(Average(), "c1", queues, ["c2", "c10", "c1"])] == [0, 1]
-    assert [queue.queue_id for queue in wanted_queues(Average(), "c10", queues, ["c2", "c10", "c1"])] == [2]
+    assert [
+        queue.queue_id for queue in wanted_queues(Average(), "c1", queues, ["c2", "c10", "c1"])
+    ] == [0, 1]
+    assert [
+        queue.queue_id for queue in wanted_queues(Average(), "c10", queues, ["c2", "c10", "c1"])
+    ] == [2]
 
 
 def test_a_member_that_a_broker_lists_twice_counts_once() -> None:
@@ -148,12 +196,16 @@ def test_a_member_that_a_broker_lists_twice_counts_once() -> None:
     assert len(wanted_queues(Average(), "a", queues, ["a", "b", "a"])) == 2
 
 
-NUMBERS = st.sets(st.integers(0, 20)).map(lambda numbers: [MessageQueue("T", "b", number) for number in numbers])
+NUMBERS = st.sets(st.integers(0, 20)).map(
+    lambda numbers: [MessageQueue("T", "b", number) for number in numbers]
+)
 
 
 @settings(deadline=None)
 @given(owned=NUMBERS, wanted=NUMBERS)
-def test_a_difference_applied_gives_what_is_wanted(owned: list[MessageQueue], wanted: list[MessageQueue]) -> None:
+def test_a_difference_applied_gives_what_is_wanted(
+    owned: list[MessageQueue], wanted: list[MessageQueue]
+) -> None:
     change = difference(owned, wanted)
     assert set(change.revoked) <= set(owned)
     assert not set(change.added) & set(owned)

@@ -1,1 +1,3 @@
-"""Files as the store uses them: the file system as a seam, and chains of files of one size."""
+"""Files as the store uses them: the file system as a seam, and chains of files of one
+size.
+"""

@@ -1,9 +1,15 @@
-"""One file of a fixed size in a chain of such files (`DefaultMappedFile` of Apache RocketMQ 5.4.0).
+"""One file of a fixed size in a chain of such files (`DefaultMappedFile` of Apache
+RocketMQ 5.4.0).
 
 The name is kept although nothing is mapped: `os_files` says why.
 """
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, StoreFile
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, StoreFile
 
 NAME_DIGITS = 20
 _ZEROS = bytes(1024 * 1024)
@@ -15,7 +21,9 @@ def file_name(start: int) -> str:
 
 
 class ChainedFile:
-    """`start` is the position of its first byte in the chain; all positions here are positions in the chain."""
+    """`start` is the position of its first byte in the chain; all positions here are
+    positions in the chain.
+    """
 
     __slots__ = ("allocated", "end", "file", "size", "start")
 
@@ -36,7 +44,9 @@ class ChainedFile:
         return self.file.pread_nowait(min(size, self.end - position), position - self.start)
 
     def write(self, position: int, data: Bytes) -> None:
-        """Write at a position; the caller keeps within the file. Raises `StoreError`."""
+        """Write at a position; the caller keeps within the file. Raises
+        `StoreError`.
+        """
         self.file.pwrite(data, position - self.start)
 
     def allocate_to(self, position: int) -> None:
@@ -47,7 +57,9 @@ class ChainedFile:
             self.allocated = position
 
     def zero_from(self, position: int) -> int:
-        """Overwrite with zeros what is behind a position and is not zero; gives the number of bytes written."""
+        """Overwrite with zeros what is behind a position and is not zero; gives the
+        number of bytes written.
+        """
         step = len(_ZEROS)
         written = 0
         for low, high in list(self.file.data_ranges(position - self.start, self.size)):

@@ -1,18 +1,24 @@
 """One JSON file below `config/`, kept so that a crash never leaves nothing to read.
 
-The protocol is close to that of `ConfigManager` of Apache RocketMQ 5.4.0: the file becomes `<name>.bak` by an atomic rename, and another takes its
-name. Unlike there that other one is written and synced before, as `<name>.new`, so that content whose sync failed is never seen under the name. A
-reader takes the file, and when that is missing, empty or broken its `.bak`. A missing `.bak` means defaults, a broken one is an error.
+The protocol is close to that of `ConfigManager` of Apache RocketMQ 5.4.0: the file
+becomes `<name>.bak` by an atomic rename, and another takes its name. Unlike there that
+other one is written and synced before, as `<name>.new`, so that content whose sync
+failed is never seen under the name. A reader takes the file, and when that is missing,
+empty or broken its `.bak`. A missing `.bak` means defaults, a broken one is an error.
 """
 
+from __future__ import annotations
+
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "config"
@@ -31,11 +37,16 @@ class ConfigFile:
         """Whether the file is known to hold what this object wrote or read."""
         self._path = f"{DIRECTORY}/{name}"
         self._foreign: dict[str, object] = {}
-        """Members of the object that was read; those that a later one does not have are written with it."""
+        """Members of the object that was read; those that a later one does not have are
+        written with it.
+        """
 
     def load(self) -> object | None:
-        """The value last stored; None when there is none. Raises `StoreCorruptError` when neither the file nor its `.bak` can be read."""
-        # The process that wrote it may have been killed before its names were durable; what is shown now must stay.
+        """The value last stored; None when there is none. Raises `StoreCorruptError`
+        when neither the file nor its `.bak` can be read.
+        """
+        # The process that wrote it may have been killed before its names were durable;
+        # what is shown now must stay.
         self._files.sync_directory(DIRECTORY)
         found, value = self._read(self._path)
         self._sound = found
@@ -44,7 +55,10 @@ class ConfigFile:
         backup = f"{self._path}.bak"
         found, value = self._read(backup)
         if not found and self._files.read(backup):
-            raise StoreCorruptError(f"{self._files.description}: {self._path} and its .bak hold no JSON; restore one of them or remove both")
+            raise StoreCorruptError(
+                f"{self._files.description}: {self._path} and its .bak hold no JSON; restore one "
+                "of them or remove both"
+            )
         return self._remember(value)
 
     def _remember(self, value: object) -> object:
@@ -52,9 +66,13 @@ class ConfigFile:
         return value
 
     def _encode(self, value: object) -> bytes:
-        """The text of a value with the members that nobody here knows, which a newer broker or another product has written."""
+        """The text of a value with the members that nobody here knows, which a newer
+        broker or another product has written.
+        """
         if isinstance(value, dict) and self._foreign:
-            self._foreign = {name: kept for name, kept in self._foreign.items() if name not in value}
+            self._foreign = {
+                name: kept for name, kept in self._foreign.items() if name not in value
+            }
             value = {**self._foreign, **value}
         return encode_pretty(value).encode()
 
@@ -65,18 +83,22 @@ class ConfigFile:
         try:
             return True, decode_json(data)
         except RemoteProtocolError as error:
-            _log.warning("%s: %s can not be read: %s", self._files.description, path, error)
+            _log.warning("%s: %s cannot be read: %s", self._files.description, path, error)
             return False, None
 
     def store(self, value: object) -> None:
-        """Write the value durably. Raises `StoreError`; what was stored before is then still there under one of the two names."""
+        """Write the value durably. Raises `StoreError`; what was stored before is then
+        still there under one of the two names.
+        """
         self._replace(self._encode(value))
 
     async def save(self, value: object) -> None:
-        """Like `store`, with the waiting for the disk in a thread where there is a disk.
+        """Like `store`, with the waiting for the disk in a thread where there is a
+        disk.
 
-        The value is encoded before the first checkpoint. Concurrent calls write in the order in which they were made. A call that is cancelled while
-        it waits for its turn writes nothing.
+        The value is encoded before the first checkpoint. Concurrent calls write in the
+        order in which they were made. A call that is cancelled while it waits for its
+        turn writes nothing.
         """
         data = self._encode(value)
         async with self._lock:

@@ -1,9 +1,13 @@
 """One opener for each store directory.
 
-Apache locks byte 0 of the file `lock` (`DefaultMessageStore`, `java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers
-exclude each other. Such locks belong to the process: they do not exclude a second opener in the same process, and closing any descriptor of the
-file gives them up. Hence a registry of real paths first, and one descriptor for as long as the lock is held.
+Apache locks byte 0 of the file `lock` (`DefaultMessageStore`,
+`java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers exclude
+each other. Such locks belong to the process: they do not exclude a second opener in the
+same process, and closing any descriptor of the file gives them up. Hence a registry of
+real paths first, and one descriptor for as long as the lock is held.
 """
+
+from __future__ import annotations
 
 import os
 import sys
@@ -31,13 +35,22 @@ class DirectoryLock:
         self._key: str | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises `StoreLockedError` naming the directory and the other opener."""
+        """Take the lock. Raises `StoreLockedError` naming the directory and the other
+        opener.
+        """
         key = os.path.realpath(self._directory)
         if key in _held:
-            raise StoreLockedError(f"the store {key} is open in this process already; close it first or choose another directory")
+            raise StoreLockedError(
+                f"the store {key} is open in this process already; close it first or choose "
+                "another directory"
+            )
         descriptor = -1
         try:
-            descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            descriptor = os.open(
+                self._directory / "lock",
+                os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0),
+                0o644,
+            )
             _lock_first_byte(descriptor)
             os.pwrite(descriptor, _CONTENT, 0)
             os.fsync(descriptor)
@@ -45,12 +58,15 @@ class DirectoryLock:
             if descriptor >= 0:
                 os.close(descriptor)
                 other = self._other(key)
-                raise StoreLockedError(f"the store {key} is open in another process{other}; stop it or choose another directory") from error
-            raise StoreError(f"the store {key} can not be opened: {error.strerror}") from error
+                raise StoreLockedError(
+                    f"the store {key} is open in another process{other}; stop it or choose "
+                    "another directory"
+                ) from error
+            raise StoreError(f"the store {key} cannot be opened: {error.strerror}") from error
         except OSError as error:
             if descriptor >= 0:
                 os.close(descriptor)
-            raise StoreError(f"the store {key} can not be locked: {error.strerror}") from error
+            raise StoreError(f"the store {key} cannot be locked: {error.strerror}") from error
         _held.add(key)
         self._key = key
         self._descriptor = descriptor
@@ -75,12 +91,17 @@ def _lock_first_byte(descriptor: int) -> None:
     try:
         import fcntl
     except ImportError as error:
-        raise StoreError("a store on disk needs POSIX record locks, which this platform lacks; use a store in memory") from error
+        raise StoreError(
+            "a store on disk needs POSIX record locks, which this platform lacks; use a store in "
+            "memory"
+        ) from error
     fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 
 
 def is_locked(directory: str | os.PathLike[str]) -> bool:
-    """Whether somebody has the directory open: in this process, or another one as far as the system tells without trying to take the lock."""
+    """Whether somebody has the directory open: in this process, or another one as far
+    as the system tells without trying to take the lock.
+    """
     if os.path.realpath(directory) in _held:
         return True
     try:
@@ -92,7 +113,9 @@ def is_locked(directory: str | os.PathLike[str]) -> bool:
     try:
         if _LINUX:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            return bool(_FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+            return bool(
+                _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK
+            )
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
     except BlockingIOError:
         return True

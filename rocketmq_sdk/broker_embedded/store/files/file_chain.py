@@ -1,15 +1,23 @@
-"""A chain of files of one size in one directory (`MappedFileQueue` of Apache RocketMQ 5.4.0).
+"""A chain of files of one size in one directory (`MappedFileQueue` of Apache RocketMQ
+5.4.0).
 
-A file's name is the position of its first byte, 20 decimal digits. Missing leading files are normal: they were deleted with age.
+A file's name is the position of its first byte, 20 decimal digits. Missing leading
+files are normal: they were deleted with age.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
-from collections.abc import Callable
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile, file_name
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 _start_of = attrgetter("start")
 
@@ -17,23 +25,39 @@ _start_of = attrgetter("start")
 class FileChain:
     """The files of a directory in order of their positions."""
 
-    __slots__ = ("_changes", "_starts", "_synced_changes", "directory", "file_size", "files", "prepared", "size_setting", "store_files")
+    __slots__ = (
+        "_changes",
+        "_starts",
+        "_synced_changes",
+        "directory",
+        "file_size",
+        "files",
+        "prepared",
+        "size_setting",
+        "store_files",
+    )
 
-    def __init__(self, store_files: FileSystem, directory: str, file_size: int, size_setting: str) -> None:
+    def __init__(
+        self, store_files: FileSystem, directory: str, file_size: int, size_setting: str
+    ) -> None:
         self.store_files = store_files
         self.directory = directory
         self.file_size = file_size
         self.size_setting = size_setting
         self.files: list[ChainedFile] = []
         self.prepared: tuple[str, int] | None = None
-        """A file of the right size that waits for its name: its path, and for how many bytes it surely has space."""
+        """A file of the right size that waits for its name: its path, and for how many
+        bytes it surely has space.
+        """
         self._starts: list[int] = []
         self._changes = self._synced_changes = 0
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files. Raises `StoreCorruptError` for a size or a name that can not be; an empty last file is removed.
+        """Find the files. Raises `StoreCorruptError` for a size or a name that cannot
+        be; an empty last file is removed.
 
-        `mend` is for the time after a stop that was not clean: an empty file, which is what a power cut leaves of a new one, gets its size back.
+        `mend` is for the time after a stop that was not clean: an empty file, which is
+        what a power cut leaves of a new one, gets its size back.
         """
         entries = self.store_files.file_sizes(self.directory)
         if entries and entries[-1][1] == 0:
@@ -42,12 +66,16 @@ class FileChain:
         for name, size in entries:
             path = f"{self.directory}/{name}"
             if not (name.isascii() and name.isdecimal()):
-                raise StoreCorruptError(f"{path} does not belong there: the names of these files are positions; move it away")
+                raise StoreCorruptError(
+                    f"{path} does not belong there: the names of these files are positions; move "
+                    "it away"
+                )
             if not size and mend:
                 self.store_files.open(path).truncate(self.file_size)
             elif size != self.file_size:
                 raise StoreCorruptError(
-                    f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open the store with the size that it was written with"
+                    f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open "
+                    "the store with the size that it was written with"
                 )
             self._add(ChainedFile(self.store_files.open(path), int(name), self.file_size))
         # What a process made that was killed may not be durable yet.
@@ -64,7 +92,8 @@ class FileChain:
 
     def find(self, position: int) -> ChainedFile | None:
         """The file that holds a position."""
-        # By the list as it is now: a reader in another thread may be here while the first file is taken out.
+        # By the list as it is now: a reader in another thread may be here while the
+        # first file is taken out.
         files = self.files
         index = bisect_right(files, position, key=_start_of) - 1
         if index < 0:
@@ -80,17 +109,26 @@ class FileChain:
         return first
 
     def put_back(self, file: ChainedFile) -> None:
-        """Counterpart of `take_first` for a file that could not be removed; it is opened anew."""
-        self.files = [ChainedFile(self.store_files.open(file.file.path), file.start, file.size), *self.files]
+        """Counterpart of `take_first` for a file that could not be removed; it is
+        opened anew.
+        """
+        self.files = [
+            ChainedFile(self.store_files.open(file.file.path), file.start, file.size),
+            *self.files,
+        ]
         self._starts = [file.start, *self._starts]
 
     def obtain(self, position: int) -> ChainedFile:
-        """The file for a position at the end of the chain, made when it is missing. Raises `StoreError`."""
+        """The file for a position at the end of the chain, made when it is missing.
+        Raises `StoreError`.
+        """
         file = self.find(position)
         if file is None:
             start = position - position % self.file_size
             path = f"{self.directory}/{file_name(start)}"
-            file = self._take_prepared(path, start) or ChainedFile(self.store_files.create(path, self.file_size), start, self.file_size)
+            file = self._take_prepared(path, start) or ChainedFile(
+                self.store_files.create(path, self.file_size), start, self.file_size
+            )
             self._add(file)
             self._changes += 1
         return file
@@ -114,9 +152,11 @@ class FileChain:
         return [file for file in self.files if file.start < high and low < file.end]
 
     def cut(self, position: int) -> None:
-        """Make a position the end: later files are removed; what is left behind it in its file is set to zero and synced.
+        """Make a position the end: later files are removed; what is left behind it in
+        its file is set to zero and synced.
 
-        `sync_directories` has to follow before anything new is durable, or what was removed may come back behind it.
+        `sync_directories` has to follow before anything new is durable, or what was
+        removed may come back behind it.
         """
         while self.files and self.files[-1].start > position:
             self._remove(self.files.pop())
@@ -125,7 +165,9 @@ class FileChain:
             self.files[-1].file.sync()
 
     def move_last(self, directory: str) -> None:
-        """Take the last file out and put it into another directory, which exists. Raises `StoreError`."""
+        """Take the last file out and put it into another directory, which exists.
+        Raises `StoreError`.
+        """
         file = self.files[-1]
         path = file.file.path
         file.file.close()
@@ -135,7 +177,9 @@ class FileChain:
         self._changes += 1
 
     def directory_sync(self) -> Callable[[], None] | None:
-        """What makes the files made and removed so far durable, with all directories above them; None when they are. It may run in a thread."""
+        """What makes the files made and removed so far durable, with all directories
+        above them; None when they are. It may run in a thread.
+        """
         changes = self._changes
         if changes == self._synced_changes:
             return None
@@ -151,7 +195,9 @@ class FileChain:
         return sync
 
     def doubt_names(self) -> None:
-        """Take no name for durable: a life before may have made a file and died before it synced the directory."""
+        """Take no name for durable: a life before may have made a file and died before
+        it synced the directory.
+        """
         self._changes += 1
 
     def sync_directories(self) -> None:

@@ -1,12 +1,17 @@
 """Making the bytes of a descriptor durable, as far as the system can be made to.
 
-Linux: `fdatasync`. macOS: `fsync` leaves the bytes in the cache of the drive, so `F_FULLFSYNC` is asked for, which not every file system knows; then
-`fsync` is all there is. Elsewhere `fsync`.
+Linux: `fdatasync`. macOS: `fsync` leaves the bytes in the cache of the drive, so
+`F_FULLFSYNC` is asked for, which not every file system knows; then `fsync` is all there
+is. Elsewhere `fsync`.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 try:
     import fcntl

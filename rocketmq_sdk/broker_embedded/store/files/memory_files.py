@@ -1,11 +1,19 @@
-"""Files in memory, bounded in bytes: the file system of a broker without a directory."""
+"""Files in memory, bounded in bytes: the file system of a broker without a
+directory.
+"""
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 
 CHUNK = 256 * 1024
 
@@ -15,7 +23,7 @@ class MemoryFile:
 
     __slots__ = ("_charged", "_chunks", "_files", "_reserved", "_size", "path")
 
-    def __init__(self, files: "MemoryFileSystem", path: str, size: int = 0) -> None:
+    def __init__(self, files: MemoryFileSystem, path: str, size: int = 0) -> None:
         self.path = path
         self._files = files
         self._size = size
@@ -53,7 +61,9 @@ class MemoryFile:
         return found if len(found) == length else found.ljust(length, b"\0")
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """Write all of `data`; raises `StoreFullError` when the file system's limit does not allow it, before anything is written."""
+        """Write all of `data`; raises `StoreFullError` when the file system's limit
+        does not allow it, before anything is written.
+        """
         length = len(data)
         index, inside = divmod(offset, CHUNK)
         if inside + length > CHUNK:
@@ -136,15 +146,19 @@ class MemoryFile:
 class MemoryFileSystem:
     """Files that live as long as this object, which a store can be opened on again.
 
-    With `write_through` the store hands every append over at once, as it does on a disk; without it, joined, since no process death can be outlived.
-    Raises `StoreFullError` from writes when all files together would hold more than `limit_bytes`.
+    With `write_through` the store hands every append over at once, as it does on a
+    disk; without it, joined, since no process death can be outlived. Raises
+    `StoreFullError` from writes when all files together would hold more than
+    `limit_bytes`.
     """
 
     description = "the memory store"
     blocking = False
     makes_ahead = False
 
-    def __init__(self, limit_bytes: int = 256 * 1024 * 1024, *, write_through: bool = False) -> None:
+    def __init__(
+        self, limit_bytes: int = 256 * 1024 * 1024, *, write_through: bool = False
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.write_through = write_through
         self.allocation_limit = min(1024 * 1024, max(4096, limit_bytes // 16))
@@ -160,7 +174,10 @@ class MemoryFileSystem:
     def charge(self, count: int, path: str) -> None:
         """Count bytes in or out; raises `StoreFullError` at the limit."""
         if count > 0 and self._used + count > self.limit_bytes:
-            raise StoreFullError(f"{self.description} is full: {path} needs {count} more bytes, {self._used} of {self.limit_bytes} are used")
+            raise StoreFullError(
+                f"{self.description} is full: {path} needs {count} more bytes, {self._used} of "
+                f"{self.limit_bytes} are used"
+            )
         self._used += count
 
     def lock(self) -> None:
@@ -170,7 +187,9 @@ class MemoryFileSystem:
         self._locked = True
 
     def unlock(self) -> None:
-        """Let the files be opened again; also what a test calls to play the death of the process that had them open."""
+        """Let the files be opened again; also what a test calls to play the death of
+        the process that had them open.
+        """
         self._locked = False
 
     def open(self, path: str) -> MemoryFile:
@@ -195,13 +214,23 @@ class MemoryFileSystem:
         """Names and sizes, sorted."""
         prefix = directory + "/"
         start = len(prefix)
-        return sorted((name[start:], file.size()) for name, file in self._files.items() if name.startswith(prefix) and "/" not in name[start:])
+        return sorted(
+            (name[start:], file.size())
+            for name, file in self._files.items()
+            if name.startswith(prefix) and "/" not in name[start:]
+        )
 
     def directory_names(self, directory: str) -> list[str]:
         """Names, sorted; directories exist while they hold files."""
         prefix = directory + "/"
         start = len(prefix)
-        return sorted({name[start:].split("/", 1)[0] for name in self._files if name.startswith(prefix) and "/" in name[start:]})
+        return sorted(
+            {
+                name[start:].split("/", 1)[0]
+                for name in self._files
+                if name.startswith(prefix) and "/" in name[start:]
+            }
+        )
 
     def modified_ms(self, path: str) -> int:  # noqa: ARG002 - part of the protocol
         """Not known: the store's own times count."""

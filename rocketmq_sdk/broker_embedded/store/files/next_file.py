@@ -1,18 +1,25 @@
-"""The next file of the log, made before it is needed (`AllocateMappedFileService` of Apache RocketMQ 5.4.0).
+"""The next file of the log, made before it is needed (`AllocateMappedFileService` of
+Apache RocketMQ 5.4.0).
 
-A thread makes it beside the log's directory, under a name of its own, so that whoever looks at the directory, or opens it after a kill, sees only
-files that are in use; the append that needs it gives it its name. When it is not ready, or there is no space for it, that append makes one itself.
+A thread makes it beside the log's directory, under a name of its own, so that whoever
+looks at the directory, or opens it after a kill, sees only files that are in use; the
+append that needs it gives it its name. When it is not ready, or there is no space for
+it, that append makes one itself.
 """
 
+from __future__ import annotations
+
 import logging
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
 
 _log = logging.getLogger(__name__)
 PATH: Final = "commitlog.next"

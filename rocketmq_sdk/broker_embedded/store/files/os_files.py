@@ -1,11 +1,15 @@
 """Files on a disk, by descriptor.
 
-Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring (CPython 3.11, ext4, records of 300 bytes, allocated space). A
-copy into a mapping: 0.5 µs, but the whole process stalls for up to 18 ms where pages are touched for the first time (73 ms of 110 ms in all),
-because a page fault holds the interpreter. `pwrite`: 1.2 µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs
-each. A full disk is an error of `pwrite` and the death of a process that writes into a mapping. The commit log keeps its end in memory, so most
-reads need no call at all.
+Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring
+(CPython 3.11, ext4, records of 300 bytes, allocated space). A copy into a mapping: 0.5
+µs, but the whole process stalls for up to 18 ms where pages are touched for the first
+time (73 ms of 110 ms in all), because a page fault holds the interpreter. `pwrite`: 1.2
+µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs
+each. A full disk is an error of `pwrite` and the death of a process that writes into a
+mapping. The commit log keeps its end in memory, so most reads need no call at all.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -15,16 +19,19 @@ import stat
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files import fsync as durable
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import DirectoryLock
-from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
@@ -35,8 +42,10 @@ _MODE: Final = 0o644
 def translate(error: OSError, path: str, doing: str) -> StoreError:
     """The store's error for one of the operating system's, with the remedy."""
     if error.errno in _NO_SPACE:
-        return StoreFullError(f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota")
-    return StoreError(f"{path}: can not {doing} ({error.strerror})")
+        return StoreFullError(
+            f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota"
+        )
+    return StoreError(f"{path}: cannot {doing} ({error.strerror})")
 
 
 def _advise(descriptor: int, *, ahead: bool) -> None:
@@ -46,8 +55,12 @@ def _advise(descriptor: int, *, ahead: bool) -> None:
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to be read. Raises `ValueError` for what is none, such as a pipe, which would keep the reader waiting for ever; `OSError` as ever."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+    """A file to be read. Raises `ValueError` for what is none, such as a pipe, which
+    would keep the reader waiting for ever; `OSError` as ever.
+    """
+    descriptor = os.open(
+        path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    )
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError(f"{path} is no regular file")
@@ -62,7 +75,9 @@ def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) 
 
 
 def written_ranges(descriptor: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where in a range of a file something may have been written: by `SEEK_DATA` where system and file system have it, else the whole range."""
+    """Where in a range of a file something may have been written: by `SEEK_DATA` where
+    system and file system have it, else the whole range.
+    """
     seek_data = getattr(os, "SEEK_DATA", None)
     if seek_data is None:
         yield offset, end
@@ -92,11 +107,13 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 class OsFile:
-    """One file; its descriptor comes from a pool that closes the ones used least recently."""
+    """One file; its descriptor comes from a pool that closes the ones used least
+    recently.
+    """
 
     __slots__ = ("_files", "_full_path", "_held", "descriptor", "path", "pins", "removed")
 
-    def __init__(self, files: "OsFileSystem", path: str) -> None:
+    def __init__(self, files: OsFileSystem, path: str) -> None:
         self.path = path
         self._files = files
         self._full_path = files.full_path(path)
@@ -119,7 +136,7 @@ class OsFile:
     @contextlib.contextmanager
     def _use(self, doing: str, create: bool = False) -> Iterator[int]:
         if self.removed:
-            raise StoreError(f"{self.path}: can not {doing}, the file was removed")
+            raise StoreError(f"{self.path}: cannot {doing}, the file was removed")
         try:
             descriptor = self._files.pin(self, create)
             try:
@@ -267,7 +284,9 @@ class OsFileSystem:
             return file.descriptor
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
-        """Tell the system whether reading ahead in the files of a directory pays, where there is `posix_fadvise`."""
+        """Tell the system whether reading ahead in the files of a directory pays, where
+        there is `posix_fadvise`.
+        """
         with self._mutex:
             if wanted:
                 self._read_at_random.discard(directory)
@@ -283,7 +302,9 @@ class OsFileSystem:
             file.pins -= 1
 
     def forget(self, file: OsFile) -> None:
-        """Close the descriptor unless another thread uses it; eviction closes it then."""
+        """Close the descriptor unless another thread uses it; eviction closes it
+        then.
+        """
         with self._mutex:
             if file.descriptor >= 0 and file.pins == 0:
                 self._close(file)
@@ -339,20 +360,27 @@ class OsFileSystem:
                 return sorted(entries, key=lambda entry: entry.name)
         except FileNotFoundError:
             if os.path.islink(self.full_path(directory)):  # noqa: PTH114 - by its text
-                raise StoreCorruptError(f"{directory} is a link that leads nowhere; remove it, or make the directory it names") from None
+                raise StoreCorruptError(
+                    f"{directory} is a link that leads nowhere; remove it, or make the directory "
+                    "it names"
+                ) from None
             return []
         except OSError as error:
             raise translate(error, directory, "list the directory") from error
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted; without what goes away meanwhile. Raises `StoreCorruptError` for what is neither file nor directory."""
+        """Names and sizes, sorted; without what goes away meanwhile. Raises
+        `StoreCorruptError` for what is neither file nor directory.
+        """
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
             try:
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
                 elif not entry.is_dir():
-                    raise StoreCorruptError(f"{directory}/{entry.name} is no regular file; move it away")
+                    raise StoreCorruptError(
+                        f"{directory}/{entry.name} is no regular file; move it away"
+                    )
             except FileNotFoundError:
                 continue
             except OSError as error:  # a link to itself
@@ -371,7 +399,9 @@ class OsFileSystem:
             raise translate(error, path, "read the time") from error
 
     def used_ratio(self) -> float:
-        """Of what users may fill, in whole percent, rounded up, as Apache computes it (`UtilAll.getDiskPartitionSpaceUsedPercent`)."""
+        """Of what users may fill, in whole percent, rounded up, as Apache computes it
+        (`UtilAll.getDiskPartitionSpaceUsedPercent`).
+        """
         try:
             found = os.statvfs(self.root)
         except OSError as error:

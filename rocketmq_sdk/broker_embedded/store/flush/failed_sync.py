@@ -1,12 +1,19 @@
 """From where on the log is not known to be on the disk after a sync that failed.
 
-A system that fails to write a page may drop it from the list of those to be written and still show its content, so later syncs succeed without having
-written it. A broker that is started again would read such bytes, serve them, and append behind them; a power cut would then tear a hole in front of
-what was acknowledged. The note makes the next recovery write these bytes again. Apache keeps no such note and ignores the file.
+A system that fails to write a page may drop it from the list of those to be written and
+still show its content, so later syncs succeed without having written it. A broker that
+is started again would read such bytes, serve them, and append behind them; a power cut
+would then tear a hole in front of what was acknowledged. The note makes the next
+recovery write these bytes again. Apache keeps no such note and ignores the file.
 """
 
-from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 PATH = "unsynced"
 _STEP = 1024 * 1024
@@ -19,7 +26,7 @@ def note_unsynced(files: FileSystem, position: int) -> None:
 
 
 def unsynced_from(files: FileSystem) -> int | None:
-    """The position in the note; 0 for a note that can not be read, None without one."""
+    """The position in the note; 0 for a note that cannot be read, None without one."""
     if not files.exists(PATH):
         return None
     text = files.read(PATH) or b""

@@ -1,32 +1,45 @@
-"""The services that bring the store to the disk (`FlushRealTimeService`, `GroupCommitService` and `FlushConsumeQueueService` of Apache RocketMQ
-5.4.0).
+"""The services that bring the store to the disk (`FlushRealTimeService`,
+`GroupCommitService` and `FlushConsumeQueueService` of Apache RocketMQ 5.4.0).
 
-Syncs run in a thread and one at a time: a round covers everything written before it began, so under SYNC_FLUSH all messages that arrive while a
-round runs share the next one; on a disk these rounds have a thread of their own, which begins the next as soon as one is over. After a sync that
-failed nothing is known about the pages it covered (the system may have dropped them), so it ends the store's writing; a missing place for queue
-units only interrupts it, because the units are kept and can be built again from the log.
+Syncs run in a thread and one at a time: a round covers everything written before it
+began, so under SYNC_FLUSH all messages that arrive while a round runs share the next
+one; on a disk these rounds have a thread of their own, which begins the next as soon as
+one is over. After a sync that failed nothing is known about the pages it covered (the
+system may have dropped them), so it ends the store's writing; a missing place for queue
+units only interrupts it, because the units are kept and can be built again from the
+log.
 
-Nothing ticks: a service sleeps until something was appended, and then until its interval is over.
+Nothing ticks: a service sleeps until something was appended, and then until its
+interval is over.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 from rocketmq_sdk.broker_embedded.store.flush.failed_sync import note_unsynced
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
 from rocketmq_sdk.broker_embedded.store.flush.waiters import DurableWaiters
-from rocketmq_sdk.broker_embedded.store.index.service import IndexService
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore, PutStatus
-from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable, Queue
-from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreError, StoreFullError
 from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
+    from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import (
+        ConsumeQueueTable,
+        Queue,
+    )
+    from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
+    from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
 _PAGE = 4096
@@ -35,9 +48,20 @@ _NOTE_SECONDS = 10
 
 
 class FlushState:
-    """What services and store share: the store times behind the last append and the last dispatch, and why writing ended."""
+    """What services and store share: the store times behind the last append and the
+    last dispatch, and why writing ended.
+    """
 
-    __slots__ = ("disk_full", "dispatched_timestamp", "failure", "gate", "index_problem", "open", "queue_problem", "stored_timestamp")
+    __slots__ = (
+        "disk_full",
+        "dispatched_timestamp",
+        "failure",
+        "gate",
+        "index_problem",
+        "open",
+        "queue_problem",
+        "stored_timestamp",
+    )
 
     def __init__(self) -> None:
         self.stored_timestamp = 0
@@ -53,19 +77,29 @@ class FlushState:
         self.open = False
         """Between entering and leaving the store."""
         self.gate: Callable[[MessageToStore], PutStatus | None] | None = None
-        """Tells for a message with which status it is refused, where the broker's role or its replicas may forbid puts."""
+        """Tells for a message with which status it is refused, where the broker's role
+        or its replicas may forbid puts.
+        """
 
     @property
     def writable(self) -> bool:
         """Whether puts are taken."""
-        return self.open and self.failure is None and self.queue_problem is None and not self.disk_full
+        return (
+            self.open and self.failure is None and self.queue_problem is None and not self.disk_full
+        )
 
 
 class LogFlusher:
     """Syncs the log: by interval, or for SYNC_FLUSH as soon as somebody appended."""
 
     def __init__(
-        self, files: FileSystem, log: CommitLog, config: StoreConfig, clock: Clock, state: FlushState, on_flushed: Callable[[], None]
+        self,
+        files: FileSystem,
+        log: CommitLog,
+        config: StoreConfig,
+        clock: Clock,
+        state: FlushState,
+        on_flushed: Callable[[], None],
     ) -> None:
         self._files = files
         self._log = log
@@ -103,7 +137,9 @@ class LogFlusher:
         self._appended.set()
 
     def turn_ended(self) -> None:
-        """What was appended since `MessageStore.begin` has been handed to the file system."""
+        """What was appended since `MessageStore.begin` has been handed to the file
+        system.
+        """
         if self._has_thread and self._state.failure is None:
             self._request()
 
@@ -124,7 +160,9 @@ class LogFlusher:
             await self._round()
 
     async def _run_beside_thread(self) -> None:
-        """Ask for the rounds of appends outside of turns, and see to what a failed one leaves to do."""
+        """Ask for the rounds of appends outside of turns, and see to what a failed one
+        leaves to do.
+        """
         self.idle = True
         while self._state.failure is None and self._crash is None:
             self._appended = trio.Event()
@@ -147,7 +185,9 @@ class LogFlusher:
         await self.flush()
 
     async def flush(self) -> None:
-        """Make everything appended so far durable; a failure is noted, not raised. Cancellation never interrupts a sync that has begun."""
+        """Make everything appended so far durable; a failure is noted, not raised.
+        Cancellation never interrupts a sync that has begun.
+        """
         if self._has_thread:
             await self._flush_by_thread()
             return
@@ -185,7 +225,9 @@ class LogFlusher:
             raise crash
 
     def _request(self) -> None:
-        """Let the thread sync what the file system has. No two syncs run beside each other: the system tells a failure to only one of them."""
+        """Let the thread sync what the file system has. No two syncs run beside each
+        other: the system tells a failure to only one of them.
+        """
         target = self._log.written
         if target <= max(self._requested, self.flushed.value) or self._closed:
             return
@@ -230,7 +272,11 @@ class LogFlusher:
             with trio.move_on_after(_NOTE_SECONDS, shield=True):
                 await self._files.run(lambda: note_unsynced(self._files, position))
         except StoreError as error:
-            _log.critical("restart the machine before the store is opened again: the failed sync could not be noted: %s", error)
+            _log.critical(
+                "restart the machine before the store is opened again: the failed sync could not "
+                "be noted: %s",
+                error,
+            )
 
     async def aclose(self) -> None:
         """Nothing is synced any more; returns when no sync runs."""
@@ -242,8 +288,13 @@ class LogFlusher:
     def _prepare(self, target: int) -> Callable[[], None]:
         queue = self._log.queue
         synced = self.flushed.value
-        # A slave that has nothing yet begins where its master's log does, without a file.
-        chosen = queue.files[-1:] if queue.files and queue.files[-1].start <= synced else queue.overlapping(synced, target)
+        # A slave that has nothing yet begins where its master's log does, without a
+        # file.
+        chosen = (
+            queue.files[-1:]
+            if queue.files and queue.files[-1].start <= synced
+            else queue.overlapping(synced, target)
+        )
         files: list[StoreFile] = [file.file for file in chosen]
         sync_directories = queue.directory_sync()
 
@@ -265,7 +316,9 @@ class LogFlusher:
 
 
 class QueueFlusher:
-    """Writes the queues out by interval, syncs those that grew, and everything with the checkpoint at the thorough interval."""
+    """Writes the queues out by interval, syncs those that grew, and everything with the
+    checkpoint at the thorough interval.
+    """
 
     def __init__(
         self,
@@ -294,7 +347,9 @@ class QueueFlusher:
         self._busy = trio.Lock()
         self.idle = False
         self.recovered = False
-        """Whether this life began with a recovery: then the checkpoint is written soon, so that the next one need not read as much again."""
+        """Whether this life began with a recovery: then the checkpoint is written soon,
+        so that the next one need not read as much again.
+        """
 
     def wake(self) -> None:
         """A queue got a unit."""
@@ -329,7 +384,9 @@ class QueueFlusher:
         self.idle = False
 
     async def flush(self, *, thorough: bool) -> None:
-        """Write all units out and sync queues with enough of them, all queues when `thorough`; failures are noted, not raised."""
+        """Write all units out and sync queues with enough of them, all queues when
+        `thorough`; failures are noted, not raised.
+        """
         async with self._busy:
             await self._flush(thorough)
 
@@ -337,7 +394,11 @@ class QueueFlusher:
         timestamp = self._state.dispatched_timestamp
         if not await self._write_out():
             return
-        chosen = [queue for queue in self._table.unsynced if thorough or queue.unsynced_bytes >= self._least_bytes]
+        chosen = [
+            queue
+            for queue in self._table.unsynced
+            if thorough or queue.unsynced_bytes >= self._least_bytes
+        ]
         try:
             for start in range(0, len(chosen), _QUEUES_PER_SLICE):
                 await self._sync(chosen[start : start + _QUEUES_PER_SLICE])
@@ -358,7 +419,9 @@ class QueueFlusher:
                 await trio.lowlevel.checkpoint()
         except StoreError as error:
             if self._state.queue_problem is None:
-                _log.error("the store takes no messages until queue units can be written: %s", error)
+                _log.error(
+                    "the store takes no messages until queue units can be written: %s", error
+                )
             self._state.queue_problem = error
             return False
         if self._state.queue_problem is not None:
@@ -367,12 +430,14 @@ class QueueFlusher:
         return True
 
     async def _flush_index(self, thorough: bool) -> None:
-        """Bring the index up to date. A failure is tried again, and prevents nothing but a clean stop."""
+        """Bring the index up to date. A failure is tried again, and prevents nothing
+        but a clean stop.
+        """
         try:
             await self._index.flush(thorough=thorough)
         except StoreError as error:
             if self._state.index_problem is None:
-                _log.error("messages can not be indexed until the index can be written: %s", error)
+                _log.error("messages cannot be indexed until the index can be written: %s", error)
             self._state.index_problem = error
             return
         if self._state.index_problem is not None:
@@ -396,7 +461,9 @@ class QueueFlusher:
     async def _write_checkpoint(self, logics_timestamp: int) -> None:
         checkpoint = self._checkpoint
         checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
-        checkpoint.physic_timestamp = max(checkpoint.physic_timestamp, self._log_flusher.physic_timestamp)
+        checkpoint.physic_timestamp = max(
+            checkpoint.physic_timestamp, self._log_flusher.physic_timestamp
+        )
         data = checkpoint.encode()
         try:
             await self._files.run(lambda: checkpoint.write(data))

@@ -1,6 +1,9 @@
-"""The thread that syncs the log under SYNC_FLUSH: it lives as long as its store, so that a round costs one call of the system on each side and no
-search for a thread, and the next round begins as soon as the last one is over.
+"""The thread that syncs the log under SYNC_FLUSH: it lives as long as its store, so
+that a round costs one call of the system on each side and no search for a thread, and
+the next round begins as soon as the last one is over.
 """
+
+from __future__ import annotations
 
 import contextlib
 import threading
@@ -23,9 +26,11 @@ class SyncRound:
 
 
 class SyncThread:
-    """Runs rounds one at a time, each time the newest: it covers those that were given before it and not begun.
+    """Runs rounds one at a time, each time the newest: it covers those that were given
+    before it and not begun.
 
-    `done` is called in the loop's thread for every round that was run, with what it raised; the first that raised is the last one.
+    `done` is called in the loop's thread for every round that was run, with what it
+    raised; the first that raised is the last one.
     """
 
     def __init__(self, done: Callable[[SyncRound, BaseException | None], None]) -> None:

@@ -1,20 +1,29 @@
-"""Who waits for the sync of an append without a task of its own, with one timer for all."""
+"""Who waits for the sync of an append without a task of its own, with one timer for
+all.
+"""
+
+from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
-from rocketmq_sdk.clock import Clock
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.clock import Clock
 
 Tell = Callable[[PutStatus], None]
 
 
 class DurableWaiters:
-    """Callbacks in the order of asking, which is that of the appends; one that asks for an earlier position is called with those before it.
+    """Callbacks in the order of asking, which is that of the appends; one that asks for
+    an earlier position is called with those before it.
 
-    All wait for the same time at most, so the first is the first that is late. Callbacks run in the loop's thread and must not raise.
+    All wait for the same time at most, so the first is the first that is late.
+    Callbacks run in the loop's thread and must not raise.
     """
 
     __slots__ = ("_asked", "_clock", "_timeout", "_waiting")
@@ -29,7 +38,9 @@ class DurableWaiters:
         return len(self._waiting)
 
     def add(self, position: int, tell: Tell) -> None:
-        """Call `tell` once when the log is durable up to a position, when it never will be, or when it took too long."""
+        """Call `tell` once when the log is durable up to a position, when it never will
+        be, or when it took too long.
+        """
         self._waiting.append((position, self._clock.monotonic() + self._timeout, tell))
         if self._asked is not None:
             self._asked.set()

@@ -1,21 +1,30 @@
 """One file of the key index (`IndexFile`, `IndexHeader` of Apache RocketMQ 5.4.0).
 
-A header of 40 bytes, then slots of 4 bytes, then entries of 20: the hash of a key, the position of its record, the seconds since the first message
-of the file, and the number of the entry before it in the same slot. A slot holds the number of its newest entry. Numbers begin at 1.
+A header of 40 bytes, then slots of 4 bytes, then entries of 20: the hash of a key, the
+position of its record, the seconds since the first message of the file, and the number
+of the entry before it in the same slot. A slot holds the number of its newest entry.
+Numbers begin at 1.
 
-Slots of the file that is written to are kept in memory in the machine's byte order (a table that takes only the memory that is touched), new entries
-as bytes; `write_out` hands the entries over first, then the pages of slots that changed, then the header. Files are sparse.
+Slots of the file that is written to are kept in memory in the machine's byte order (a
+table that takes only the memory that is touched), new entries as bytes; `write_out`
+hands the entries over first, then the pages of slots that changed, then the header.
+Files are sparse.
 """
+
+from __future__ import annotations
 
 import mmap
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 from rocketmq_sdk.errors import StoreCorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 
 HEADER: Final = Struct(">qqqqii")
 ENTRY: Final = Struct(">iqii")
@@ -38,14 +47,18 @@ def file_size(slot_count: int, capacity: int) -> int:
 
 
 def _zeros(size: int) -> mmap.mmap:
-    """Memory that takes time and space only where it is written; a `bytearray` of the usual 20 MB holds everything up for 15 ms."""
+    """Memory that takes time and space only where it is written; a `bytearray` of the
+    usual 20 MB holds everything up for 15 ms.
+    """
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class IndexFile:
-    """`count` is the number of the next entry; times in epoch milliseconds, positions in the commit log."""
+    """`count` is the number of the next entry; times in epoch milliseconds, positions
+    in the commit log.
+    """
 
     __slots__ = (
         "_dirty_pages",
@@ -71,7 +84,9 @@ class IndexFile:
         self.name = name
         self.slot_count = slot_count
         self.capacity = capacity
-        self.begin_timestamp = self.end_timestamp = self.begin_offset = self.end_offset = self.used_slots = 0
+        self.begin_timestamp = self.end_timestamp = self.begin_offset = self.end_offset = (
+            self.used_slots
+        ) = 0
         self.count = 1
         self.changed = False
         """Whether something is only in memory."""
@@ -82,9 +97,18 @@ class IndexFile:
         self._tail_start = 1
 
     @classmethod
-    def create(cls, files: FileSystem, path: str, slot_count: int, capacity: int, before: "IndexFile | None") -> "IndexFile":
-        """A new file, which takes over where the one before ended. Raises `StoreError`."""
-        file = cls(files.create(path, file_size(slot_count, capacity)), path.rpartition("/")[2], slot_count, capacity)
+    def create(
+        cls, files: FileSystem, path: str, slot_count: int, capacity: int, before: IndexFile | None
+    ) -> IndexFile:
+        """A new file, which takes over where the one before ended. Raises
+        `StoreError`.
+        """
+        file = cls(
+            files.create(path, file_size(slot_count, capacity)),
+            path.rpartition("/")[2],
+            slot_count,
+            capacity,
+        )
         if before is not None:
             file.begin_offset = file.end_offset = before.end_offset
             file.begin_timestamp = file.end_timestamp = before.end_timestamp
@@ -93,12 +117,24 @@ class IndexFile:
         return file
 
     def load(self) -> None:
-        """Read the header. Raises `StoreError`, `StoreCorruptError` for numbers that can not be."""
+        """Read the header. Raises `StoreError`, `StoreCorruptError` for numbers that
+        cannot be.
+        """
         fields = HEADER.unpack(self.file.pread(HEADER_SIZE, 0))
-        self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset, self.used_slots, count = fields
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            count,
+        ) = fields
         self.count = self._tail_start = max(1, count)
         if count > self.capacity:
-            raise StoreCorruptError(f"{self.file.path} says that it holds {count - 1} entries; there is room for {self.capacity - 1}")
+            raise StoreCorruptError(
+                f"{self.file.path} says that it holds {count - 1} entries; there is room for "
+                f"{self.capacity - 1}"
+            )
 
     @property
     def full(self) -> bool:
@@ -110,14 +146,16 @@ class IndexFile:
         """Bytes of entries that are only in memory."""
         return len(self._tail)
 
-    # --- writing ---------------------------------------------------------------------------------------------------------------------------------
+    # --- writing
 
     def _use_heads(self, heads: memoryview) -> None:
         self._heads = heads
         self._dirty_pages = bytearray((self.slot_count + _PAGE_SLOTS - 1) // _PAGE_SLOTS)
 
     def prepare(self) -> None:
-        """Read what adding entries needs; else the first `put` does. Raises `StoreError`."""
+        """Read what adding entries needs; else the first `put` does. Raises
+        `StoreError`.
+        """
         if self._heads is None and not self.full:
             self._load_heads()
 
@@ -136,7 +174,9 @@ class IndexFile:
         return found
 
     def put(self, hashes: Sequence[int], offset: int, store_timestamp: int) -> int:
-        """Add the entries of one record; gives how many of them fit. Raises `StoreError` when the slots have to be read first and can not."""
+        """Add the entries of one record; gives how many of them fit. Raises
+        `StoreError` when the slots have to be read first and cannot.
+        """
         number = self.count
         fitting = min(len(hashes), self.capacity - number)
         if fitting <= 0:
@@ -153,7 +193,9 @@ class IndexFile:
                 previous = 0
                 self.used_slots += 1
             seconds = (store_timestamp - begin) // 1000 if 0 < begin <= store_timestamp else 0
-            tail += _pack(value, offset, seconds if seconds < _MAX_SECONDS else _MAX_SECONDS, previous)
+            tail += _pack(
+                value, offset, seconds if seconds < _MAX_SECONDS else _MAX_SECONDS, previous
+            )
             heads[slot] = number
             dirty_pages[slot // _PAGE_SLOTS] = 1
             if number == 1:
@@ -167,8 +209,10 @@ class IndexFile:
         return fitting
 
     def put_all(self, hashes: Sequence[int], offsets: Sequence[int], store_timestamp: int) -> bool:
-        """Add the entries of several records, the offset of the record with each hash; False, with nothing done, when they may not all fit or the
-        file is empty. Raises as `put`."""
+        """Add the entries of several records, the offset of the record with each hash;
+        False, with nothing done, when they may not all fit or the file is empty. Raises
+        as `put`.
+        """
         number = self.count
         if number == 1 or not hashes or number + len(hashes) > self.capacity:
             return False
@@ -176,7 +220,11 @@ class IndexFile:
         if heads is None:
             heads = self._load_heads()
         begin = self.begin_timestamp
-        seconds = min((store_timestamp - begin) // 1000, _MAX_SECONDS) if 0 < begin <= store_timestamp else 0
+        seconds = (
+            min((store_timestamp - begin) // 1000, _MAX_SECONDS)
+            if 0 < begin <= store_timestamp
+            else 0
+        )
         slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
         for value, offset in zip(hashes, offsets, strict=True):
             slot = value % slot_count
@@ -195,13 +243,24 @@ class IndexFile:
         return True
 
     def write_out(self) -> None:
-        """Hand over what is only in memory. Raises `StoreError`; a later call tries again."""
+        """Hand over what is only in memory. Raises `StoreError`; a later call tries
+        again.
+        """
         for _ in self.writing():
             pass
 
     def writing(self) -> Iterator[None]:
-        """`write_out` in steps; between them entries may be added, which stay in memory."""
-        header = HEADER.pack(self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset, self.used_slots, self.count)
+        """`write_out` in steps; between them entries may be added, which stay in
+        memory.
+        """
+        header = HEADER.pack(
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
         entries = bytes(self._tail)
         if entries:
             self.file.pwrite(entries, self._entries_at + self._tail_start * ENTRY_SIZE)
@@ -232,17 +291,21 @@ class IndexFile:
         self._heads = None
         self._dirty_pages = bytearray()
 
-    # --- reading ---------------------------------------------------------------------------------------------------------------------------------
+    # --- reading
 
     def covers(self, begin: int, end: int) -> bool:
         """Whether a range of times touches that of the file."""
         first, last = self.begin_timestamp, self.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
-    def select(self, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> Iterator[None]:
-        """Add positions of records whose entry has this hash and a time in the range, newest first, until `found` has `limit`.
+    def select(
+        self, key_hash: int, limit: int, begin: int, end: int, found: list[int]
+    ) -> Iterator[None]:
+        """Add positions of records whose entry has this hash and a time in the range,
+        newest first, until `found` has `limit`.
 
-        Comes back now and then, because a chain can be long: every tag makes one. Raises `StoreError`.
+        Comes back now and then, because a chain can be long: every tag makes one.
+        Raises `StoreError`.
         """
         number = self._head(key_hash % self.slot_count)
         if not 0 < number <= self.count or self.count <= 1:
@@ -283,8 +346,12 @@ class IndexFile:
         start = self._tail_start
         if number >= start:
             low = max(low, start)
-            return low, bytes(self._tail[(low - start) * ENTRY_SIZE : (number + 1 - start) * ENTRY_SIZE])
-        return low, self.file.pread((number + 1 - low) * ENTRY_SIZE, self._entries_at + low * ENTRY_SIZE)
+            return low, bytes(
+                self._tail[(low - start) * ENTRY_SIZE : (number + 1 - start) * ENTRY_SIZE]
+            )
+        return low, self.file.pread(
+            (number + 1 - low) * ENTRY_SIZE, self._entries_at + low * ENTRY_SIZE
+        )
 
     def entries_at_end(self) -> int:
         """How many of the last entries belong to the last record."""
@@ -309,15 +376,18 @@ class IndexFile:
         self.file.close()
 
     def __repr__(self) -> str:
-        return f"<IndexFile {self.name} {self.count - 1} entries [{self.begin_offset}, {self.end_offset}]>"
+        return (
+            f"<IndexFile {self.name} {self.count - 1} entries [{self.begin_offset}, "
+            f"{self.end_offset}]>"
+        )
 
 
 def require_size(path: str, size: int, slot_count: int, capacity: int) -> None:
     """Raise `StoreCorruptError` for a file of another length than the settings say."""
     if size != file_size(slot_count, capacity):
         raise StoreCorruptError(
-            f"{path} has {size} bytes, but {slot_count} slots (maxHashSlotNum) and {capacity} entries (maxIndexNum) take "
-            f"{file_size(slot_count, capacity)}; open the store with the numbers that it was written with"
+            f"{path} has {size} bytes, but {slot_count} slots (maxHashSlotNum) and {capacity} "
+            "entries (maxIndexNum) take "
+            f"{file_size(slot_count, capacity)}; open the store with the numbers that it was "
+            "written with"
         )
-
-

@@ -1,11 +1,16 @@
-"""What a message is found by, and the hashes of it (`IndexService.buildIndex`, `IndexFile.indexKeyHashMethod` of Apache RocketMQ 5.4.0).
+"""What a message is found by, and the hashes of it (`IndexService.buildIndex`,
+`IndexFile.indexKeyHashMethod` of Apache RocketMQ 5.4.0).
 
-A message has one entry for its unique key, one for each of its keys, and one for its tags as a whole. The text of an entry is `topic#key`, of a tag
-`topic#T#tags`; the index keeps only the absolute value of Java's hash of it.
+A message has one entry for its unique key, one for each of its keys, and one for its
+tags as a whole. The text of an entry is `topic#key`, of a tag `topic#T#tags`; the index
+keeps only the absolute value of Java's hash of it.
 
-Hashing is most of the work that an index takes, so it is done in parts: the hash of a text is a sum over its characters, a topic is always the same,
-and unique keys of one client differ only near their end (a time and a counter).
+Hashing is most of the work that an index takes, so it is done in parts: the hash of a
+text is a sum over its characters, a topic is always the same, and unique keys of one
+client differ only near their end (a time and a counter).
 """
+
+from __future__ import annotations
 
 from operator import mul
 from typing import Final
@@ -42,7 +47,9 @@ def query_text(topic: str, key: str, index_type: str | None) -> str:
 
 
 def _absolute(value: int) -> int:
-    """The absolute value of a 32-bit number as Java has it, 0 for the smallest one, which has none."""
+    """The absolute value of a 32-bit number as Java has it, 0 for the smallest one,
+    which has none.
+    """
     value &= _MASK
     if value < _SMALLEST:
         return value
@@ -50,7 +57,9 @@ def _absolute(value: int) -> int:
 
 
 def _property(text: str, name: str, marker: str) -> str | None:
-    """`property_in_text` for a name that occurs once or not at all in nearly every text."""
+    """`property_in_text` for a name that occurs once or not at all in nearly every
+    text.
+    """
     start = text.rfind(marker)
     if start < 0:
         return None
@@ -62,7 +71,9 @@ def _property(text: str, name: str, marker: str) -> str | None:
 
 
 class KeyHasher:
-    """Hashes of the entries of messages, with the hashes of texts that come again and again remembered."""
+    """Hashes of the entries of messages, with the hashes of texts that come again and
+    again remembered.
+    """
 
     __slots__ = ("_heads", "_rests", "_stem", "_stem_hash", "_tags")
 
@@ -70,16 +81,26 @@ class KeyHasher:
         self._heads: dict[tuple[str, str], int] = {}
         self._tags: dict[tuple[str, str], int] = {}
         self._rests: dict[tuple[str, str], list[int]] = {}
-        """What the texts behind a unique key bring, where there is no list of keys among them."""
+        """What the texts behind a unique key bring, where there is no list of keys
+        among them.
+        """
         self._stem = ("", "")
-        """Topic and unique key without its counter, of the message before: a batch has the same many times."""
+        """Topic and unique key without its counter, of the message before: a batch has
+        the same many times.
+        """
         self._stem_hash = 0
 
     def hashes(self, topic: str, properties: str) -> list[int]:
-        """One hash for each entry of a message, in the order of the entries; `properties` is the encoded text."""
-        if not properties.startswith(_UNIQ_KEY) or (end := properties.find(_END, _UNIQ_KEY_AT)) <= _UNIQ_KEY_AT:
+        """One hash for each entry of a message, in the order of the entries;
+        `properties` is the encoded text.
+        """
+        if (
+            not properties.startswith(_UNIQ_KEY)
+            or (end := properties.find(_END, _UNIQ_KEY_AT)) <= _UNIQ_KEY_AT
+        ):
             return self._hashes(topic, properties)
-        # The text of this package's producer: what is behind the unique key is the same in many messages.
+        # The text of this package's producer: what is behind the unique key is the same
+        # in many messages.
         rest = (topic, properties[end:])
         others = self._rests.get(rest)
         if others is None:
@@ -90,8 +111,12 @@ class KeyHasher:
             return found
         return [self._hash_unique(topic, properties[_UNIQ_KEY_AT:end]), *others]
 
-    def hashes_of_batch(self, topic: str, properties: list[bytes], positions: list[int]) -> tuple[list[int], list[int]]:
-        """The hashes of the entries of several messages, and with each hash the position of its message."""
+    def hashes_of_batch(
+        self, topic: str, properties: list[bytes], positions: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """The hashes of the entries of several messages, and with each hash the
+        position of its message.
+        """
         found: list[int] = []
         at: list[int] = []
         known: dict[bytes, list[int]] = {}
@@ -101,7 +126,11 @@ class KeyHasher:
             others = known.get(raw[end:]) if end > _UNIQ_KEY_AT + _TAIL else None
             if others is None or not raw.isascii():
                 values = self.hashes(topic, raw.decode("utf-8", "replace"))
-                if end > _UNIQ_KEY_AT and (others := self._rests.get((topic, raw[end:].decode("utf-8", "replace")))) is not None:
+                if (
+                    end > _UNIQ_KEY_AT
+                    and (others := self._rests.get((topic, raw[end:].decode("utf-8", "replace"))))
+                    is not None
+                ):
                     known[raw[end:]] = others
                 found += values
                 at += [position] * len(values)
@@ -111,8 +140,17 @@ class KeyHasher:
             if start != stem:
                 self._hash_unique(topic, raw[_UNIQ_KEY_AT:end].decode())
                 stem, stem_hash = start, self._stem_hash
-            value = stem_hash + raw[end - 4] * 29791 + raw[end - 3] * 961 + raw[end - 2] * 31 + raw[end - 1] & _MASK
-            found.append(value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value)
+            value = (
+                stem_hash
+                + raw[end - 4] * 29791
+                + raw[end - 3] * 961
+                + raw[end - 2] * 31
+                + raw[end - 1]
+                & _MASK
+            )
+            found.append(
+                value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+            )
             at.append(position)
             if others:
                 found += others
@@ -138,13 +176,17 @@ class KeyHasher:
         return found
 
     def _hash_unique(self, topic: str, key: str) -> int:
-        """The hash of `topic#key` for a key that differs from the one before in its last characters only, or in more of them."""
+        """The hash of `topic#key` for a key that differs from the one before in its
+        last characters only, or in more of them.
+        """
         if len(key) <= _TAIL or not key.isascii():
             return self._hash(topic, key)
         stem = (topic, key[:-_COUNTER])
         if stem != self._stem:
             middle = key[-_TAIL:-_COUNTER]
-            value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[len(middle)] + sum(map(mul, middle.encode(), _TAIL_WEIGHTS[len(middle)]))
+            value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[len(middle)] + sum(
+                map(mul, middle.encode(), _TAIL_WEIGHTS[len(middle)])
+            )
             self._stem, self._stem_hash = stem, value * _COUNTER_WEIGHT & _MASK
         first, second, third, fourth = key[-_COUNTER:].encode()
         value = self._stem_hash + first * 29791 + second * 961 + third * 31 + fourth & _MASK
@@ -156,7 +198,11 @@ class KeyHasher:
         if not tail.isascii():
             return key_hash(f"{topic}#{key}")
         length = len(tail)
-        value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[length] + sum(map(mul, tail.encode(), _TAIL_WEIGHTS[length])) & _MASK
+        value = (
+            self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[length]
+            + sum(map(mul, tail.encode(), _TAIL_WEIGHTS[length]))
+            & _MASK
+        )
         return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
 
     def _head(self, topic: str, start: str) -> int:

@@ -1,12 +1,18 @@
-"""The key index of a store: its files, what goes into them, and looking up (`IndexService` of Apache RocketMQ 5.4.0).
+"""The key index of a store: its files, what goes into them, and looking up
+(`IndexService` of Apache RocketMQ 5.4.0).
 
-A put only notes the message; the entries are made in batches by the flush service, or when somebody asks, and the files are written when much has
-gathered or everything is to be made durable. What a kill takes with it is built again from the log.
+A put only notes the message; the entries are made in batches by the flush service, or
+when somebody asks, and the files are written when much has gathered or everything is to
+be made durable. What a kill takes with it is built again from the log.
 
-Apache's rule after a kill is kept: files whose last message is newer than the checkpoint's index time are dropped; here also one that is not full,
-because nothing says that it is durable. What is then missing is built again completely, not only from where the recovery of the log happens to begin
-(there only with `messageIndexSafe`), and so is an index that was deleted.
+Apache's rule after a kill is kept: files whose last message is newer than the
+checkpoint's index time are dropped; here also one that is not full, because nothing
+says that it is durable. What is then missing is built again completely, not only from
+where the recovery of the log happens to begin (there only with `messageIndexSafe`), and
+so is an index that was deleted.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
@@ -15,18 +21,19 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.index.file import IndexFile, require_size
 from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash
-from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
-from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
+    from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
+    from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "index"
@@ -38,11 +45,15 @@ _MEMORY_ENTRIES_SHARE: Final = 320
 
 
 class _NotedBatch:
-    """Messages of one topic and one store time that were noted together; those below `made` are in the index."""
+    """Messages of one topic and one store time that were noted together; those below
+    `made` are in the index.
+    """
 
     __slots__ = ("made", "positions", "properties", "store_timestamp", "topic")
 
-    def __init__(self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int) -> None:
+    def __init__(
+        self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
+    ) -> None:
         self.topic = topic
         self.properties = properties
         self.positions = positions
@@ -56,9 +67,13 @@ def is_indexed(sys_flag: int) -> bool:
 
 
 class IndexService:
-    """Belongs to the store's thread. `note` is what an append costs; everything else happens later."""
+    """Belongs to the store's thread. `note` is what an append costs; everything else
+    happens later.
+    """
 
-    def __init__(self, files: FileSystem, config: StoreConfig, clock: Clock, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, files: FileSystem, config: StoreConfig, clock: Clock, checkpoint: Checkpoint
+    ) -> None:
         self.directory = DIRECTORY
         self.enabled = config.message_index_enable
         self._store_files = files
@@ -76,15 +91,21 @@ class IndexService:
         self._made_for = 0
         self.files: list[IndexFile] = []
         self.loading_at: int | None = None
-        """The time while the store loads, which happens in a thread, where the clock can not be asked."""
+        """The time while the store loads, which happens in a thread, where the clock
+        cannot be asked.
+        """
         self.next_position = 0
         """Records below are in the index."""
         self.complete = False
-        """Whether nothing speaks against it that the index reaches as far as the log did at the last stop."""
+        """Whether nothing speaks against it that the index reaches as far as the log
+        did at the last stop.
+        """
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
-        """Give a message to the index: topic, text of the properties, position, store time; in the order of positions."""
+        """Give a message to the index: topic, text of the properties, position, store
+        time; in the order of positions.
+        """
 
-    # --- loading and recovery --------------------------------------------------------------------------------------------------------------------
+    # --- loading and recovery
 
     def load(self, *, clean: bool) -> None:
         """Find the files. Raises `StoreError`, `StoreCorruptError`."""
@@ -103,9 +124,15 @@ class IndexService:
             try:
                 file.load()
             except StoreCorruptError as error:
-                _log.error("%s; it is removed with those behind it, and the index is built again from the log", error)
+                _log.error(
+                    "%s; it is removed with those behind it, and the index is built again from "
+                    "the log",
+                    error,
+                )
                 durable = sound = False
-            durable = durable and (clean or (file.full and file.end_timestamp <= self._checkpoint.index_timestamp))
+            durable = durable and (
+                clean or (file.full and file.end_timestamp <= self._checkpoint.index_timestamp)
+            )
             if durable:
                 self.files.append(file)
             else:
@@ -116,7 +143,9 @@ class IndexService:
         self.complete = clean and sound and bool(self.files) and not self.files[-1].full
 
     def _resume(self) -> None:
-        """Go on behind the last entry; the record it belongs to may have entries that are missing."""
+        """Go on behind the last entry; the record it belongs to may have entries that
+        are missing.
+        """
         self._pending.clear()
         self.next_position = self._made_for = self.files[-1].end_offset if self.files else 0
         self._made = 0
@@ -133,13 +162,20 @@ class IndexService:
         if head.position >= self.next_position:
             self.next_position = head.position + 1
             if is_indexed(head.sys_flag):
-                self._index(head.topic, head.properties.decode("utf-8", "replace"), head.position, head.store_timestamp)
+                self._index(
+                    head.topic,
+                    head.properties.decode("utf-8", "replace"),
+                    head.position,
+                    head.store_timestamp,
+                )
             elif not self.files:
                 self._current()
 
     def truncate(self, end: int) -> bool:
-        """Drop the files that know records at or behind a position; whether there were any, so that the index has to be built again from
-        `next_position` on. Raises `StoreError`."""
+        """Drop the files that know records at or behind a position; whether there were
+        any, so that the index has to be built again from `next_position` on. Raises
+        `StoreError`.
+        """
         dropped = False
         while self.files and self.files[-1].count > 1 and self.files[-1].end_offset >= end:
             self._remove(self.files.pop())
@@ -149,13 +185,17 @@ class IndexService:
         return dropped
 
     def make_removals_durable(self) -> None:
-        """After loading and recovery: a file that was dropped with the end of a log must not come back beside another end. Raises `StoreError`."""
+        """After loading and recovery: a file that was dropped with the end of a log
+        must not come back beside another end. Raises `StoreError`.
+        """
         if self._removed:
             self._removed = False
             self._store_files.sync_directory(DIRECTORY)
 
     def take_before(self, min_position: int) -> list[IndexFile]:
-        """Take out the oldest files that know no record from a position on, never the last file; the caller removes them."""
+        """Take out the oldest files that know no record from a position on, never the
+        last file; the caller removes them.
+        """
         taken: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_offset < min_position:
             taken.append(self.files.pop(0))
@@ -169,10 +209,12 @@ class IndexService:
         if file in self._unsynced:
             self._unsynced.remove(file)
 
-    # --- building --------------------------------------------------------------------------------------------------------------------------------
+    # --- building
 
     def _index(self, topic: str, properties: str, position: int, store_timestamp: int) -> None:
-        """Make the entries of one message; those that a failed call made are not made again. Raises `StoreError`."""
+        """Make the entries of one message; those that a failed call made are not made
+        again. Raises `StoreError`.
+        """
         file = self._current()
         hashes = self._hasher.hashes(topic, properties)
         if position != self._made_for:
@@ -213,25 +255,38 @@ class IndexService:
         if before is not None:
             # A clock that is set back must not bring the files out of order.
             name = max(name, f"{int(before.name) + 1:0{_NAME_DIGITS}d}")
-        file = IndexFile.create(self._store_files, f"{DIRECTORY}/{name}", self._slot_count, self._capacity, before)
+        file = IndexFile.create(
+            self._store_files, f"{DIRECTORY}/{name}", self._slot_count, self._capacity, before
+        )
         self.files.append(file)
         self._unsynced.append(file)
         self._directory_changed = True
         return file
 
-    def note_batch(self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int) -> None:
+    def note_batch(
+        self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
+    ) -> None:
         """`note` for the messages of a batch, with the bytes of their properties."""
         for first in range(0, len(positions), _MESSAGES_PER_SLICE):
             end = first + _MESSAGES_PER_SLICE
-            self._pending.append(_NotedBatch(topic, properties[first:end], positions[first:end], store_timestamp))
+            self._pending.append(
+                _NotedBatch(topic, properties[first:end], positions[first:end], store_timestamp)
+            )
 
     @property
     def pending(self) -> int:
         """Messages noted and not indexed yet."""
-        return sum([len(noted.positions) - noted.made if isinstance(noted, _NotedBatch) else 1 for noted in self._pending])
+        return sum(
+            [
+                len(noted.positions) - noted.made if isinstance(noted, _NotedBatch) else 1
+                for noted in self._pending
+            ]
+        )
 
     def drain(self, limit: int | None = None) -> None:
-        """Index noted messages, until at least so many are done. Raises `StoreError`; the messages stay noted then."""
+        """Index noted messages, until at least so many are done. Raises `StoreError`;
+        the messages stay noted then.
+        """
         pending = self._pending
         done = 0
         while pending and (limit is None or done < limit):
@@ -245,28 +300,40 @@ class IndexService:
             pending.popleft()
 
     def _index_batch(self, batch: _NotedBatch) -> None:
-        """Make the entries of messages noted together. Raises `StoreError`; a later call goes on where it was."""
+        """Make the entries of messages noted together. Raises `StoreError`; a later
+        call goes on where it was.
+        """
         file = self._current()
         if not batch.made and not self._made:
-            hashes, positions = self._hasher.hashes_of_batch(batch.topic, batch.properties, batch.positions)
+            hashes, positions = self._hasher.hashes_of_batch(
+                batch.topic, batch.properties, batch.positions
+            )
             if file.put_all(hashes, positions, batch.store_timestamp):
                 self._made_for = batch.positions[-1]
                 return
-        for position, raw in zip(batch.positions[batch.made :], batch.properties[batch.made :], strict=True):
-            self._index(batch.topic, raw.decode("utf-8", "replace"), position, batch.store_timestamp)
+        for position, raw in zip(
+            batch.positions[batch.made :], batch.properties[batch.made :], strict=True
+        ):
+            self._index(
+                batch.topic, raw.decode("utf-8", "replace"), position, batch.store_timestamp
+            )
             batch.made += 1
 
     async def drain_in_slices(self) -> None:
-        """Index all noted messages, letting other tasks run in between. Raises `StoreError`."""
+        """Index all noted messages, letting other tasks run in between. Raises
+        `StoreError`.
+        """
         async with self._building:
             while self._pending:
                 self.drain(_MESSAGES_PER_SLICE)
                 await trio.lowlevel.checkpoint()
 
-    # --- writing ---------------------------------------------------------------------------------------------------------------------------------
+    # --- writing
 
     async def flush(self, *, thorough: bool) -> None:
-        """Index what is noted, write out when much has gathered, write out and sync everything when `thorough`. Raises `StoreError`."""
+        """Index what is noted, write out when much has gathered, write out and sync
+        everything when `thorough`. Raises `StoreError`.
+        """
         await self.drain_in_slices()
         async with self._building:
             for file in list(self._unsynced):
@@ -277,9 +344,12 @@ class IndexService:
             raise self._sync_failure
         if thorough:
             await self._sync()
-            # Files are told apart by time, so the time of a full one counts once no other can end with the same.
+            # Files are told apart by time, so the time of a full one counts once no
+            # other can end with the same.
             if self.files and self.files[-1].end_timestamp > self._synced_timestamp:
-                self._checkpoint.index_timestamp = max(self._checkpoint.index_timestamp, self._synced_timestamp)
+                self._checkpoint.index_timestamp = max(
+                    self._checkpoint.index_timestamp, self._synced_timestamp
+                )
 
     async def _sync(self) -> None:
         chosen = [file for file in self._unsynced if not file.changed]
@@ -299,7 +369,8 @@ class IndexService:
         try:
             await store_files.run(sync)
         except StoreError as error:
-            # What was written before may never reach the disk. The next start, which is after an unclean stop then, builds it again.
+            # What was written before may never reach the disk. The next start, which is
+            # after an unclean stop then, builds it again.
             self._sync_failure = error
             raise
         self._unsynced = [file for file in self._unsynced if file not in chosen or file.changed]
@@ -312,10 +383,12 @@ class IndexService:
         for file in self.files:
             file.close()
 
-    # --- looking up ------------------------------------------------------------------------------------------------------------------------------
+    # --- looking up
 
     async def positions(self, text: str, limit: int, begin: int, end: int) -> list[int]:
-        """Positions of records by the text of an entry, newest first; only hashes are compared. Raises `StoreError`."""
+        """Positions of records by the text of an entry, newest first; only hashes are
+        compared. Raises `StoreError`.
+        """
         await self.drain_in_slices()
         found: list[int] = []
         value = key_hash(text)
@@ -338,8 +411,12 @@ class IndexService:
 
 
 def _sizes(files: FileSystem, config: StoreConfig) -> tuple[int, int]:
-    """Slots and entries of a file; in memory no more than what fits the limit of the files."""
+    """Slots and entries of a file; in memory no more than what fits the limit of the
+    files.
+    """
     if files.blocking:
         return config.max_hash_slot_num, config.max_index_num
     limit = config.memory_limit
-    return min(config.max_hash_slot_num, max(1000, limit // _MEMORY_SHARE)), min(config.max_index_num, max(1000, limit // _MEMORY_ENTRIES_SHARE))
+    return min(config.max_hash_slot_num, max(1000, limit // _MEMORY_SHARE)), min(
+        config.max_index_num, max(1000, limit // _MEMORY_ENTRIES_SHARE)
+    )

@@ -1,31 +1,56 @@
-"""Appending: from a message to its record, its place in the log and its queue (`CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0).
+"""Appending: from a message to its record, its place in the log and its queue
+(`CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0).
 
-Everything here is synchronous and belongs to the thread of the event loop: an append can not be interrupted half way.
+Everything here is synchronous and belongs to the thread of the event loop: an append
+cannot be interrupted half way.
 """
+
+from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from itertools import accumulate, count
+from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.dispatch import MAX_INNER, Dispatcher, inner_count
-from rocketmq_sdk.broker_embedded.store.flush.services import FlushState, LogFlusher, QueueFlusher
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
 from rocketmq_sdk.broker_embedded.store.log.batch import Prepared, joined_records, tags_codes
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, is_dispatched
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore, PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue, BatchUnit
+from rocketmq_sdk.broker_embedded.store.messages import (
+    FlushDiskType,
+    MessageToStore,
+    PutResult,
+    PutStatus,
+)
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
+    BatchConsumeQueue,
+    BatchUnit,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
-from rocketmq_sdk.clock import Clock
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record, encode_records, record_size
+from rocketmq_sdk.protocol.message_codec import (
+    MAX_PROPERTIES,
+    encode_record,
+    encode_records,
+    record_size,
+)
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.flush.services import (
+        FlushState,
+        LogFlusher,
+        QueueFlusher,
+    )
+    from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
@@ -34,7 +59,9 @@ _Pending = tuple[Queue, int, int, int, int, int, str, int]
 
 
 class Appender:
-    """Puts messages into one store. Under SYNC_FLUSH they wait here for their sync before they get into the queues."""
+    """Puts messages into one store. Under SYNC_FLUSH they wait here for their sync
+    before they get into the queues.
+    """
 
     def __init__(
         self,
@@ -67,9 +94,16 @@ class Appender:
         self._note_batch = index.note_batch
 
     def put(self, message: MessageToStore) -> PutResult:
-        """Append one message and put it into its queue. Never raises for a message or a disk: the status says what happened."""
+        """Append one message and put it into its queue. Never raises for a message or a
+        disk: the status says what happened.
+        """
         state = self._state
-        if not state.open or state.failure is not None or state.queue_problem is not None or state.disk_full:
+        if (
+            not state.open
+            or state.failure is not None
+            or state.queue_problem is not None
+            or state.disk_full
+        ):
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         if state.gate is not None and (refusal := state.gate(message)) is not None:
             return PutResult(refusal)
@@ -117,7 +151,13 @@ class Appender:
                 if not self._sync_flush:
                     self.dispatch_up_to(position + size)
             else:
-                queue.append(position, size, code if queue.ext is None else self._dispatcher.extended(queue, code, now, text))
+                queue.append(
+                    position,
+                    size,
+                    code
+                    if queue.ext is None
+                    else self._dispatcher.extended(queue, code, now, text),
+                )
                 if self._indexing:
                     self._note((message.topic, text, position, now))
                 if not queue.dirty:
@@ -132,12 +172,20 @@ class Appender:
 
     @staticmethod
     def _name_base(queue: Queue, message: MessageToStore) -> int:
-        """Make a batch that stays one record name its first queue offset; gives the number of its messages, 0 for one that can not be stored."""
+        """Make a batch that stays one record name its first queue offset; gives the
+        number of its messages, 0 for one that cannot be stored.
+        """
         text = message.properties
         count = inner_count(text, _INNER_BATCH)
-        if not isinstance(queue, BatchConsumeQueue) or property_in_text(text, INNER_NUM) != str(count) or count > MAX_INNER:
+        if (
+            not isinstance(queue, BatchConsumeQueue)
+            or property_in_text(text, INNER_NUM) != str(count)
+            or count > MAX_INNER
+        ):
             return 0
-        message.properties = f"{without_property(text, INNER_BASE)}INNER_BASE\x01{queue.next_offset}\x02"
+        message.properties = (
+            f"{without_property(text, INNER_BASE)}INNER_BASE\x01{queue.next_offset}\x02"
+        )
         return count
 
     def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
@@ -147,8 +195,12 @@ class Appender:
         if not self._pending:
             self._dispatched.advance(position + size)
 
-    def _append(self, queue: Queue, message: MessageToStore, properties: bytes, offset: int, now: int) -> tuple[int, int]:
-        """Encode and append one record; gives its position and size. Raises without having appended."""
+    def _append(
+        self, queue: Queue, message: MessageToStore, properties: bytes, offset: int, now: int
+    ) -> tuple[int, int]:
+        """Encode and append one record; gives its position and size. Raises without
+        having appended.
+        """
         log = self._log
         position = log.position
         while True:
@@ -176,13 +228,18 @@ class Appender:
                 log.append(record, end)
                 return position, size
             if size + BLANK_SIZE > log.file_size:
-                raise LocalProtocolError(f"a record of {size} bytes does not fit into a log file of {log.file_size} bytes")
+                raise LocalProtocolError(
+                    f"a record of {size} bytes does not fit into a log file of {log.file_size} "
+                    "bytes"
+                )
             position = log.make_room(size)
 
     def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
-        """Append several messages as consecutive records of one file in one write, all or none; one result for each. Never raises.
+        """Append several messages as consecutive records of one file in one write, all
+        or none; one result for each. Never raises.
 
-        After a crash the log may end between them, never with a later one and without an earlier one.
+        After a crash the log may end between them, never with a later one and without
+        an earlier one.
         """
         prepared: list[Prepared] = []
         status = PutStatus.PUT_OK if self._state.writable else PutStatus.SERVICE_NOT_AVAILABLE
@@ -191,16 +248,23 @@ class Appender:
                 status = self._prepare(message, prepared)
         if status is not PutStatus.PUT_OK:
             return [PutResult(status)] * len(messages)
-        hosts = [len(message.born_host) + len(message.store_host or self._store_host) for message in messages]
+        hosts = [
+            len(message.born_host) + len(message.store_host or self._store_host)
+            for message in messages
+        ]
         total = sum(
-            record_size(len(queue.topic_bytes), len(message.body), len(properties), host_bytes=host_bytes)
+            record_size(
+                len(queue.topic_bytes), len(message.body), len(properties), host_bytes=host_bytes
+            )
             for (queue, message, properties), host_bytes in zip(prepared, hosts, strict=True)
         )
         if total + BLANK_SIZE > self._log.file_size:
             return [PutResult(PutStatus.MESSAGE_ILLEGAL)] * len(messages)
         now = max(self._clock.now_ms(), self._state.stored_timestamp)
         try:
-            results, records = joined_records(prepared, self._log.make_room(total), now, self._store_host)
+            results, records = joined_records(
+                prepared, self._log.make_room(total), now, self._store_host
+            )
             self._log.append(b"".join(records), results[0].physical_offset + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
             return [self._refuse(error)] * len(messages)
@@ -210,19 +274,38 @@ class Appender:
             self._flusher.wake()
         for (queue, message, _properties), result in zip(prepared, results, strict=True):
             queue.next_offset = result.queue_offset + 1
-            due = self._dispatcher.deliver_time(message.properties, now) if queue.is_schedule else None
+            due = (
+                self._dispatcher.deliver_time(message.properties, now)
+                if queue.is_schedule
+                else None
+            )
             code = message.tags_code if due is None else due
-            self._pending.append((queue, result.queue_offset, code, now, result.physical_offset, result.size, message.properties, 1))
+            self._pending.append(
+                (
+                    queue,
+                    result.queue_offset,
+                    code,
+                    now,
+                    result.physical_offset,
+                    result.size,
+                    message.properties,
+                    1,
+                )
+            )
         if not self._sync_flush:
             self.dispatch_up_to(self._log.position)
         return results
 
     def _prepare(self, message: MessageToStore, prepared: list[Prepared]) -> PutStatus:
-        """Look whether a message could be appended; its queue and its encoded properties are added to `prepared`."""
+        """Look whether a message could be appended; its queue and its encoded
+        properties are added to `prepared`.
+        """
         queue = self._table.obtain(message.topic, message.queue_id)
         if queue is None or len(message.body) > self._config.max_message_size:
             return PutStatus.MESSAGE_ILLEGAL
-        if message.sys_flag & _INNER_BATCH or (message.sys_flag & _TRANSACTION_BITS and not is_dispatched(message.sys_flag)):
+        if message.sys_flag & _INNER_BATCH or (
+            message.sys_flag & _TRANSACTION_BITS and not is_dispatched(message.sys_flag)
+        ):
             return PutStatus.MESSAGE_ILLEGAL
         properties = message.properties.encode("utf-8", "replace")
         if len(properties) > MAX_PROPERTIES:
@@ -231,16 +314,21 @@ class Appender:
         return PutStatus.PUT_OK
 
     def put_batch(self, message: MessageToStore) -> PutResult:
-        """Append the messages of an encoded batch as consecutive records with consecutive offsets in one file, all or none.
+        """Append the messages of an encoded batch as consecutive records with
+        consecutive offsets in one file, all or none.
 
-        `message.body` is the batch; flag, body and properties come from its elements, the tags code too. Never raises.
+        `message.body` is the batch; flag, body and properties come from its elements,
+        the tags code too. Never raises.
         """
         state = self._state
         if not state.writable:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         if state.gate is not None and (refusal := state.gate(message)) is not None:
             return PutResult(refusal)
-        if len(message.body) > self._config.max_message_size or message.sys_flag & _TRANSACTION_BITS:
+        if (
+            len(message.body) > self._config.max_message_size
+            or message.sys_flag & _TRANSACTION_BITS
+        ):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         queue = self._table.obtain(message.topic, message.queue_id)
         try:
@@ -250,9 +338,14 @@ class Appender:
         if queue is None or not items or queue.is_schedule:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         if self._append_crc:
-            items = [(flag, body, reserve_property_crc(properties, from_batch=True)) for flag, body, properties in items]
+            items = [
+                (flag, body, reserve_property_crc(properties, from_batch=True))
+                for flag, body, properties in items
+            ]
         store_host = message.store_host or self._store_host
-        total = len(items) * record_size(len(queue.topic_bytes), 0, 0, host_bytes=len(message.born_host) + len(store_host))
+        total = len(items) * record_size(
+            len(queue.topic_bytes), 0, 0, host_bytes=len(message.born_host) + len(store_host)
+        )
         total += sum([len(body) + len(properties) for _flag, body, properties in items])
         log = self._log
         if total + BLANK_SIZE > log.file_size:
@@ -286,15 +379,34 @@ class Appender:
         queue.next_offset = first + len(items)
         sizes = [len(record) for record in records]
         positions = list(accumulate(sizes[:-1], initial=start))
-        self._dispatch_batch(queue, first, now, positions, sizes, [properties for _flag, _body, properties in items])
+        self._dispatch_batch(
+            queue, first, now, positions, sizes, [properties for _flag, _body, properties in items]
+        )
         return PutResult(PutStatus.PUT_OK, start, total, first, now, len(items), positions)
 
-    def _dispatch_batch(self, queue: Queue, first: int, now: int, positions: list[int], sizes: list[int], properties: list[bytes]) -> None:
+    def _dispatch_batch(
+        self,
+        queue: Queue,
+        first: int,
+        now: int,
+        positions: list[int],
+        sizes: list[int],
+        properties: list[bytes],
+    ) -> None:
         codes = tags_codes(properties)
         end = positions[-1] + sizes[-1]
-        if self._sync_flush or self._pending or not isinstance(queue, ConsumeQueue) or queue.ext is not None:
-            for offset, position, size, code, raw in zip(count(first), positions, sizes, codes, properties):
-                self._pending.append((queue, offset, code, now, position, size, raw.decode("utf-8", "replace"), 1))
+        if (
+            self._sync_flush
+            or self._pending
+            or not isinstance(queue, ConsumeQueue)
+            or queue.ext is not None
+        ):
+            for offset, position, size, code, raw in zip(
+                count(first), positions, sizes, codes, properties
+            ):
+                self._pending.append(
+                    (queue, offset, code, now, position, size, raw.decode("utf-8", "replace"), 1)
+                )
             if not self._sync_flush:
                 self.dispatch_up_to(end)
             return
@@ -305,8 +417,12 @@ class Appender:
         self._state.dispatched_timestamp = now
         self._dispatched.advance(end)
         if self._is_heard(queue.topic):
-            for offset, position, size, code, raw in zip(count(first), positions, sizes, codes, properties):
-                self._dispatcher.tell(queue, offset, code, now, position, size, raw.decode("utf-8", "replace"))
+            for offset, position, size, code, raw in zip(
+                count(first), positions, sizes, codes, properties
+            ):
+                self._dispatcher.tell(
+                    queue, offset, code, now, position, size, raw.decode("utf-8", "replace")
+                )
 
     def _refuse(self, error: StoreError | ProtocolError) -> PutResult:
         if isinstance(error, ProtocolError):
@@ -314,7 +430,11 @@ class Appender:
         _log.error("a message could not be appended: %s", error)
         if isinstance(error, StoreFullError):
             next_file = isinstance(error, NoNextFileError)
-            return PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED if next_file else PutStatus.SERVICE_NOT_AVAILABLE)
+            return PutResult(
+                PutStatus.CREATE_MAPPED_FILE_FAILED
+                if next_file
+                else PutStatus.SERVICE_NOT_AVAILABLE
+            )
         return PutResult(PutStatus.UNKNOWN_ERROR)
 
     def _mark_dirty(self, queue: Queue) -> None:
@@ -333,7 +453,13 @@ class Appender:
             if queue.removed:
                 continue
             if isinstance(queue, ConsumeQueue):
-                queue.append(position, size, code if queue.ext is None else self._dispatcher.extended(queue, code, now, text))
+                queue.append(
+                    position,
+                    size,
+                    code
+                    if queue.ext is None
+                    else self._dispatcher.extended(queue, code, now, text),
+                )
             else:
                 queue.append_unit(BatchUnit(position, size, code, now, offset, count))
             if queue is not marked:

@@ -1,7 +1,11 @@
-"""Several records for one write: messages that have to be appended together, and client batches.
+"""Several records for one write: messages that have to be appended together, and client
+batches.
 
-The latter follow `MessageExtEncoder.encode` of a `MessageExtBatch` in Apache RocketMQ 5.4.0.
+The latter follow `MessageExtEncoder.encode` of a `MessageExtBatch` in Apache RocketMQ
+5.4.0.
 """
+
+from __future__ import annotations
 
 from typing import Final
 
@@ -19,7 +23,9 @@ _END: Final = b"\x02"
 
 
 def tags_codes(properties: list[bytes]) -> list[int]:
-    """The tags codes of the messages of a batch; what is the same behind the unique keys of several is looked at once."""
+    """The tags codes of the messages of a batch; what is the same behind the unique
+    keys of several is looked at once.
+    """
     known: dict[bytes, int] = {}
     codes: list[int] = []
     for raw in properties:
@@ -32,8 +38,12 @@ def tags_codes(properties: list[bytes]) -> list[int]:
     return codes
 
 
-def joined_records(prepared: list[Prepared], position: int, now: int, store_host: bytes) -> tuple[list[PutResult], list[bytes]]:
-    """The records of messages that are appended together from a position on, and where each will be. Raises `ProtocolError`."""
+def joined_records(
+    prepared: list[Prepared], position: int, now: int, store_host: bytes
+) -> tuple[list[PutResult], list[bytes]]:
+    """The records of messages that are appended together from a position on, and where
+    each will be. Raises `ProtocolError`.
+    """
     results: list[PutResult] = []
     records: list[bytes] = []
     taken: dict[Queue, int] = {}

@@ -1,30 +1,43 @@
-"""The commit log: every record of every queue, one behind the other (`CommitLog` of Apache RocketMQ 5.4.0).
+"""The commit log: every record of every queue, one behind the other (`CommitLog` of
+Apache RocketMQ 5.4.0).
 
-A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to the next
-file. Files are as long as configured from the start, but get their space in steps ahead of the end, so that a full disk is noticed before a record
-is half written. The end of the log is also kept in memory, in segments that hold whole records: reads of new messages find them there, and appends
-can be handed to the file system joined. Large records are not: to copy them into fresh memory takes as long as to write them, and the page cache
-has them.
+A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes
+say that the rest is blank, and the record goes to the next file. Files are as long as
+configured from the start, but get their space in steps ahead of the end, so that a full
+disk is noticed before a record is half written. The end of the log is also kept in
+memory, in segments that hold whole records: reads of new messages find them there, and
+appends can be handed to the file system joined. Large records are not: to copy them
+into fresh memory takes as long as to write them, and the page cache has them.
 """
+
+from __future__ import annotations
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, FileSystem
-from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, STORE_TIME_SPAN, blank, store_time
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    STORE_TIME_SPAN,
+    blank,
+    store_time,
+)
 from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, FileSystem
+
 DIRECTORY = "commitlog"
 SEGMENT_BYTES = 1024 * 1024
 _MEMORY_HOT_BYTES = 8 * 1024 * 1024
 _WRITTEN_ALONE = 16 * 1024
-"""From so many bytes on, joining appends costs more for the copy than it saves in calls of the system."""
+"""From so many bytes on, joining appends costs more for the copy than it saves in calls
+of the system.
+"""
 _LEAST_SEGMENTS = 128
 
 
@@ -54,7 +67,9 @@ class CommitLog:
     )
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
-        self.queue = FileChain(files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog")
+        self.queue = FileChain(
+            files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog"
+        )
         self.position = 0
         """Where the next record goes."""
         self.written = 0
@@ -63,11 +78,14 @@ class CommitLog:
         """Up to where a record and 8 bytes may reach without `make_room`."""
         self.write_through = files.write_through
         self._step = min(config.allocation_step, files.allocation_limit)
-        self._hot_limit = config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
+        self._hot_limit = (
+            config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
+        )
         self._segment_limit = min(SEGMENT_BYTES, max(4096, self._hot_limit // 4))
         self._most_segments = max(_LEAST_SEGMENTS, 2 * self._hot_limit // self._segment_limit)
         self._segment = bytearray()
-        # Starts and bytes of the segments. A reader in another thread takes the pair once, so it is replaced and never changed in place.
+        # Starts and bytes of the segments. A reader in another thread takes the pair
+        # once, so it is replaced and never changed in place.
         self._hot: tuple[list[int], list[bytearray]] = ([0], [self._segment])
         self._hot_size = 0
         self._file: ChainedFile | None = None
@@ -86,7 +104,9 @@ class CommitLog:
         return self.queue.min_position
 
     def start_at(self, position: int) -> None:
-        """Make a position the end of the log; what lies behind it is removed or zeroed. Raises `StoreError`."""
+        """Make a position the end of the log; what lies behind it is removed or zeroed.
+        Raises `StoreError`.
+        """
         self.queue.cut(position)
         self.position = self.written = position
         self._forget_hot()
@@ -111,7 +131,8 @@ class CommitLog:
             self.on_enter()
 
     def make_room(self, size: int) -> int:
-        """Where a record of this size will go: here, or at the start of a new file. Raises `StoreError`, leaving the log as it was.
+        """Where a record of this size will go: here, or at the start of a new file.
+        Raises `StoreError`, leaving the log as it was.
 
         The caller has made sure that `size` and 8 bytes fit into one file.
         """
@@ -151,7 +172,9 @@ class CommitLog:
         self._enter(following)
 
     def append(self, records: bytes, end: int) -> None:
-        """Append one record, or several joined, where `make_room` said; `end` is the position behind. Raises `StoreError` without appending."""
+        """Append one record, or several joined, where `make_room` said; `end` is the
+        position behind. Raises `StoreError` without appending.
+        """
         if len(self._segment) >= self._segment_limit:
             self.write_out()
             self._new_segment()
@@ -170,9 +193,11 @@ class CommitLog:
         self.position = end
 
     def append_bytes(self, data: bytes) -> None:
-        """Append bytes of another log with files of the same size: parts of records, whole ones, the blank end of a file.
+        """Append bytes of another log with files of the same size: parts of records,
+        whole ones, the blank end of a file.
 
-        Raises `StoreError`; only when the bytes cross the end of a file may some of them have been appended then.
+        Raises `StoreError`; only when the bytes cross the end of a file may some of
+        them have been appended then.
         """
         at = 0
         while at < len(data):
@@ -189,11 +214,14 @@ class CommitLog:
             self.limit = min(self._file.end, self._file.allocated)
 
     def write_out(self) -> None:
-        """Hand what was appended to the file system. Raises `StoreError`; a later call tries again."""
+        """Hand what was appended to the file system. Raises `StoreError`; a later call
+        tries again.
+        """
         if self.written < self.position:
             file = self._file
             assert file is not None
-            # A copy, because a view kept alive by a traceback would forbid the next append to grow the segment.
+            # A copy, because a view kept alive by a traceback would forbid the next
+            # append to grow the segment.
             pending = bytes(memoryview(self._segment)[self.written - self.position :])
             file.write(self.written, pending)
             self.written = self.position
@@ -219,14 +247,21 @@ class CommitLog:
         at = position - starts[index]
         data = segments[index][at : at + size]
         missing = size - len(data)
-        while missing and data and index + 1 < len(starts) and starts[index] + len(segments[index]) == starts[index + 1]:
+        while (
+            missing
+            and data
+            and index + 1 < len(starts)
+            and starts[index] + len(segments[index]) == starts[index + 1]
+        ):
             index += 1
             data += segments[index][:missing]
             missing = size - len(data)
         return None if missing else data
 
     def read(self, position: int, size: int) -> bytes | bytearray | None:
-        """Bytes of one file; None when they are not in the log (any more). May wait for the disk; from any thread."""
+        """Bytes of one file; None when they are not in the log (any more). May wait for
+        the disk; from any thread.
+        """
         data = self.read_hot(position, size)
         if data is not None:
             return data
@@ -242,7 +277,9 @@ class CommitLog:
         return found if len(found) == size else None
 
     def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:
-        """Like `read`, but None also when the bytes would have to come from the disk."""
+        """Like `read`, but None also when the bytes would have to come from the
+        disk.
+        """
         data = self.read_hot(position, size)
         if data is not None:
             return data
@@ -252,13 +289,23 @@ class CommitLog:
         return file.read_nowait(position, size)
 
     def data_span(self, position: int, limit: int, end: int) -> int:
-        """How many bytes from a position on one read may take: within its file, in front of `end`, at most `limit`; 0 when there are none."""
+        """How many bytes from a position on one read may take: within its file, in
+        front of `end`, at most `limit`; 0 when there are none.
+        """
         file = self.queue.find(position)
-        return 0 if file is None else max(0, min(limit, file.end - position, min(end, self.position) - position))
+        return (
+            0
+            if file is None
+            else max(0, min(limit, file.end - position, min(end, self.position) - position))
+        )
 
     def store_time_at(self, position: int) -> int:
         """The store time of the record at a position; -1 when there is none."""
-        head = self.read(position, STORE_TIME_SPAN) if self.min_position <= position < self.position else None
+        head = (
+            self.read(position, STORE_TIME_SPAN)
+            if self.min_position <= position < self.position
+            else None
+        )
         return -1 if head is None else store_time(bytes(head))
 
     def close(self) -> None:

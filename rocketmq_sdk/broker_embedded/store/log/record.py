@@ -1,9 +1,13 @@
 """Reading records out of the log: the checks of recovery, and single fields.
 
-`check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0: magic, lengths that add up, the body's CRC. As there, the
-physical offset in the record is not compared with its place, and damage in the properties is not noticed. Beyond it a topic that can not be the
-name of a directory fails, which there fails when the queue is made.
+`check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0:
+magic, lengths that add up, the body's CRC. As there, the physical offset in the record
+is not compared with its place, and damage in the properties is not noticed. Beyond it a
+topic that cannot be the name of a directory fails, which there fails when the queue is
+made.
 """
+
+from __future__ import annotations
 
 import zlib
 from struct import Struct
@@ -22,7 +26,9 @@ from rocketmq_sdk.protocol.message_codec import (
     RECORD_OVERHEAD_V1,
 )
 
-_HEADS: Final = tuple(Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
+_HEADS: Final = tuple(
+    Struct(f">iIIiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20)
+)
 _HEAD_V4: Final = _HEADS[0]
 _PLAIN: Final = Struct(">iIIi4xqqi16xq20xi")
 """What a scan needs of the head of a record with two IPv4 hosts."""
@@ -34,7 +40,9 @@ BLANK_SIZE: Final = 8
 STORE_TIME_SPAN: Final = 76
 """Bytes from the start of a record that always hold its store time."""
 HEAD_SPAN: Final = _HEADS[3].size
-"""Bytes from the start of a record that always hold all that lies in front of its body."""
+"""Bytes from the start of a record that always hold all that lies in front of its
+body.
+"""
 MAX_TOPIC_BYTES: Final = 255
 
 
@@ -68,8 +76,11 @@ def is_message_magic(magic: int) -> bool:
     return magic in (MAGIC_V1, MAGIC_V2)
 
 
-def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool) -> RecordHead | None:
-    """The record at index `at` of `data`, which lies at `position` of the log; None when it is broken or not all there.
+def check_record(
+    data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool
+) -> RecordHead | None:
+    """The record at index `at` of `data`, which lies at `position` of the log; None
+    when it is broken or not all there.
 
     `topics` remembers decoded topics from call to call.
     """
@@ -101,7 +112,11 @@ def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | 
     properties_length = _SHORT.unpack_from(data, topic_end)[0]
     if properties_length < 0 or topic_end + 2 + properties_length != end:
         return None
-    if check_crc and body_length and zlib.crc32(memoryview(data)[body_start:body_end]) & BODY_CRC_MASK != crc:
+    if (
+        check_crc
+        and body_length
+        and zlib.crc32(memoryview(data)[body_start:body_end]) & BODY_CRC_MASK != crc
+    ):
         return None
     raw = data[topic_start:topic_end]
     topic = topics.get(raw)
@@ -109,36 +124,86 @@ def check_record(data: bytes, at: int, position: int, topics: dict[bytes, str | 
         topic = topics[raw] = decode_topic(raw)
     if topic is None:
         return None
-    return RecordHead(position, size, queue_id, queue_offset, physical_offset, sys_flag, fields[10], topic, data[topic_end + 2 : end])
+    return RecordHead(
+        position,
+        size,
+        queue_id,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        fields[10],
+        topic,
+        data[topic_end + 2 : end],
+    )
 
 
-def plain_records(data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool) -> list[RecordHead]:
-    """The records from index `at` of `data` on as `check_record` gives them, up to the first one that is not plain or not all there.
+def plain_records(
+    data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool
+) -> list[RecordHead]:
+    """The records from index `at` of `data` on as `check_record` gives them, up to the
+    first one that is not plain or not all there.
 
-    Plain is what nearly every record is: V1, two IPv4 hosts, a topic that `topics` has, and nothing wrong with it. What a scan takes is this loop.
+    Plain is what nearly every record is: V1, two IPv4 hosts, a topic that `topics` has,
+    and nothing wrong with it. What a scan takes is this loop.
     """
     heads: list[RecordHead] = []
-    append, new, unpack, crc32, get_topic, view = heads.append, tuple.__new__, _PLAIN.unpack_from, zlib.crc32, topics.get, memoryview(data)
+    append, new, unpack, crc32, get_topic, view = (
+        heads.append,
+        tuple.__new__,
+        _PLAIN.unpack_from,
+        zlib.crc32,
+        topics.get,
+        memoryview(data),
+    )
     length, head_size = len(data), _PLAIN.size
     last = length - RECORD_OVERHEAD_V1
     while at <= last:
-        size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, body_length = unpack(data, at)
+        (
+            size,
+            magic,
+            crc,
+            queue_id,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            store_timestamp,
+            body_length,
+        ) = unpack(data, at)
         body_start = at + head_size
         topic_at = body_start + body_length
         end = at + size
-        if magic != MAGIC_V1 or sys_flag & HOST_BITS or queue_id | queue_offset | body_length < 0 or not topic_at + 3 <= end <= length:
+        if (
+            magic != MAGIC_V1
+            or sys_flag & HOST_BITS
+            or queue_id | queue_offset | body_length < 0
+            or not topic_at + 3 <= end <= length
+        ):
             break
         topic_length = data[topic_at]
         topic_end = topic_at + 1 + topic_length
         topic = get_topic(data[topic_at + 1 : topic_end])
         start = topic_end + 2
-        if topic is None or topic_length > MAX_TOPIC_BYTES_V1 or not 0 <= end - start <= MAX_PROPERTIES:
+        if (
+            topic is None
+            or topic_length > MAX_TOPIC_BYTES_V1
+            or not 0 <= end - start <= MAX_PROPERTIES
+        ):
             break
         if end - start != data[topic_end] << 8 | data[topic_end + 1]:
             break
         if check_crc and body_length and crc32(view[body_start:topic_at]) & BODY_CRC_MASK != crc:
             break
-        fields = (position, size, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, topic, data[start:end])
+        fields = (
+            position,
+            size,
+            queue_id,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            store_timestamp,
+            topic,
+            data[start:end],
+        )
         append(new(RecordHead, fields))
         at = end
         position += size
@@ -146,7 +211,7 @@ def plain_records(data: bytes, at: int, position: int, topics: dict[bytes, str |
 
 
 def decode_topic(raw: bytes) -> str | None:
-    """The topic of a record; None when it can not be the name of a directory."""
+    """The topic of a record; None when it cannot be the name of a directory."""
     try:
         topic = raw.decode()
     except UnicodeDecodeError:
@@ -156,11 +221,19 @@ def decode_topic(raw: bytes) -> str | None:
 
 def is_directory_name(topic: str) -> bool:
     """Whether a queue directory of this name can exist without leaving its place."""
-    return bool(topic) and topic not in (".", "..") and "/" not in topic and "\\" not in topic and "\0" not in topic
+    return (
+        bool(topic)
+        and topic not in (".", "..")
+        and "/" not in topic
+        and "\\" not in topic
+        and "\0" not in topic
+    )
 
 
 def is_dispatched(sys_flag: int) -> bool:
-    """Whether consumers see a record; half messages and rollback marks of old versions are not in any queue."""
+    """Whether consumers see a record; half messages and rollback marks of old versions
+    are not in any queue.
+    """
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT)
 
 
@@ -182,7 +255,9 @@ def properties_of(record: bytes) -> str:
 
 
 def body_end(head: bytes) -> int:
-    """Where in a record its body ends; the first `HEAD_SPAN` bytes of it are enough to tell."""
+    """Where in a record its body ends; the first `HEAD_SPAN` bytes of it are enough to
+    tell.
+    """
     sys_flag = _INT.unpack_from(head, 36)[0]
     form = _HEADS[sys_flag >> 4 & 3]
     end: int = form.size + _INT.unpack_from(head, form.size - 4)[0]
@@ -190,6 +265,8 @@ def body_end(head: bytes) -> int:
 
 
 def properties_behind(data: bytes, at: int, head: bytes) -> str:
-    """The text of the properties in what holds a record from its body's end (at index `at`) to its own end; `head` is how the record begins."""
+    """The text of the properties in what holds a record from its body's end (at index
+    `at`) to its own end; `head` is how the record begins.
+    """
     at += 2 + _SHORT.unpack_from(data, at)[0] if head[7] == MAGIC_V2 & 0xFF else 1 + data[at]
     return data[at + 2 :].decode("utf-8", "replace")

@@ -1,28 +1,47 @@
-"""The log of a slave: bytes of its master's log go in as they come, and each record that is whole gets into its queue and the index.
+"""The log of a slave: bytes of its master's log go in as they come, and each record
+that is whole gets into its queue and the index.
 
-What Apache's `appendToCommitLog` and its reput service do on a slave. A record may come in pieces; until it is whole nobody can read it, and at a
-clean stop its pieces are cut off, so that what opens the directory next finds whole records only. Under SYNC_FLUSH a record gets into its queue
-behind its sync, as on a master.
+What Apache's `appendToCommitLog` and its reput service do on a slave. A record may come
+in pieces; until it is whole nobody can read it, and at a clean stop its pieces are cut
+off, so that what opens the directory next finds whole records only. Under SYNC_FLUSH a
+record gets into its queue behind its sync, as on a master.
 """
 
-import logging
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-from rocketmq_sdk.broker_embedded.store.flush.services import FlushState, LogFlusher, QueueFlusher
+import logging
+from typing import TYPE_CHECKING
+
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
-from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, RecordHead, check_record, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    RecordHead,
+    check_record,
+    is_message_magic,
+    size_and_magic,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.model.properties import TAGS, property_in_text
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
 from rocketmq_sdk.protocol.subscription import tags_code
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+    from rocketmq_sdk.broker_embedded.store.flush.services import (
+        FlushState,
+        LogFlusher,
+        QueueFlusher,
+    )
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+
 _log = logging.getLogger(__name__)
 
 
 class ReplicaLog:
-    """Appends bytes of another log to this one. Made by a store for its slave's half; synchronous, on the thread of the event loop."""
+    """Appends bytes of another log to this one. Made by a store for its slave's half;
+    synchronous, on the thread of the event loop.
+    """
 
     def __init__(
         self,
@@ -46,9 +65,11 @@ class ReplicaLog:
         self._broken: StoreCorruptError | None = None
 
     def append(self, position: int, data: bytes) -> None:
-        """Append bytes that belong at a position: the end of this log, or in an empty log the start of any file.
+        """Append bytes that belong at a position: the end of this log, or in an empty
+        log the start of any file.
 
-        Raises `StoreError` when they can not be appended, `StoreCorruptError` when what they hold can not be served: then nothing more is taken.
+        Raises `StoreError` when they cannot be appended, `StoreCorruptError` when what
+        they hold cannot be served: then nothing more is taken.
         """
         if self._broken is not None:
             raise self._broken
@@ -58,14 +79,17 @@ class ReplicaLog:
         if log.position == 0 != position:
             if position % log.file_size:
                 raise StoreCorruptError(
-                    f"the master's log begins at {position}, which is no start of a file of {log.file_size} bytes: mappedFileSizeCommitLog "
+                    f"the master's log begins at {position}, which is no start of a file of "
+                    f"{log.file_size} bytes: mappedFileSizeCommitLog "
                     "of a slave has to be that of its master"
                 )
             log.queue.remove_all()  # a power cut may have left a file of zeros
             log.start_at(position)
             self._dispatcher.dispatched.advance(position)
         if position != log.position:
-            raise StoreError(f"bytes for position {position} came, but the log ends at {log.position}")
+            raise StoreError(
+                f"bytes for position {position} came, but the log ends at {log.position}"
+            )
         try:
             log.append_bytes(data)
         except StoreError as error:
@@ -79,14 +103,18 @@ class ReplicaLog:
             self.dispatch()
 
     def dispatch_flushed(self) -> None:
-        """Behind a sync: `dispatch`, with what is wrong in the log instead of raised; the next `append` raises it."""
+        """Behind a sync: `dispatch`, with what is wrong in the log instead of raised;
+        the next `append` raises it.
+        """
         try:
             self.dispatch()
         except StoreCorruptError as error:
             _log.error("%s", error)
 
     def dispatch(self) -> None:
-        """Put the whole records that may be seen into their queues. Raises `StoreCorruptError` at bytes that are no record."""
+        """Put the whole records that may be seen into their queues. Raises
+        `StoreCorruptError` at bytes that are no record.
+        """
         limit = self._flusher.flushed.value if self._sync_flush else self._log.position
         start = self._dispatcher.dispatched.value
         tail = self._tail
@@ -104,7 +132,9 @@ class ReplicaLog:
                 del tail[:at]
 
     def _dispatch_records(self, data: bytes, start: int, limit: int) -> int:
-        """Dispatch the records of `data`, which lies at `start`; gives the index behind the last whole one."""
+        """Dispatch the records of `data`, which lies at `start`; gives the index behind
+        the last whole one.
+        """
         at = 0
         dispatched = self._dispatcher.dispatched
         while limit - start - at >= BLANK_SIZE:
@@ -112,7 +142,8 @@ class ReplicaLog:
             size, magic = size_and_magic(data, at)
             rest = self._log.file_size - position % self._log.file_size
             if magic == MAGIC_BLANK and size == rest:
-                # The zeros behind it come too; the next file begins when they are there.
+                # The zeros behind it come too; the next file begins when they are
+                # there.
                 if limit - position < rest:
                     break
                 at += rest
@@ -131,8 +162,10 @@ class ReplicaLog:
 
     def _break(self, position: int) -> StoreCorruptError:
         self._broken = StoreCorruptError(
-            f"what the master sent for position {position} is no record of a log with files of {self._log.file_size} bytes: its log has a gap or is "
-            "damaged there, or its mappedFileSizeCommitLog is another one; nothing behind it is taken"
+            f"what the master sent for position {position} is no record of a log with files of "
+            f"{self._log.file_size} bytes: its log has a gap or is "
+            "damaged there, or its mappedFileSizeCommitLog is another one; nothing behind it is "
+            "taken"
         )
         return self._broken
 
@@ -151,11 +184,18 @@ class ReplicaLog:
         if self._queue_flusher.idle:
             self._queue_flusher.wake()
         if dispatcher.is_heard(head.topic):
-            code = dispatcher.code_of(queue, head) if isinstance(queue, ConsumeQueue) else tags_code(property_in_text(text, TAGS))
-            dispatcher.tell(queue, head.queue_offset, code, head.store_timestamp, head.position, head.size, text)
+            code = (
+                dispatcher.code_of(queue, head)
+                if isinstance(queue, ConsumeQueue)
+                else tags_code(property_in_text(text, TAGS))
+            )
+            dispatcher.tell(
+                queue, head.queue_offset, code, head.store_timestamp, head.position, head.size, text
+            )
 
     def cut_partial_record(self) -> None:
-        """Take the pieces of a record that is not whole off the end of the log, durably; for the end of a store, when nothing is appended any more.
+        """Take the pieces of a record that is not whole off the end of the log,
+        durably; for the end of a store, when nothing is appended any more.
 
         Raises `StoreError`.
         """

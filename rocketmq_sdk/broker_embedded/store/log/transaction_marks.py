@@ -1,9 +1,17 @@
-"""Records that end a transaction: what was committed, and what was given up, each names its half message by position."""
+"""Records that end a transaction: what was committed, and what was given up, each names
+its half message by position.
+"""
+
+from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, is_message_magic, size_and_magic
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    is_message_magic,
+    size_and_magic,
+)
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import HOST_BITS, MAGIC_BLANK, RECORD_OVERHEAD_V1
 
@@ -18,11 +26,15 @@ _SYS_FLAG: Final = Struct(">i")
 _SYS_FLAG_AT: Final = 36
 _PREPARED: Final = Struct(">q")
 _PREPARED_AT: Final = 76
-"""Where the prepared offset lies when both hosts are IPv4; 12 bytes later for each that is not."""
+"""Where the prepared offset lies when both hosts are IPv4; 12 bytes later for each that
+is not.
+"""
 
 
-def ended_halves(log: "CommitLog", start: int) -> set[tuple[int, int]]:
-    """Position and body CRC of the half messages that records from a position on, where a record starts, say are ended. Raises `StoreError`."""
+def ended_halves(log: CommitLog, start: int) -> set[tuple[int, int]]:
+    """Position and body CRC of the half messages that records from a position on, where
+    a record starts, say are ended. Raises `StoreError`.
+    """
     found: set[tuple[int, int]] = set()
     position = max(start, log.min_position)
     while position < log.position:
@@ -33,8 +45,10 @@ def ended_halves(log: "CommitLog", start: int) -> set[tuple[int, int]]:
     return found
 
 
-def _scan_file(file: "ChainedFile", position: int, end: int, found: set[tuple[int, int]]) -> int:
-    """Collect from one file; gives where the next one starts, or the end of the log when nothing whole follows."""
+def _scan_file(file: ChainedFile, position: int, end: int, found: set[tuple[int, int]]) -> int:
+    """Collect from one file; gives where the next one starts, or the end of the log
+    when nothing whole follows.
+    """
     base, data = position, b""
     while position < end:
         at = position - base
@@ -49,7 +63,9 @@ def _scan_file(file: "ChainedFile", position: int, end: int, found: set[tuple[in
         if not is_message_magic(magic) or size < RECORD_OVERHEAD_V1 or size > file.end - position:
             return end
         sys_flag = _SYS_FLAG.unpack_from(data, at + _SYS_FLAG_AT)[0]
-        prepared = _PREPARED.unpack_from(data, at + _PREPARED_AT + 12 * (sys_flag & HOST_BITS).bit_count())[0]
+        prepared = _PREPARED.unpack_from(
+            data, at + _PREPARED_AT + 12 * (sys_flag & HOST_BITS).bit_count()
+        )[0]
         if prepared or sys_flag & SysFlag.TRANSACTION_ROLLBACK == SysFlag.TRANSACTION_COMMIT:
             found.add((prepared, _CRC.unpack_from(data, at + _CRC_AT)[0]))
         position += size

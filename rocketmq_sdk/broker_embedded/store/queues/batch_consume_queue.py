@@ -1,18 +1,25 @@
-"""A queue of a topic with `queue.type=BatchCQ`: 46-byte units that stand for one message or for a whole batch (`BatchConsumeQueue`).
+"""A queue of a topic with `queue.type=BatchCQ`: 46-byte units that stand for one
+message or for a whole batch (`BatchConsumeQueue`).
 
-Unit: position of the record (8), its size (4), tags code (8), store time (8), queue offset of the first message in the record (8), number of messages
-(2), -1 (4), 0 (4). Queue offsets count messages, so the unit of an offset is found by bisection; the files are filled from their start whatever the
-first offset is.
+Unit: position of the record (8), its size (4), tags code (8), store time (8), queue
+offset of the first message in the record (8), number of messages (2), -1 (4), 0 (4).
+Queue offsets count messages, so the unit of an offset is found by bisection; the files
+are filled from their start whatever the first offset is.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
 from struct import Struct
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.store.config import BATCH_UNIT_SIZE
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UnitChain, valid_units
 from rocketmq_sdk.model.enums import BoundaryType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 BATCH_DIRECTORY: Final = "batchconsumequeue"
 BATCH_UNIT: Final = Struct(">qiqqqhii")
@@ -69,7 +76,9 @@ class BatchConsumeQueue(UnitChain):
         return BatchUnit._make(BATCH_UNIT.unpack(data)[:6]) if data else None
 
     def number_of(self, offset: int) -> int:
-        """The number of the unit that holds a queue offset, which lies within the queue."""
+        """The number of the unit that holds a queue offset, which lies within the
+        queue.
+        """
         low, high = self.first, self.end
         while high - low > 1:
             middle = (low + high) // 2
@@ -81,13 +90,17 @@ class BatchConsumeQueue(UnitChain):
         return low
 
     def units_from(self, offset: int, limit: int) -> Iterator[BatchUnit]:
-        """Units from the one that holds an offset on, at most `limit` of them and not beyond the end of its file."""
+        """Units from the one that holds an offset on, at most `limit` of them and not
+        beyond the end of its file.
+        """
         data = self.units(self.number_of(offset), limit)
         for fields in BATCH_UNIT.iter_unpack(data):
             yield BatchUnit._make(fields[:6])
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """Position, size and tags code of the record that holds a message; None outside the queue."""
+        """Position, size and tags code of the record that holds a message; None outside
+        the queue.
+        """
         if not self.min_offset <= offset < self.max_offset:
             return None
         unit = self.batch_unit(self.number_of(offset))
@@ -99,10 +112,13 @@ class BatchConsumeQueue(UnitChain):
         return None if unit is None else (unit.position, unit.size, unit.base)
 
     def offset_by_time(self, timestamp: int, boundary: BoundaryType) -> int:
-        """What Apache's search by time answers, which knows only the first messages of batches.
+        """What Apache's search by time answers, which knows only the first messages of
+        batches.
 
-        LOWER: the first batch stored at or after the time, the last one when there is none. UPPER is exact only for times at which a batch was
-        stored; between two of them it answers the later batch or the lowest offset, as the halving happens to fall.
+        LOWER: the first batch stored at or after the time, the last one when there is
+        none. UPPER is exact only for times at which a batch was stored; between two of
+        them it answers the later batch or the lowest offset, as the halving happens to
+        fall.
         """
         if self.end <= self.first:
             return self.min_offset
@@ -123,13 +139,26 @@ class BatchConsumeQueue(UnitChain):
                 low = middle
             else:
                 high = middle - 1
-        return self._base(low) if low == high and self._store_time(low) >= timestamp else self.min_offset
+        return (
+            self._base(low)
+            if low == high and self._store_time(low) >= timestamp
+            else self.min_offset
+        )
 
     def _file_for(self, timestamp: int) -> tuple[int, int]:
-        """First and last unit of the file to search: the last one that begins at or before the time, or the next when it ends before it."""
+        """First and last unit of the file to search: the last one that begins at or
+        before the time, or the next when it ends before it.
+        """
         per_file = self.units_per_file
         starts = list(range(self.first - self.first % per_file, self.end, per_file))
-        chosen = max((index for index, start in enumerate(starts) if self._store_time(max(start, self.first)) <= timestamp), default=0)
+        chosen = max(
+            (
+                index
+                for index, start in enumerate(starts)
+                if self._store_time(max(start, self.first)) <= timestamp
+            ),
+            default=0,
+        )
 
         def bounds(index: int) -> tuple[int, int]:
             return max(starts[index], self.first), min(starts[index] + per_file, self.end) - 1
@@ -146,7 +175,7 @@ class BatchConsumeQueue(UnitChain):
         unit = self.batch_unit(number)
         return self.min_offset if unit is None else unit.base
 
-    # --- bounds in queue offsets follow those in units --------------------------------------------------------------------------------------------
+    # --- bounds in queue offsets follow those in units
 
     def _set_bounds(self) -> None:
         last = self.batch_unit(self.end - 1)
@@ -156,7 +185,9 @@ class BatchConsumeQueue(UnitChain):
         self.next_offset = self.max_offset
 
     def _valid(self, data: bytes) -> int:
-        return valid_units(data, self.unit_size, filled=(_SIZE_BYTES, _COUNT_BYTES), positive=_SIGNS)
+        return valid_units(
+            data, self.unit_size, filled=(_SIZE_BYTES, _COUNT_BYTES), positive=_SIGNS
+        )
 
     def find_end(self) -> None:
         """Find the last unit and drop what is behind it."""
@@ -169,7 +200,9 @@ class BatchConsumeQueue(UnitChain):
         self._set_bounds()
 
     def correct_min_offset(self, min_physical: int) -> None:
-        """Raise the lowest offset to the first unit whose record is still in the log."""
+        """Raise the lowest offset to the first unit whose record is still in the
+        log.
+        """
         super().correct_min_offset(min_physical)
         following = self.next_offset
         self._set_bounds()

@@ -1,17 +1,24 @@
-"""One queue: an index of 20-byte units into the commit log (`ConsumeQueue` of Apache RocketMQ 5.4.0).
+"""One queue: an index of 20-byte units into the commit log (`ConsumeQueue` of Apache
+RocketMQ 5.4.0).
 
-Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its size, and the hash of its tag. A queue that does not begin
-at 0 has units in front of its first one that mean nothing (position 0, size 0x7FFFFFFF).
+Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its
+size, and the hash of its tag. A queue that does not begin at 0 has units in front of
+its first one that mean nothing (position 0, size 0x7FFFFFFF).
 """
 
-from collections.abc import Callable
-from typing import ClassVar, Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT, UnitChain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 DIRECTORY: Final = "consumequeue"
 MAX_QUEUE_OFFSET: Final = (1 << 58) - 1
@@ -27,7 +34,14 @@ class ConsumeQueue(UnitChain):
     parent: ClassVar[str] = DIRECTORY
     size_setting: ClassVar[str] = "mappedFileSizeConsumeQueue"
 
-    def __init__(self, store_files: FileSystem, topic: str, queue_id: int, file_size: int, ext: ConsumeQueueExt | None = None) -> None:
+    def __init__(
+        self,
+        store_files: FileSystem,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
         super().__init__(store_files, topic, queue_id, file_size)
         self.ext = ext
         """Where bit maps are, for a queue that has some."""
@@ -83,10 +97,12 @@ class ConsumeQueue(UnitChain):
             code = code if found is None else found.tags_code
         return position, size, code
 
-    # --- the extension follows the units ----------------------------------------------------------------------------------------------------------
+    # --- the extension follows the units
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        """Find the files, changing nothing unless `mend`. Raises
+        `StoreCorruptError`.
+        """
         super().load(mend=mend)
         if self.ext is not None:
             self.ext.load(mend=mend)
@@ -100,7 +116,9 @@ class ConsumeQueue(UnitChain):
         return None
 
     def settle_ext(self) -> None:
-        """Cut the extension behind the last unit that leads there. Raises `StoreError`."""
+        """Cut the extension behind the last unit that leads there. Raises
+        `StoreError`.
+        """
         if self.ext is not None:
             self.ext.settle_end(self._address(range(self.end - 1, self.first_held - 1, -1)))
 
@@ -118,7 +136,9 @@ class ConsumeQueue(UnitChain):
         return run
 
     def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the files that hold nothing that can be read; the caller removes them."""
+        """Take out the files that hold nothing that can be read; the caller removes
+        them.
+        """
         taken = super().take_before(min_physical)
         if taken and self.ext is not None:
             address = self._address(range(self.first_held, self.end))

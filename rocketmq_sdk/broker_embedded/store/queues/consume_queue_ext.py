@@ -1,20 +1,28 @@
-"""What does not fit into a queue unit: the bit map of the filters that a message passes (`ConsumeQueueExt` of Apache RocketMQ 5.4.0).
+"""What does not fit into a queue unit: the bit map of the filters that a message passes
+(`ConsumeQueueExt` of Apache RocketMQ 5.4.0).
 
-A record here: its size (2), tags code (8), store time (8), size of the bit map (2), the bit map. The unit of the queue holds the record's position
-plus the lowest 64-bit number in the place of the tags code. Four bytes stay free at the end of a file; -1 (2) says that the next record is in the
-next one. The content is an aid: a unit whose record is missing is read as one without a bit map, and a record that can not be written leaves the unit
-as it is.
+A record here: its size (2), tags code (8), store time (8), size of the bit map (2), the
+bit map. The unit of the queue holds the record's position plus the lowest 64-bit number
+in the place of the tags code. Four bytes stay free at the end of a file; -1 (2) says
+that the next record is in the next one. The content is an aid: a unit whose record is
+missing is read as one without a bit map, and a record that cannot be written leaves the
+unit as it is.
 """
 
-import logging
-from collections.abc import Callable
-from struct import Struct
-from typing import Final, NamedTuple
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "consumequeue_ext"
@@ -44,7 +52,12 @@ class ConsumeQueueExt:
     __slots__ = ("_complained", "_files", "_synced", "end")
 
     def __init__(self, store_files: FileSystem, topic: str, queue_id: int, file_size: int) -> None:
-        self._files = FileChain(store_files, f"{DIRECTORY}/{topic}/{queue_id}", file_size, "mappedFileSizeConsumeQueueExt")
+        self._files = FileChain(
+            store_files,
+            f"{DIRECTORY}/{topic}/{queue_id}",
+            file_size,
+            "mappedFileSizeConsumeQueueExt",
+        )
         self.end = 0
         """Where the next record goes."""
         self._synced = 0
@@ -56,7 +69,9 @@ class ConsumeQueueExt:
         return self._files.directory
 
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int | None:
-        """Append a record; gives what the unit has to hold, None when there is no place for it."""
+        """Append a record; gives what the unit has to hold, None when there is no place
+        for it.
+        """
         size = _HEAD.size + len(bit_map)
         files = self._files
         if size > min(_MOST, files.file_size - len(_END_MARK)):
@@ -67,7 +82,9 @@ class ConsumeQueueExt:
                 files.obtain(self.end).write(self.end, _END_MARK[:room])
                 self.end += room
             position = self.end
-            files.obtain(position).write(position, _HEAD.pack(size, tags_code, store_timestamp, len(bit_map)) + bit_map)
+            files.obtain(position).write(
+                position, _HEAD.pack(size, tags_code, store_timestamp, len(bit_map)) + bit_map
+            )
         except StoreError as error:
             if not self._complained:
                 _log.warning("%s: messages get no bit maps: %s", files.directory, error)
@@ -100,7 +117,9 @@ class ConsumeQueueExt:
         self._files.load(mend=mend)
 
     def settle_end(self, last_address: int | None) -> None:
-        """Cut behind the record of the last unit that leads here; None: there is none. Raises `StoreError`."""
+        """Cut behind the record of the last unit that leads here; None: there is none.
+        Raises `StoreError`.
+        """
         if last_address is None:
             self._files.remove_all()
             self.end = self._synced = 0
@@ -110,7 +129,8 @@ class ConsumeQueueExt:
         end = position + (_HEAD.size + len(found.bit_map) if found is not None else 0)
         last = self._files.files[-1].end if self._files.files else 0
         if position >= last:
-            # The files are gone; new records must not stand where units still look for old ones.
+            # The files are gone; new records must not stand where units still look for
+            # old ones.
             self._files.remove_all()
             self.end = (position // self._files.file_size + 1) * self._files.file_size
         else:
@@ -134,7 +154,9 @@ class ConsumeQueueExt:
         return run
 
     def take_before(self, address: int) -> list[ChainedFile]:
-        """Take out the files in front of the one that a unit leads to; the caller removes them."""
+        """Take out the files in front of the one that a unit leads to; the caller
+        removes them.
+        """
         position = address - _LOWEST
         taken: list[ChainedFile] = []
         while len(self._files.files) > 1 and self._files.files[0].end <= position:

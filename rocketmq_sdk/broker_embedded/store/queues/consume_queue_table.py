@@ -1,14 +1,23 @@
 """All queues of a store (`ConsumeQueueStore` of Apache RocketMQ 5.4.0)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+from typing import TYPE_CHECKING
+
 from rocketmq_sdk.broker_embedded.store.log.record import MAX_TOPIC_BYTES, is_directory_name
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY, BatchConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
+    BATCH_DIRECTORY,
+    BatchConsumeQueue,
+)
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY, ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import DIRECTORY as EXT_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 MULTI_DISPATCH_PREFIX = "%LMQ%"
 MAX_QUEUE_ID = (1 << 31) - 1
@@ -18,8 +27,18 @@ Queue = ConsumeQueue | BatchConsumeQueue
 class ConsumeQueueTable:
     """Topic → queue id → queue."""
 
-    __slots__ = ("_batch_file_size", "_ext_enabled", "_ext_file_size", "_file_size", "_files", "batch_topics", "dirty", "is_batch_topic", "queues",
-                 "unsynced")  # fmt: skip
+    __slots__ = (
+        "_batch_file_size",
+        "_ext_enabled",
+        "_ext_file_size",
+        "_file_size",
+        "_files",
+        "batch_topics",
+        "dirty",
+        "is_batch_topic",
+        "queues",
+        "unsynced",
+    )
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
         self._files = files
@@ -32,7 +51,9 @@ class ConsumeQueueTable:
         """Queues with units that the file system does not have."""
         self.unsynced: set[Queue] = set()
         self.batch_topics: set[str] = set()
-        """Topics whose queues are batch consume queues (`queue.type=BatchCQ`), as far as they are known here."""
+        """Topics whose queues are batch consume queues (`queue.type=BatchCQ`), as far
+        as they are known here.
+        """
         self.is_batch_topic: Callable[[str], bool] = self.batch_topics.__contains__
         """Asked before the first queue of a topic is made."""
 
@@ -41,7 +62,9 @@ class ConsumeQueueTable:
             yield from queues.values()
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the queues, changing nothing unless `mend` (see `FileChain.load`). Raises `StoreCorruptError`."""
+        """Find the queues, changing nothing unless `mend` (see `FileChain.load`).
+        Raises `StoreCorruptError`.
+        """
         self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
         for directory in (BATCH_DIRECTORY, DIRECTORY):
             for topic in self._files.directory_names(directory):
@@ -57,14 +80,18 @@ class ConsumeQueueTable:
             queue.find_end()
 
     def forget_from(self, physical_offset: int) -> None:
-        """Drop the units of records from a position on, because they are built again; except those that only Apache's broker can build."""
+        """Drop the units of records from a position on, because they are built again;
+        except those that only Apache's broker can build.
+        """
         for topic, queues in self.queues.items():
             if not topic.startswith(MULTI_DISPATCH_PREFIX):
                 for queue in queues.values():
                     queue.cut(physical_offset)
 
     def finish_deletions(self, positions: Mapping[str, int]) -> None:
-        """Remove the rest of topics whose deletion at those positions of the log was interrupted."""
+        """Remove the rest of topics whose deletion at those positions of the log was
+        interrupted.
+        """
         for topic, position in positions.items():
             queues = self.queues.get(topic)
             if queues and all(queue.max_physical <= position for queue in queues.values()):
@@ -87,7 +114,11 @@ class ConsumeQueueTable:
             queue = BatchConsumeQueue(self._files, topic, queue_id, self._batch_file_size)
         else:
             wanted = self._ext_enabled or self._files.exists(f"{EXT_DIRECTORY}/{topic}/{queue_id}")
-            ext = ConsumeQueueExt(self._files, topic, queue_id, self._ext_file_size) if wanted else None
+            ext = (
+                ConsumeQueueExt(self._files, topic, queue_id, self._ext_file_size)
+                if wanted
+                else None
+            )
             queue = ConsumeQueue(self._files, topic, queue_id, self._file_size, ext)
         self.queues.setdefault(topic, {})[queue_id] = queue
         return queue
@@ -98,7 +129,9 @@ class ConsumeQueueTable:
         return None if queues is None else queues.get(queue_id)
 
     def obtain(self, topic: str, queue_id: int) -> Queue | None:
-        """The queue, made when it is missing; None when topic or id can not name a queue."""
+        """The queue, made when it is missing; None when topic or id cannot name a
+        queue.
+        """
         queue = self.find(topic, queue_id)
         if queue is None:
             if not 0 <= queue_id <= MAX_QUEUE_ID or not is_directory_name(topic):

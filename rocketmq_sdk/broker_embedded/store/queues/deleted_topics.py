@@ -1,13 +1,21 @@
 """Which topics were deleted, and where the log ended then.
 
-The records of a deleted topic stay in the log until its files are old. Without this note a recovery would build their queues again, and would take
-the first messages of a topic that was made anew under the same name for repetitions of old ones. Apache keeps no such note and ignores the file.
+The records of a deleted topic stay in the log until its files are old. Without this
+note a recovery would build their queues again, and would take the first messages of a
+topic that was made anew under the same name for repetitions of old ones. Apache keeps
+no such note and ignores the file.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 
 class DeletedTopics:
@@ -29,17 +37,27 @@ class DeletedTopics:
         value = self._file.load()
         table = value.get("positions") if isinstance(value, dict) else None
         if isinstance(table, dict):
-            self._positions.update({topic: position for topic, position in table.items() if isinstance(topic, str) and isinstance(position, int)})
+            self._positions.update(
+                {
+                    topic: position
+                    for topic, position in table.items()
+                    if isinstance(topic, str) and isinstance(position, int)
+                }
+            )
 
     def clamp(self, end: int) -> None:
-        """Bring the notes in line with a log that lost its end, or new records there would count as deleted. Raises `StoreError`."""
+        """Bring the notes in line with a log that lost its end, or new records there
+        would count as deleted. Raises `StoreError`.
+        """
         clamped = {topic: min(position, end) for topic, position in self._positions.items()}
         if clamped != self._positions:
             self._file.store({"positions": clamped})
             self._positions.update(clamped)
 
     def add(self, topic: str, position: int, min_position: int) -> None:
-        """Note a deletion durably and drop notes that no record of the log needs. Raises `StoreError`."""
+        """Note a deletion durably and drop notes that no record of the log needs.
+        Raises `StoreError`.
+        """
         kept = {name: end for name, end in self._positions.items() if end > min_position}
         kept[topic] = position
         self._file.store({"positions": kept})

@@ -1,13 +1,18 @@
 """Which topics have batch consume queues, as `config/topics.json` says.
 
-The store needs to know before the broker's managers have read that file: queues that were lost are built again from the log while it opens.
+The store needs to know before the broker's managers have read that file: queues that
+were lost are built again from the log while it opens.
 """
 
-from collections.abc import Callable
-from typing import Final
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.json_dialect import decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPICS_PATH: Final = "config/topics.json"
 QUEUE_TYPE: Final = "queue.type"
@@ -15,7 +20,9 @@ BATCH: Final = "BatchCQ"
 
 
 def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
-    """Topics with `queue.type=BatchCQ`; none when the file and its `.bak` are missing or can not be read. `read` gives the bytes of a file."""
+    """Topics with `queue.type=BatchCQ`; none when the file and its `.bak` are missing
+    or cannot be read. `read` gives the bytes of a file.
+    """
     for path in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
         data = read(path)
         try:

@@ -1,19 +1,26 @@
-"""A chain of files that holds units of one size, the newest of them in memory: what consume queues of both kinds have in common.
+"""A chain of files that holds units of one size, the newest of them in memory: what
+consume queues of both kinds have in common.
 
-Each unit begins with the position of a record, its size and its tags code. New units are kept in memory and written joined by the flush service, or
-when many have gathered: what a kill takes with it is built again from the log.
+Each unit begins with the position of a record, its size and its tags code. New units
+are kept in memory and written joined by the flush service, or when many have gathered:
+what a kill takes with it is built again from the log.
 """
 
-import logging
-from collections.abc import Callable
-from struct import Struct
-from typing import ClassVar, Final
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, Final
+
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.log.record import is_schedule_topic
 from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 _log = logging.getLogger(__name__)
 UNIT: Final = Struct(">qiq")
@@ -26,8 +33,15 @@ _SIGN_TO_ZERO: Final = bytes(1 if byte < 0x80 else 0 for byte in range(256))
 _unpack_from = UNIT.unpack_from
 
 
-def valid_units(data: bytes, unit_size: int, *, filled: tuple[tuple[int, ...], ...] = ((8, 9, 10, 11),), positive: tuple[int, ...] = (0, 8)) -> int:
-    """How many units at the start of `data` are valid: one byte of each group in `filled` is not 0, the bytes in `positive` have no sign.
+def valid_units(
+    data: bytes,
+    unit_size: int,
+    *,
+    filled: tuple[tuple[int, ...], ...] = ((8, 9, 10, 11),),
+    positive: tuple[int, ...] = (0, 8),
+) -> int:
+    """How many units at the start of `data` are valid: one byte of each group in
+    `filled` is not 0, the bytes in `positive` have no sign.
 
     Works on columns: a file holds 300,000 units.
     """
@@ -49,7 +63,9 @@ def valid_units(data: bytes, unit_size: int, *, filled: tuple[tuple[int, ...], .
 
 
 class UnitChain:
-    """Units are counted from 0; `first` and `end` (exclusive) are numbers of units, not yet queue offsets."""
+    """Units are counted from 0; `first` and `end` (exclusive) are numbers of units, not
+    yet queue offsets.
+    """
 
     __slots__ = (
         "_files",
@@ -83,9 +99,13 @@ class UnitChain:
         self.queue_id = queue_id
         self.is_schedule = is_schedule_topic(topic)
         self.units_per_file = file_size // self.unit_size
-        self._files = FileChain(store_files, f"{self.parent}/{topic}/{queue_id}", file_size, self.size_setting)
+        self._files = FileChain(
+            store_files, f"{self.parent}/{topic}/{queue_id}", file_size, self.size_setting
+        )
         self.next_offset = 0
-        """The number that the next message of this queue gets; ahead of `max_offset` while messages wait for their sync."""
+        """The number that the next message of this queue gets; ahead of `max_offset`
+        while messages wait for their sync.
+        """
         self.end = 0
         self.first = 0
         self.max_physical = 0
@@ -95,14 +115,16 @@ class UnitChain:
         self._written = 0
         self._synced = 0
         self._spill_at = _TAIL_LIMIT
-        # Number of the first unit in memory, and the units. A reader in another thread takes the pair once.
+        # Number of the first unit in memory, and the units. A reader in another thread
+        # takes the pair once.
         self._tail: tuple[int, bytearray] = (0, bytearray())
 
     def _spill(self) -> None:
         try:
             self.write_out()
         except StoreError as error:
-            # The units stay in memory; the flush service tries again and refuses writes if it fails too.
+            # The units stay in memory; the flush service tries again and refuses writes
+            # if it fails too.
             self._spill_at *= 2
             _log.warning("%s queue %d: units stay in memory: %s", self.topic, self.queue_id, error)
 
@@ -111,7 +133,9 @@ class UnitChain:
         self._tail = (offset, bytearray())
 
     def units(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from one on; fewer at the end of the chain and of a file. Any thread may ask."""
+        """Up to `count` units from one on; fewer at the end of the chain and of a file.
+        Any thread may ask.
+        """
         start, tail = self._tail
         if offset >= start:
             at = (offset - start) * self.unit_size
@@ -124,7 +148,9 @@ class UnitChain:
         return data[: len(data) // self.unit_size * self.unit_size]
 
     def write_out(self) -> None:
-        """Hand the units that are only in memory to the file system. Raises `StoreError`; a later call tries again."""
+        """Hand the units that are only in memory to the file system. Raises
+        `StoreError`; a later call tries again.
+        """
         start, tail = self._tail
         files = self._files
         while self._written < self.end:
@@ -148,8 +174,15 @@ class UnitChain:
         return (self._written - self._synced) * self.unit_size
 
     def prepare_sync(self) -> Callable[[], None]:
-        """What has to run (in a thread) to make the written units durable, and then `synced` has to be told."""
-        files = [file.file for file in self._files.overlapping(self._synced * self.unit_size, self._written * self.unit_size)]
+        """What has to run (in a thread) to make the written units durable, and then
+        `synced` has to be told.
+        """
+        files = [
+            file.file
+            for file in self._files.overlapping(
+                self._synced * self.unit_size, self._written * self.unit_size
+            )
+        ]
         sync_directories = self._files.directory_sync()
 
         def sync() -> None:
@@ -170,7 +203,9 @@ class UnitChain:
         self._synced = max(self._synced, min(offset, self._written))
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files, changing nothing unless `mend`. Raises `StoreCorruptError`."""
+        """Find the files, changing nothing unless `mend`. Raises
+        `StoreCorruptError`.
+        """
         self._files.load(mend=mend)
 
     def _valid(self, data: bytes) -> int:
@@ -210,9 +245,11 @@ class UnitChain:
         return _unpack_from(data) if data else (0, 0, 0)
 
     def _first_at_or_above(self, physical_offset: int) -> int:
-        """The first unit whose record does not lie below a position; positions grow within a queue, units that mean nothing come first.
+        """The first unit whose record does not lie below a position; positions grow
+        within a queue, units that mean nothing come first.
 
-        What a power cut left empty counts as behind: only units that no checkpoint covers can be lost, and those are the last ones.
+        What a power cut left empty counts as behind: only units that no checkpoint
+        covers can be lost, and those are the last ones.
         """
         low, high = self.first_held, self.end
         while low < high:
@@ -225,7 +262,9 @@ class UnitChain:
         return low
 
     def truncate(self, physical_end: int) -> None:
-        """Drop the units whose records lie at or behind a position (`truncateDirtyLogicFiles`)."""
+        """Drop the units whose records lie at or behind a position
+        (`truncateDirtyLogicFiles`).
+        """
         if self.max_physical > physical_end:
             self.write_out()
             self.cut(physical_end)
@@ -243,7 +282,9 @@ class UnitChain:
         self._find_max_physical()
 
     def _is_sound(self, offset: int, physical_end: int) -> bool:
-        """Whether a unit is whole, lies below a position and behind the one in front: of a unit on two pages a power cut may leave one half."""
+        """Whether a unit is whole, lies below a position and behind the one in front:
+        of a unit on two pages a power cut may leave one half.
+        """
         position, size, _code = self._read_unit(offset)
         if size == PRE_BLANK_SIZE:
             return True
@@ -252,14 +293,18 @@ class UnitChain:
         if offset == self.first_held:
             return True
         before, size_before, _code = self._read_unit(offset - 1)
-        return size_before == PRE_BLANK_SIZE or (size_before > 0 and before + size_before <= position)
+        return size_before == PRE_BLANK_SIZE or (
+            size_before > 0 and before + size_before <= position
+        )
 
     def settle(self) -> None:
         """Make the removal of files durable."""
         self._files.sync_directories()
 
     def correct_min_offset(self, min_physical: int) -> None:
-        """Raise the lowest offset to the first unit whose record is still in the log."""
+        """Raise the lowest offset to the first unit whose record is still in the
+        log.
+        """
         self.first = self._first_at_or_above(min_physical)
 
     @property
@@ -268,7 +313,9 @@ class UnitChain:
         return self._files.directory
 
     def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the oldest files whose last record lies in front of a position, never the last file; the caller removes them."""
+        """Take out the oldest files whose last record lies in front of a position,
+        never the last file; the caller removes them.
+        """
         taken: list[ChainedFile] = []
         files = self._files
         while len(files.files) > 1 and files.files[0].end <= self._written * self.unit_size:

@@ -1,24 +1,33 @@
-"""A note of where everything ended at a clean stop, so that the next start need not read the last file of the log (up to 1 GiB) to find that out.
+"""A note of where everything ended at a clean stop, so that the next start need not
+read the last file of the log (up to 1 GiB) to find that out.
 
-Apache keeps no such note, ignores the file, and reads. The note is believed only when there is nothing to doubt: the queues end where it says, the
-last record that a queue knows is whole, and no record follows the end. A broker of Apache that ran in between, a queue that was deleted, files
-brought back from a backup: each of them leaves something that does not fit, and then the log is read as after any other clean stop.
+Apache keeps no such note, ignores the file, and reads. The note is believed only when
+there is nothing to doubt: the queues end where it says, the last record that a queue
+knows is whole, and no record follows the end. A broker of Apache that ran in between, a
+queue that was deleted, files brought back from a backup: each of them leaves something
+that does not fit, and then the log is read as after any other clean stop.
 """
 
-import zlib
-from typing import Final
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
+import zlib
+from typing import TYPE_CHECKING, Final
+
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 
 PATH: Final = "cleanStop.json"
 
 
 def _digest(table: ConsumeQueueTable) -> int:
     """A number that changes with every queue and every end of one."""
-    ends = sorted((queue.topic, queue.queue_id, queue.max_offset, queue.max_physical) for queue in table)
+    ends = sorted(
+        (queue.topic, queue.queue_id, queue.max_offset, queue.max_physical) for queue in table
+    )
     return zlib.crc32(repr(ends).encode())
 
 

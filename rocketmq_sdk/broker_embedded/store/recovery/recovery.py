@@ -1,22 +1,29 @@
-"""Finding the end of the log and making the queues agree with it (`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0).
+"""Finding the end of the log and making the queues agree with it
+(`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0).
 
-Both kinds read records from the start of some file to the first one that is not whole, give each to its queue (which ignores what it has), and drop
-what queues and log hold behind that end. They differ in the file. After a clean stop it is the last one whose first record the queues know; after a
-kill the last one whose first record was surely flushed and dispatched, by the checkpoint.
+Both kinds read records from the start of some file to the first one that is not whole,
+give each to its queue (which ignores what it has), and drop what queues and log hold
+behind that end. They differ in the file. After a clean stop it is the last one whose
+first record the queues know; after a kill the last one whose first record was surely
+flushed and dispatched, by the checkpoint.
 
-Unlike Apache, which looks back at most 10 files and does not notice a single lost queue, the search goes back as long as a record has a number that
-its queue has not reached, and what lies behind the end is overwritten with zeros: else a later recovery could take old bytes for new records.
+Unlike Apache, which looks back at most 10 files and does not notice a single lost
+queue, the search goes back as long as a record has a number that its queue has not
+reached, and what lies behind the end is overwritten with zeros: else a later recovery
+could take old bytes for new records.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
-from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.flush.failed_sync import forget_note, unsynced_from, write_again
-from rocketmq_sdk.broker_embedded.store.index.service import IndexService
-from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+from rocketmq_sdk.broker_embedded.store.flush.failed_sync import (
+    forget_note,
+    unsynced_from,
+    write_again,
+)
 from rocketmq_sdk.broker_embedded.store.log.record import (
     BLANK_SIZE,
     SIZE_AND_MAGIC,
@@ -32,6 +39,13 @@ from rocketmq_sdk.broker_embedded.store.recovery.set_aside import look_behind, s
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
+    from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+
 _log = logging.getLogger(__name__)
 _MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
 _CHUNK = 1024 * 1024
@@ -41,11 +55,15 @@ RecoveryProgress = Callable[[int, int], None]
 
 
 class LogScanner:
-    """Reads records in order; `end` is the position behind the last whole one once all are read."""
+    """Reads records in order; `end` is the position behind the last whole one once all
+    are read.
+    """
 
     __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
 
-    def __init__(self, queue: FileChain, *, check_crc: bool, force_property_crc: bool = False) -> None:
+    def __init__(
+        self, queue: FileChain, *, check_crc: bool, force_property_crc: bool = False
+    ) -> None:
         self._queue = queue
         self._check_crc = check_crc and not force_property_crc
         self._property_crc = force_property_crc
@@ -74,7 +92,9 @@ class LogScanner:
                 base, at = position, 0
                 if len(data) < BLANK_SIZE:
                     return
-            if not property_crc and (heads := plain_records(data, at, position, topics, check_crc=check_crc)):
+            if not property_crc and (
+                heads := plain_records(data, at, position, topics, check_crc=check_crc)
+            ):
                 yield from heads
                 position = self.end = heads[-1].position + heads[-1].size
                 continue
@@ -101,7 +121,9 @@ class LogScanner:
         size, magic = size_and_magic(data, 0)
         if not is_message_magic(magic) or not 0 < size <= file.size:
             return None
-        return check_record(file.read(file.start, size), 0, file.start, self._topics, check_crc=self._check_crc)
+        return check_record(
+            file.read(file.start, size), 0, file.start, self._topics, check_crc=self._check_crc
+        )
 
 
 class Recovery:
@@ -119,17 +141,22 @@ class Recovery:
         now_ms: int = MAX_TIME,
         progress: RecoveryProgress | None = None,
     ) -> None:
-        """`now_ms`: store times far behind it are not believed. `progress` is told bytes done and bytes in all, from the thread that recovers."""
+        """`now_ms`: store times far behind it are not believed. `progress` is told
+        bytes done and bytes in all, from the thread that recovers.
+        """
         self._log = log
         self._index = index
         self._dispatcher = dispatcher
         self._table = dispatcher.table
         self._checkpoint = checkpoint
-        self._scanner = LogScanner(log.queue, check_crc=check_crc, force_property_crc=force_property_crc)
+        self._scanner = LogScanner(
+            log.queue, check_crc=check_crc, force_property_crc=force_property_crc
+        )
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False
-        # A flipped bit may be the reason: a checkpoint of the future vouches for nothing.
+        # A flipped bit may be the reason: a checkpoint of the future vouches for
+        # nothing.
         vouched = checkpoint.recovery_timestamp
         self._vouched = vouched if vouched <= self._latest_time else 0
         self.last_store_timestamp = 0
@@ -137,7 +164,9 @@ class Recovery:
         self.records = 0
 
     def run(self, *, clean: bool) -> int:
-        """Recover; gives the end of the log. Raises `StoreError` when files can not be read or written."""
+        """Recover; gives the end of the log. Raises `StoreError` when files cannot be
+        read or written.
+        """
         log = self._log
         if not log.queue.files:
             self._table.clear()
@@ -175,11 +204,19 @@ class Recovery:
             queue.next_offset = queue.max_offset
         self._make_durable(end)
         stop = "clean" if clean else "unclean"
-        _log.info("recovered the log to %d after a %s stop: %d records read from %d on", end, stop, self.records, self.scanned_from)
+        _log.info(
+            "recovered the log to %d after a %s stop: %d records read from %d on",
+            end,
+            stop,
+            self.records,
+            self.scanned_from,
+        )
         return end
 
     def _make_durable(self, end: int) -> None:
-        """What is shown from now on must survive a power cut, or something new could be acknowledged behind a hole."""
+        """What is shown from now on must survive a power cut, or something new could be
+        acknowledged behind a hole.
+        """
         queue = self._log.queue
         noted = unsynced_from(queue.store_files)
         if noted is not None:
@@ -193,7 +230,9 @@ class Recovery:
             forget_note(queue.store_files)
 
     def _trusted_end(self) -> int | None:
-        """The end of the log as the last stop noted it, if everything that can be seen without reading the log agrees."""
+        """The end of the log as the last stop noted it, if everything that can be seen
+        without reading the log agrees.
+        """
         files = self._log.queue.files
         end = noted_end(self._log.queue.store_files, self._table)
         if end is None or not files[0].start <= end <= files[-1].end:
@@ -224,12 +263,18 @@ class Recovery:
         safe = self._vouched
         for index in range(len(files) - 1, 0, -1):
             head = self._scanner.first_of(files[index])
-            if head is not None and head.store_timestamp and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe):
+            if (
+                head is not None
+                and head.store_timestamp
+                and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe)
+            ):
                 return index
         return 0
 
     def _catch_up_index(self, end: int) -> None:
-        """Index the records in front of a position that the index lacks. Damage there is no reason to cut the log; it is left out."""
+        """Index the records in front of a position that the index lacks. Damage there
+        is no reason to cut the log; it is left out.
+        """
         index = self._index
         if index is None:
             return
@@ -249,11 +294,17 @@ class Recovery:
             file = self._log.queue.find(scanner.end)
             if file is None or scanner.end >= end:
                 return
-            _log.error("%s is damaged at %d: what is behind it in this file is not in the index", file.file.path, scanner.end)
+            _log.error(
+                "%s is damaged at %d: what is behind it in this file is not in the index",
+                file.file.path,
+                scanner.end,
+            )
             position = file.end
 
     def _scan(self, index: int) -> int:
-        """Read from a file on, and from older ones as long as a queue lacks what was in front."""
+        """Read from a file on, and from older ones as long as a queue lacks what was in
+        front.
+        """
         files = self._log.queue.files
         step = 1
         while not self._scan_from(files[index].start, from_start=index == 0):
@@ -282,10 +333,15 @@ class Recovery:
                     last = store_timestamp
                 elif not self._future_told:
                     self._future_told = True
-                    text = "the record at %d says that it was stored at %d, which is in the future; such times are not believed"
+                    text = (
+                        "the record at %d says that it was stored at %d, which is in the future; "
+                        "such times are not believed"
+                    )
                     _log.error(text, position, store_timestamp)
             known = queues[topic].get(queue_id) if topic in queues else None
-            if (known is None or position + size > known.max_physical) and not rebuild(head, from_start=from_start):
+            if (known is None or position + size > known.max_physical) and not rebuild(
+                head, from_start=from_start
+            ):
                 return False
             if index is not None and position >= index.next_position:
                 index.add(head)
@@ -295,7 +351,9 @@ class Recovery:
         return True
 
     def _tell(self, position: int) -> None:
-        """Report how far the log was read, of the bytes from where the reading began."""
+        """Report how far the log was read, of the bytes from where the reading
+        began.
+        """
         if self._progress is not None:
             low, high = self.scanned_from, self._log.queue.files[-1].end
             self._progress(position - low, high - low)

@@ -1,18 +1,32 @@
-"""Whole records behind the end that recovery found: they are kept in `setaside/` and told, not destroyed.
+"""Whole records behind the end that recovery found: they are kept in `setaside/` and
+told, not destroyed.
 
-A log ends at its first record that is not whole, here as at Apache's, which lets whatever follows be overwritten. When that record was damaged rather
-than never finished, what follows may be everything that was acknowledged since. Such records are out of a broker's reach (queue offsets in front of
-them are missing), but not lost: `rocketmq store dump` shows where the log ends, and the files set aside hold the bytes at their old positions.
+A log ends at its first record that is not whole, here as at Apache's, which lets
+whatever follows be overwritten. When that record was damaged rather than never
+finished, what follows may be everything that was acknowledged since. Such records are
+out of a broker's reach (queue offsets in front of them are missing), but not lost:
+`rocketmq store dump` shows where the log ends, and the files set aside hold the bytes
+at their old positions.
 """
 
-import logging
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from __future__ import annotations
 
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
-from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
-from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, RecordHead, check_record, size_and_magic
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    RecordHead,
+    check_record,
+    size_and_magic,
+)
 from rocketmq_sdk.protocol.message_codec import MAGIC_V1, MAGIC_V2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
+    from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "setaside"
@@ -33,7 +47,9 @@ class Behind(NamedTuple):
 
 
 def look_behind(queue: FileChain, end: int) -> Behind | None:
-    """Find whole records that stand where they say, behind a position. Raises `StoreError` for files that can not be read."""
+    """Find whole records that stand where they say, behind a position. Raises
+    `StoreError` for files that cannot be read.
+    """
     found: Behind | None = None
     for file in queue.files:
         if file.end <= end:
@@ -43,7 +59,13 @@ def look_behind(queue: FileChain, end: int) -> Behind | None:
             if found is None:
                 found = Behind(1, head.position, after, time, time)
             else:
-                found = Behind(found.records + 1, found.first, after, min(found.first_time, time), max(found.last_time, time))
+                found = Behind(
+                    found.records + 1,
+                    found.first,
+                    after,
+                    min(found.first_time, time),
+                    max(found.last_time, time),
+                )
     return found
 
 
@@ -66,7 +88,10 @@ def _next_record(file: ChainedFile, data: bytes, base: int) -> RecordHead | None
     """The first whole record that begins in `data`."""
     for index in _candidates(data):
         position = base + index
-        if index < 0 or int.from_bytes(data[index + _OWN_PLACE : index + _OWN_PLACE + 8]) != position:
+        if (
+            index < 0
+            or int.from_bytes(data[index + _OWN_PLACE : index + _OWN_PLACE + 8]) != position
+        ):
             continue
         size, _magic = size_and_magic(data, index)
         if BLANK_SIZE < size <= file.end - position:
@@ -86,10 +111,11 @@ def _candidates(data: bytes) -> Iterator[int]:
 
 
 def set_aside(queue: FileChain, end: int, behind: Behind, vouched: int) -> None:
-    """Keep what is behind the end: a copy of the rest of its file, and the later files themselves. To be called before the log is cut.
+    """Keep what is behind the end: a copy of the rest of its file, and the later files
+    themselves. To be called before the log is cut.
 
-    `vouched` is the time up to which the checkpoint says that everything was durable. Raises `StoreError` when the bytes can not be kept; the log is
-    as it was then.
+    `vouched` is the time up to which the checkpoint says that everything was durable.
+    Raises `StoreError` when the bytes cannot be kept; the log is as it was then.
     """
     files = queue.store_files
     directory = f"{DIRECTORY}/{end:020d}"
@@ -105,9 +131,27 @@ def set_aside(queue: FileChain, end: int, behind: Behind, vouched: int) -> None:
         files.sync_directory(path)
     queue.sync_directories()
     name = "the end of the log" if holder is None else f"{holder.file.path} at {end - holder.start}"
-    text = "%s: the log is damaged at position %d (%s); %d whole records behind it, from %d on, stored from %d to %d, are set aside in %s%s"
+    text = (
+        "%s: the log is damaged at position %d (%s); %d whole records behind it, from %d on, "
+        "stored from %d to %d, are set aside in %s%s"
+    )
     surely = behind.first_time <= vouched
-    reason = "; the checkpoint says that they were durable, so the disk or somebody changed the log" if surely else ""
+    reason = (
+        "; the checkpoint says that they were durable, so the disk or somebody changed the log"
+        if surely
+        else ""
+    )
     level = logging.ERROR if surely else logging.WARNING
     times = (behind.first_time, behind.last_time)
-    _log.log(level, text, files.description, end, name, behind.records, behind.first, *times, directory, reason)
+    _log.log(
+        level,
+        text,
+        files.description,
+        end,
+        name,
+        behind.records,
+        behind.first,
+        *times,
+        directory,
+        reason,
+    )

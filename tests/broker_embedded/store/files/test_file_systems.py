@@ -1,6 +1,9 @@
 """The two file systems behave alike, and configuration files survive crashes."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -8,24 +11,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK, UNIT, valid_units
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.fixture(params=["memory", "disk"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
-    return OsFileSystem(tmp_path / "root", max_descriptors=4) if request.param == "disk" else MemoryFileSystem()
+    return (
+        OsFileSystem(tmp_path / "root", max_descriptors=4)
+        if request.param == "disk"
+        else MemoryFileSystem()
+    )
 
 
 def test_a_file(files: FileSystem) -> None:
     """Sparse, sized, written at any place."""
     file = files.create("a/b/0", 1_000_000)
-    assert (file.size(), file.pread(10, 999_995), file.pread(10, 1_000_000)) == (1_000_000, bytes(5), b"")
+    assert (file.size(), file.pread(10, 999_995), file.pread(10, 1_000_000)) == (
+        1_000_000,
+        bytes(5),
+        b"",
+    )
     file.pwrite(b"x" * 600_000, 100_000)
     file.pwrite(memoryview(b"yy"), 0)
     assert file.pread(3, 0) == b"yy\0"
@@ -82,7 +95,9 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_memory_is_counted() -> None:
-    """Reserved and written bytes count once; removing gives them back; a refused write changes nothing."""
+    """Reserved and written bytes count once; removing gives them back; a refused write
+    changes nothing.
+    """
     files = MemoryFileSystem(100_000)
     file = files.create("log", 1 << 30)
     file.allocate(0, 60_000)
@@ -106,7 +121,9 @@ def test_memory_is_counted() -> None:
 
 
 def test_config_files(files: FileSystem) -> None:
-    """The value comes back; a lost or broken file is replaced by the one before; both broken is an error."""
+    """The value comes back; a lost or broken file is replaced by the one before; both
+    broken is an error.
+    """
     config = ConfigFile(files, "topics.json")
     assert config.load() is None
     config.store({"n": 1, "table": {"1": [True, None, "ä"]}})
@@ -138,10 +155,15 @@ async def test_config_files_saved_in_order(files: FileSystem) -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.tuples(LONG, st.integers(-5, 2**31 - 1), LONG), max_size=50), st.binary(max_size=19))
+@given(
+    st.lists(st.tuples(LONG, st.integers(-5, 2**31 - 1), LONG), max_size=50), st.binary(max_size=19)
+)
 def test_valid_units(units: list[tuple[int, int, int]], rest: bytes) -> None:
     """The column test equals the plain loop."""
     data = b"".join(UNIT.pack(*unit) for unit in units) + rest
-    expected = next((index for index, (position, size, _code) in enumerate(units) if position < 0 or size <= 0), len(units))
+    expected = next(
+        (index for index, (position, size, _code) in enumerate(units) if position < 0 or size <= 0),
+        len(units),
+    )
     assert valid_units(data, 20) == expected
     assert valid_units(PRE_BLANK * 3 + bytes(40), 20) == 3

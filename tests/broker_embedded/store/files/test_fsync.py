@@ -1,17 +1,26 @@
-"""Which call makes bytes durable on which system; there is no macOS here, so a stand-in counts the calls."""
+"""Which call makes bytes durable on which system; there is no macOS here, so a stand-in
+counts the calls.
+"""
+
+from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.fsync import make_sync, sync_descriptor
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 def test_data_are_synced_without_the_times_of_the_file() -> None:
     calls: list[str] = []
-    system = SimpleNamespace(fdatasync=lambda _fd: calls.append("fdatasync"), fsync=lambda _fd: calls.append("fsync"))
+    system = SimpleNamespace(
+        fdatasync=lambda _fd: calls.append("fdatasync"), fsync=lambda _fd: calls.append("fsync")
+    )
     make_sync(system, SimpleNamespace())(3)
     assert calls == ["fdatasync"]
 

@@ -1,21 +1,29 @@
 """The next log file is there before it is needed."""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreFullError
 from support.store import bodies, message, open_store, small_config
 from support.waiting import until
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+
 pytestmark = pytest.mark.real_time
 
 
 class Counting(OsFileSystem):
-    """Counts what is made in the log's directory by an append, and refuses to make files ahead on demand."""
+    """Counts what is made in the log's directory by an append, and refuses to make
+    files ahead on demand.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -86,5 +94,8 @@ async def test_one_that_a_kill_left_is_removed(tmp_path: Path) -> None:
         store.put(message())
     (tmp_path / "commitlog.next").write_bytes(bytes(100))
     async with open_store(OsFileSystem(tmp_path)):
-        assert not (tmp_path / "commitlog.next").exists() or (tmp_path / "commitlog.next").stat().st_size != 100
+        assert (
+            not (tmp_path / "commitlog.next").exists()
+            or (tmp_path / "commitlog.next").stat().st_size != 100
+        )
     assert not (tmp_path / "commitlog.next").exists()

@@ -1,9 +1,11 @@
 """What becomes durable when, in virtual time."""
 
+from __future__ import annotations
+
 import os
 import struct
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -16,11 +18,16 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from support.disk import Disk
 from support.store import bodies, message, open_store, small_config
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SYNC = small_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
 
 async def test_sync_flush_shares_rounds(autojump_clock: trio.testing.MockClock) -> None:
-    """Messages that arrive while a sync runs share the next one, and nobody is told before theirs."""
+    """Messages that arrive while a sync runs share the next one, and nobody is told
+    before theirs.
+    """
     disk = Disk()
     heard: list[Arrival] = []
     async with open_store(disk, SYNC) as store:
@@ -49,8 +56,12 @@ async def test_sync_flush_shares_rounds(autojump_clock: trio.testing.MockClock) 
         assert [arrival.queue_offset for arrival in heard] == list(range(200))
 
 
-async def test_under_sync_flush_a_message_is_visible_when_it_is_durable(autojump_clock: trio.testing.MockClock) -> None:
-    """Queue bounds, reads and arrivals wait; offsets are given out at once; single messages and batches alike."""
+async def test_under_sync_flush_a_message_is_visible_when_it_is_durable(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Queue bounds, reads and arrivals wait; offsets are given out at once; single
+    messages and batches alike.
+    """
     disk = Disk()
     heard: list[Arrival] = []
     async with open_store(disk, SYNC) as store:
@@ -75,7 +86,9 @@ async def test_under_sync_flush_a_message_is_visible_when_it_is_durable(autojump
 
 
 async def test_a_sync_that_takes_too_long(autojump_clock: trio.testing.MockClock) -> None:
-    """FLUSH_DISK_TIMEOUT after the configured time; the message is stored all the same."""
+    """FLUSH_DISK_TIMEOUT after the configured time; the message is stored all the
+    same.
+    """
     disk = Disk()
     async with open_store(disk, SYNC) as store:
         disk.delay = 60
@@ -87,15 +100,21 @@ async def test_a_sync_that_takes_too_long(autojump_clock: trio.testing.MockClock
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-async def test_nothing_is_acknowledged_after_a_failed_sync(flush: FlushDiskType, autojump_clock: trio.testing.MockClock) -> None:
-    """The waiting sender is refused, later ones at once, the reason is given; the stop does not count as clean."""
+async def test_nothing_is_acknowledged_after_a_failed_sync(
+    flush: FlushDiskType, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The waiting sender is refused, later ones at once, the reason is given; the stop
+    does not count as clean.
+    """
     disk = Disk()
     with trio.fail_after(100):
-        async with open_store(disk, small_config(flush_disk_type=flush, flush_commit_log_least_pages=0)) as store:
+        async with open_store(
+            disk, small_config(flush_disk_type=flush, flush_commit_log_least_pages=0)
+        ) as store:
             good = store.put(message(body=b"good"))
             await store.wait_durable(good)
             await store.flush()
-            disk.failure = StoreError("commitlog: can not sync (Input/output error)")
+            disk.failure = StoreError("commitlog: cannot sync (Input/output error)")
             bad = store.put(message(body=b"bad"))
             assert bad.ok
             if flush is FlushDiskType.SYNC_FLUSH:
@@ -108,7 +127,10 @@ async def test_nothing_is_acknowledged_after_a_failed_sync(flush: FlushDiskType,
             disk.failure = None
             await trio.sleep(20)
             assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
-            assert store.put_batch(message(body=encode_batch([(0, b"a", b"")]))).status is PutStatus.SERVICE_NOT_AVAILABLE
+            assert (
+                store.put_batch(message(body=encode_batch([(0, b"a", b"")]))).status
+                is PutStatus.SERVICE_NOT_AVAILABLE
+            )
             with pytest.raises(StoreError, match="Input/output"):
                 await store.flush()
             if flush is FlushDiskType.SYNC_FLUSH:
@@ -117,7 +139,9 @@ async def test_nothing_is_acknowledged_after_a_failed_sync(flush: FlushDiskType,
 
 
 async def test_async_flush_by_interval(autojump_clock: trio.testing.MockClock) -> None:
-    """Every 500 ms when 4 pages gathered, everything after 10 s; an idle store wakes nobody."""
+    """Every 500 ms when 4 pages gathered, everything after 10 s; an idle store wakes
+    nobody.
+    """
     disk = Disk()
     async with open_store(disk, small_config(mapped_file_size_commit_log=1 << 20)) as store:
         assert not store.needs_wait
@@ -142,7 +166,9 @@ async def test_async_flush_by_interval(autojump_clock: trio.testing.MockClock) -
 
 
 async def test_checkpoint(autojump_clock: trio.testing.MockClock) -> None:
-    """Written when everything was synced, with the store times of the last messages; Apache's layout and length."""
+    """Written when everything was synced, with the store times of the last messages;
+    Apache's layout and length.
+    """
     disk = Disk()
     async with open_store(disk) as store:
         result = store.put(message())
@@ -155,12 +181,22 @@ async def test_checkpoint(autojump_clock: trio.testing.MockClock) -> None:
         later = store.put(message())
     data = disk.read("checkpoint")
     assert data is not None
-    assert struct.unpack_from(">qqqqq", data) == (later.store_timestamp, later.store_timestamp, 0, 0, 0)
+    assert struct.unpack_from(">qqqqq", data) == (
+        later.store_timestamp,
+        later.store_timestamp,
+        0,
+        0,
+        0,
+    )
     assert not data[40:].strip(b"\0")
 
 
-async def test_units_without_a_place_stop_writes_until_there_is_one(autojump_clock: trio.testing.MockClock) -> None:
-    """A queue that can not be written refuses puts and keeps its units; when there is space again all goes on."""
+async def test_units_without_a_place_stop_writes_until_there_is_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A queue that cannot be written refuses puts and keeps its units; when there is
+    space again all goes on.
+    """
     disk = Disk()
     async with open_store(disk) as store:
         assert store.put(message(body=b"0")).ok
@@ -177,8 +213,12 @@ async def test_units_without_a_place_stop_writes_until_there_is_one(autojump_clo
         assert bodies(store) == [b"0", b"1"]
 
 
-async def test_appends_of_a_turn_are_handed_over_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between `begin` and `end` one write carries all messages, and it is done when `end` returns; before and behind it each has its own."""
+async def test_appends_of_a_turn_are_handed_over_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between `begin` and `end` one write carries all messages, and it is done when
+    `end` returns; before and behind it each has its own.
+    """
     calls: list[int] = []
     pwrite = os.pwrite
 
@@ -200,11 +240,17 @@ async def test_appends_of_a_turn_are_handed_over_together(tmp_path: Path, monkey
         last = store.put(message())
         assert calls[1:] == [last.size]
         assert written is not None
-        assert written[results[0].physical_offset :][: calls[0]] == b"".join(store.record_at(r.physical_offset) or b"" for r in results)
+        assert written[results[0].physical_offset :][: calls[0]] == b"".join(
+            store.record_at(r.physical_offset) or b"" for r in results
+        )
 
 
-async def test_a_turn_whose_write_fails_is_told_and_ends_the_taking_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_store(OsFileSystem(tmp_path), small_config(mapped_file_size_commit_log=1 << 20)) as store:
+async def test_a_turn_whose_write_fails_is_told_and_ends_the_taking_of_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(
+        OsFileSystem(tmp_path), small_config(mapped_file_size_commit_log=1 << 20)
+    ) as store:
         store.put(message())
         store.begin()
         assert store.put(message()).ok
@@ -243,8 +289,12 @@ async def test_syncs_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert main not in seen
 
 
-async def test_a_log_that_begins_behind_zero_without_a_file_is_flushed(autojump_clock: trio.testing.MockClock) -> None:
-    """As that of a new slave, between the first word of its master and the first file."""
+async def test_a_log_that_begins_behind_zero_without_a_file_is_flushed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As that of a new slave, between the first word of its master and the first
+    file.
+    """
     disk = Disk()
     async with open_store(disk, SYNC) as store:
         store._log.start_at(8192)

@@ -1,8 +1,11 @@
-"""SYNC_FLUSH on a disk: the thread that syncs, what it covers, how it fails and ends; who is told without a task."""
+"""SYNC_FLUSH on a disk: the thread that syncs, what it covers, how it fails and ends;
+who is told without a task.
+"""
+
+from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -16,6 +19,10 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
 from support.disk import Disk
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 SYNC = small_config(mapped_file_size_commit_log=1 << 20, flush_disk_type=FlushDiskType.SYNC_FLUSH)
 PATIENCE = 20
@@ -58,7 +65,9 @@ class Gate:
 
 
 @pytest.mark.real_time
-async def test_one_thread_syncs_and_a_round_covers_what_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_thread_syncs_and_a_round_covers_what_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = Gate(monkeypatch)
     told: list[tuple[int, PutStatus, bool, bool, int]] = []
     with trio.fail_after(PATIENCE):
@@ -89,7 +98,10 @@ async def test_one_thread_syncs_and_a_round_covers_what_waited(tmp_path: Path, m
             assert len(gate.threads) == 1
             gate.open.set()
             await until(lambda: len(told) == 40)
-            assert told == [(number, PutStatus.PUT_OK, True, True, threading.get_ident()) for number in range(40)]
+            assert told == [
+                (number, PutStatus.PUT_OK, True, True, threading.get_ident())
+                for number in range(40)
+            ]
             assert len(gate.threads) == 2
             assert len(set(gate.threads)) == 1
             # outside of a turn, with a task that waits
@@ -110,14 +122,18 @@ async def test_one_thread_syncs_and_a_round_covers_what_waited(tmp_path: Path, m
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("in_turn", [False, True])
-async def test_a_failed_sync_of_the_thread_ends_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_turn: bool) -> None:
-    """Everybody who waits is refused, nothing more is synced, what is unsure is noted for the next start."""
+async def test_a_failed_sync_of_the_thread_ends_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_turn: bool
+) -> None:
+    """Everybody who waits is refused, nothing more is synced, what is unsure is noted
+    for the next start.
+    """
     gate = Gate(monkeypatch)
     told: list[PutStatus] = []
     with trio.fail_after(PATIENCE):
         async with open_store(OsFileSystem(tmp_path), SYNC) as store:
             assert await store.wait_durable(store.put(message(body=b"good"))) is PutStatus.PUT_OK
-            gate.failure = StoreError("commitlog: can not sync (Input/output error)")
+            gate.failure = StoreError("commitlog: cannot sync (Input/output error)")
             if in_turn:
                 store.begin()
             bad = store.put(message(body=b"bad"))
@@ -132,7 +148,9 @@ async def test_a_failed_sync_of_the_thread_ends_writing(tmp_path: Path, monkeypa
             store.when_durable(bad, told.append)
             assert told == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
             assert bodies(store) == [b"good"]
-            await until(lambda: any(path.name.startswith("unsynced") for path in tmp_path.iterdir()))
+            await until(
+                lambda: any(path.name.startswith("unsynced") for path in tmp_path.iterdir())
+            )
             assert len(gate.threads) == syncs
             with pytest.raises(StoreError, match="Input/output"):
                 await store.flush()
@@ -142,7 +160,6 @@ async def test_a_failed_sync_of_the_thread_ends_writing(tmp_path: Path, monkeypa
 @pytest.mark.real_time
 async def test_an_error_behind_a_sync_is_raised_by_the_store(tmp_path: Path) -> None:
     """What goes wrong in the loop's callback neither ends trio nor is lost."""
-
 
     def broken(_status: PutStatus) -> None:
         raise ValueError("a bug")
@@ -192,12 +209,16 @@ async def test_the_newest_round_stands_for_those_before_it() -> None:
 
 
 async def test_one_timer_serves_all_waiters(autojump_clock: trio.testing.MockClock) -> None:
-    """Each is told once: in time, too late at its own deadline, or that it never will be."""
+    """Each is told once: in time, too late at its own deadline, or that it never will
+    be.
+    """
     told: list[tuple[str, PutStatus, float]] = []
     waiters = DurableWaiters(TrioClock(), 5)
 
     def ask(name: str, position: int) -> None:
-        waiters.add(position, lambda status: told.append((name, status, trio.current_time() - start)))
+        waiters.add(
+            position, lambda status: told.append((name, status, trio.current_time() - start))
+        )
 
     async with trio.open_nursery() as nursery:
         start = trio.current_time()
@@ -215,11 +236,20 @@ async def test_one_timer_serves_all_waiters(autojump_clock: trio.testing.MockClo
         await trio.sleep(3.5)
         assert told[1:] == []
         await trio.sleep(0.6)
-        assert [told[1][:2], told[1][2]] == [("b", PutStatus.FLUSH_DISK_TIMEOUT), pytest.approx(106)]
+        assert [told[1][:2], told[1][2]] == [
+            ("b", PutStatus.FLUSH_DISK_TIMEOUT),
+            pytest.approx(106),
+        ]
         ask("d", 40)
         await trio.sleep(10)
-        assert [(name, status) for name, status, _time in told[2:]] == [("c", PutStatus.FLUSH_DISK_TIMEOUT), ("d", PutStatus.FLUSH_DISK_TIMEOUT)]
-        assert [time for _name, _status, time in told[2:]] == [pytest.approx(107), pytest.approx(111.1)]
+        assert [(name, status) for name, status, _time in told[2:]] == [
+            ("c", PutStatus.FLUSH_DISK_TIMEOUT),
+            ("d", PutStatus.FLUSH_DISK_TIMEOUT),
+        ]
+        assert [time for _name, _status, time in told[2:]] == [
+            pytest.approx(107),
+            pytest.approx(111.1),
+        ]
         ask("e", 50)
         waiters.fail()
         assert told[-1][:2] == ("e", PutStatus.SERVICE_NOT_AVAILABLE)
@@ -227,19 +257,27 @@ async def test_one_timer_serves_all_waiters(autojump_clock: trio.testing.MockClo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_sender_without_a_task_is_told_of_a_slow_disk(autojump_clock: trio.testing.MockClock) -> None:
-    """The same way on files in memory: FLUSH_DISK_TIMEOUT at its time, and once only."""
+async def test_a_sender_without_a_task_is_told_of_a_slow_disk(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The same way on files in memory: FLUSH_DISK_TIMEOUT at its time, and once
+    only.
+    """
     disk = Disk()
     told: list[tuple[PutStatus, float]] = []
     async with open_store(disk, SYNC) as store:
         disk.delay = 60
         start = trio.current_time()
-        store.when_durable(store.put(message()), lambda status: told.append((status, trio.current_time() - start)))
+        store.when_durable(
+            store.put(message()), lambda status: told.append((status, trio.current_time() - start))
+        )
         await trio.sleep(80)
         assert told == [(PutStatus.FLUSH_DISK_TIMEOUT, pytest.approx(5))]
         disk.delay = 1
         result = store.put(message())
-        store.when_durable(result, lambda status: told.append((status, trio.current_time() - start)))
+        store.when_durable(
+            result, lambda status: told.append((status, trio.current_time() - start))
+        )
         await trio.sleep(5)
         assert told[1] == (PutStatus.PUT_OK, pytest.approx(81))
         disk.delay = 0

@@ -1,41 +1,65 @@
-"""The key index under this store: what is found when, rolling, kills, lost files, times."""
+"""The key index under this store: what is found when, rolling, kills, lost files,
+times.
+"""
 
-from pathlib import Path
+from __future__ import annotations
+
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store.files.file_system import StoreFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash, query_text
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
 from support.store import message, open_store, small_config
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import StoreFile
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.model.message import ReceivedMessage
+
 SMALL = {"max_hash_slot_num": 7, "max_index_num": 20, "memory_limit": 8 * 1024 * 1024}
 
 
 def keyed(number: int, topic: str = "TopicA", tag: str | None = None) -> MessageToStore:
     """A message with keys of its own."""
-    return message(topic, body=b"%d" % number, tag=tag, properties={"UNIQ_KEY": f"U{number:015d}", "KEYS": f"k{number} half{number // 2}"})
+    return message(
+        topic,
+        body=b"%d" % number,
+        tag=tag,
+        properties={"UNIQ_KEY": f"U{number:015d}", "KEYS": f"k{number} half{number // 2}"},
+    )
 
 
-async def numbers(store: MessageStore, key: str, topic: str = "TopicA", limit: int = 32, index_type: str | None = None) -> list[int]:
+async def numbers(
+    store: MessageStore,
+    key: str,
+    topic: str = "TopicA",
+    limit: int = 32,
+    index_type: str | None = None,
+) -> list[int]:
     """The numbers in the bodies of what a lookup finds that really has the key."""
     result = await store.query(topic, key, limit, index_type=index_type)
     decoded = [decode_message(record) for record in result.records]
-    assert [item.commit_log_offset for item in decoded] == result.physical_offsets == sorted(result.physical_offsets)
+    assert (
+        [item.commit_log_offset for item in decoded]
+        == result.physical_offsets
+        == sorted(result.physical_offsets)
+    )
     return [int(item.body) for item in decoded if item.topic == topic and key in names_of(item)]
 
 
@@ -55,7 +79,9 @@ async def check_all(store: MessageStore, count: int) -> None:
 
 @pytest.mark.parametrize("flush", FlushDiskType)
 async def test_a_message_is_found_at_once(flush: FlushDiskType) -> None:
-    """By unique key, keys and tags, before anything of the index was written; under SYNC_FLUSH behind its sync."""
+    """By unique key, keys and tags, before anything of the index was written; under
+    SYNC_FLUSH behind its sync.
+    """
     async with open_store(config=small_config(flush_disk_type=flush, **SMALL)) as store:
         for number in range(5):
             result = store.put(keyed(number, tag="red" if number % 2 else "blue"))
@@ -65,7 +91,9 @@ async def test_a_message_is_found_at_once(flush: FlushDiskType) -> None:
         assert await numbers(store, "T#blue") == [0, 2, 4]
         assert await numbers(store, "red") == []
         assert await numbers(store, "k1", topic="TopicB") == []
-        assert (await store.query("TopicA", "k1", 32)).index_last_update_physical_offset == result.physical_offset
+        assert (
+            await store.query("TopicA", "k1", 32)
+        ).index_last_update_physical_offset == result.physical_offset
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -104,7 +132,9 @@ def copy_of(files: MemoryFileSystem) -> MemoryFileSystem:
 
 @pytest.mark.parametrize("lost", ["all", "last", "half", "first"])
 async def test_lost_files_after_a_kill(lost: str) -> None:
-    """Index files that are gone after an unclean stop: built again from the end of the ones that are left."""
+    """Index files that are gone after an unclean stop: built again from the end of the
+    ones that are left.
+    """
     files = MemoryFileSystem(write_through=True)
     async with open_store(files, small_config(**SMALL)) as store:
         for number in range(60):
@@ -112,7 +142,12 @@ async def test_lost_files_after_a_kill(lost: str) -> None:
         await store.flush()
         killed = copy_of(files)
     names = [name for name, _size in killed.file_sizes("index")]
-    chosen = {"all": names, "last": names[-1:], "half": names[len(names) // 2 :], "first": names[:1]}[lost]
+    chosen = {
+        "all": names,
+        "last": names[-1:],
+        "half": names[len(names) // 2 :],
+        "first": names[:1],
+    }[lost]
     for name in chosen:
         killed.remove(f"index/{name}")
     async with open_store(killed, small_config(**SMALL)) as store:
@@ -123,7 +158,9 @@ async def test_lost_files_after_a_kill(lost: str) -> None:
 
 
 async def test_entries_behind_the_end_of_the_log_go() -> None:
-    """A log that ends earlier than its index: positions there will hold other messages."""
+    """A log that ends earlier than its index: positions there will hold other
+    messages.
+    """
     files = MemoryFileSystem(write_through=True)
     async with open_store(files, small_config(**SMALL)) as store:
         for number in range(40):
@@ -155,11 +192,18 @@ async def test_switched_off() -> None:
 
 
 async def test_limits_and_times(tmp_path: Path, autojump_clock: object) -> None:
-    """The newest ones up to the limit; a range of times, whole seconds exact at its begin."""
-    async with open_store(OsFileSystem(tmp_path / "store"), small_config(mapped_file_size_commit_log=65536, max_hash_slot_num=3)) as store:
+    """The newest ones up to the limit; a range of times, whole seconds exact at its
+    begin.
+    """
+    async with open_store(
+        OsFileSystem(tmp_path / "store"),
+        small_config(mapped_file_size_commit_log=65536, max_hash_slot_num=3),
+    ) as store:
         times: list[int] = []
         for number in range(100):
-            times.append(store.put(message(body=b"%d" % number, properties={"KEYS": "same"})).store_timestamp)
+            times.append(
+                store.put(message(body=b"%d" % number, properties={"KEYS": "same"})).store_timestamp
+            )
             await trio.sleep(1)
         assert await numbers(store, "same") == list(range(68, 100))
         assert await numbers(store, "same", limit=1000) == list(range(36, 100))
@@ -184,50 +228,103 @@ def test_hashes_of_neighbouring_unique_keys_are_those_of_the_whole_texts(keys: s
     for _ in range(300):
         topic, tags = random.choice("ab"), random.choice(["", "x", "y"])
         unique = f"{random.choice(stems)}{random.randrange(1 << 16):04X}"
-        text = f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02" + (f"KEYS\x01{keys}\x02" if keys else "") + (f"TAGS\x01{tags}\x02" if tags else "")
+        text = (
+            f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02"
+            + (f"KEYS\x01{keys}\x02" if keys else "")
+            + (f"TAGS\x01{tags}\x02" if tags else "")
+        )
         assert hasher.hashes(topic, text) == _whole_hashes(topic, unique, keys, tags)
 
 
 TIMES = 16
-"""Bytes at the start of an index file that hold the times of its first and last message."""
-ODD_TEXTS = ["", "KEYS\x01k\x02", "UNIQ_KEY\x01", "UNIQ_KEY\x01\x02TAGS\x01x\x02", "UNIQ_KEY\x01abc"]
+"""Bytes at the start of an index file that hold the times of its first and last
+message.
+"""
+ODD_TEXTS = [
+    "",
+    "KEYS\x01k\x02",
+    "UNIQ_KEY\x01",
+    "UNIQ_KEY\x01\x02TAGS\x01x\x02",
+    "UNIQ_KEY\x01abc",
+]
 ODD_TEXTS.append(f"WAIT\x01true\x02UNIQ_KEY\x01{'A' * 32}\x02TAGS\x01t\x02")
 
 
 def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
     random = Random(11)
-    stems = [f"7F0000014E2B35D9417D6C5D{random.randrange(1 << 32):08X}"[:28] for _ in range(2)] + ["", "short", "ü" * 30]
-    rests = ["", "WAIT\x01true\x02", "TAGS\x01ü\x02", "KEYS\x01a b\x02TAGS\x01x\x02", "UNIQ_KEY\x01second\x02"]
+    stems = [f"7F0000014E2B35D9417D6C5D{random.randrange(1 << 32):08X}"[:28] for _ in range(2)] + [
+        "",
+        "short",
+        "ü" * 30,
+    ]
+    rests = [
+        "",
+        "WAIT\x01true\x02",
+        "TAGS\x01ü\x02",
+        "KEYS\x01a b\x02TAGS\x01x\x02",
+        "UNIQ_KEY\x01second\x02",
+    ]
     for _ in range(50):
-        texts = [f"UNIQ_KEY\x01{random.choice(stems)}{random.randrange(1 << 16):04X}\x02{random.choice(rests)}" for _ in range(20)]
+        texts = [
+            (
+                f"UNIQ_KEY\x01{random.choice(stems)}{random.randrange(1 << 16):04X}\x02"
+                f"{random.choice(rests)}"
+            )
+            for _ in range(20)
+        ]
         texts += random.choices(ODD_TEXTS, k=5)
         random.shuffle(texts)
         hasher, positions = KeyHasher(), [number * 100 for number in range(len(texts))]
-        wanted = [(value, position) for text, position in zip(texts, positions, strict=True) for value in KeyHasher().hashes("t", text)]
+        wanted = [
+            (value, position)
+            for text, position in zip(texts, positions, strict=True)
+            for value in KeyHasher().hashes("t", text)
+        ]
         for _again in range(2):
             hashes, at = hasher.hashes_of_batch("t", [text.encode() for text in texts], positions)
             assert list(zip(hashes, at, strict=True)) == wanted
 
 
-async def test_the_index_of_batches_is_that_of_single_messages(autojump_clock: trio.testing.MockClock) -> None:
-    """The same bytes in the files but for the times, also where a batch begins a file, fills one or spans several."""
+async def test_the_index_of_batches_is_that_of_single_messages(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The same bytes in the files but for the times, also where a batch begins a file,
+    fills one or spans several.
+    """
     random = Random(3)
-    texts = [f"UNIQ_KEY\x01{number:032X}\x02" + random.choice(["", "TAGS\x01x\x02", "KEYS\x01a b\x02"]) for number in range(60)]
+    texts = [
+        f"UNIQ_KEY\x01{number:032X}\x02" + random.choice(["", "TAGS\x01x\x02", "KEYS\x01a b\x02"])
+        for number in range(60)
+    ]
     indexes: list[list[bytes]] = []
     for size in (1, 7, 60):
         files = MemoryFileSystem(write_through=True)
-        async with open_store(files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})) as store:
+        async with open_store(
+            files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})
+        ) as store:
             for first in range(0, len(texts), size):
                 items = [(0, b"body", text.encode()) for text in texts[first : first + size]]
                 result = store.put_batch(message(body=encode_batch(items)))
-                assert (result.count, len(result.physical_offsets or ())) == (len(items), len(items))
-                assert (await store.query("TopicA", f"{first:032X}", 1)).physical_offsets == [result.physical_offset]
-        indexes.append([files.open(f"index/{name}").pread(size, 0)[TIMES:] for name, size in sorted(files.file_sizes("index"))])
+                assert (result.count, len(result.physical_offsets or ())) == (
+                    len(items),
+                    len(items),
+                )
+                assert (await store.query("TopicA", f"{first:032X}", 1)).physical_offsets == [
+                    result.physical_offset
+                ]
+        indexes.append(
+            [
+                files.open(f"index/{name}").pread(size, 0)[TIMES:]
+                for name, size in sorted(files.file_sizes("index"))
+            ]
+        )
     assert len(indexes[0]) > 3
     assert indexes[0] == indexes[1] == indexes[2]
 
 
-async def test_a_batch_is_indexed_once_when_the_next_file_can_not_be_made_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_is_indexed_once_when_the_next_file_can_not_be_made_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files = MemoryFileSystem(write_through=True)
     made: list[str] = []
     create = MemoryFileSystem.create
@@ -241,21 +338,35 @@ async def test_a_batch_is_indexed_once_when_the_next_file_can_not_be_made_at_fir
 
     async with open_store(files, small_config(**SMALL)) as store:
         monkeypatch.setattr(MemoryFileSystem, "create", refuse_the_second)
-        items = [(0, b"%d" % number, f"UNIQ_KEY\x01U{number:015d}\x02KEYS\x01k{number} half{number // 2}\x02".encode()) for number in range(12)]
+        items = [
+            (
+                0,
+                b"%d" % number,
+                f"UNIQ_KEY\x01U{number:015d}\x02KEYS\x01k{number} half{number // 2}\x02".encode(),
+            )
+            for number in range(12)
+        ]
         assert store.put_batch(message(body=encode_batch(items))).ok
         with pytest.raises(StoreError, match="told to fail"):
             await store.query("TopicA", "k1", 32)
         await check_all(store, 12)
         assert len(made) == 3
-        assert [len((await store.query("TopicA", key, 32)).physical_offsets) for key in ("k1", "k11", "half3")] == [1, 1, 2]
+        assert [
+            len((await store.query("TopicA", key, 32)).physical_offsets)
+            for key in ("k1", "k11", "half3")
+        ] == [1, 1, 2]
 
 
 def test_a_second_unique_key_in_the_text_counts_as_the_properties_say() -> None:
     hasher = KeyHasher()
     first, second = "0" * 32, "1" * 32
     for _ in range(2):
-        assert hasher.hashes("t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02UNIQ_KEY\x01{second}\x02") == _whole_hashes("t", second)
-        assert hasher.hashes("t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02") == _whole_hashes("t", first)
+        assert hasher.hashes(
+            "t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02UNIQ_KEY\x01{second}\x02"
+        ) == _whole_hashes("t", second)
+        assert hasher.hashes("t", f"UNIQ_KEY\x01{first}\x02WAIT\x01true\x02") == _whole_hashes(
+            "t", first
+        )
 
 
 def test_hashes_in_parts() -> None:
@@ -268,16 +379,25 @@ def test_hashes_in_parts() -> None:
         topic = generator.choice(["TopicA", "B", "%RETRY%группа"])
         words = [word for word in key.split(" ") if word]
         properties = encode_properties({"UNIQ_KEY": key, "KEYS": key, "TAGS": key})
-        wanted = [key_hash(query_text(topic, text, None)) for text in [key, *words]] + [key_hash(query_text(topic, key, "T"))]
+        wanted = [key_hash(query_text(topic, text, None)) for text in [key, *words]] + [
+            key_hash(query_text(topic, key, "T"))
+        ]
         assert hasher.hashes(topic, properties) == wanted
     assert hasher.hashes("T", "XUNIQ_KEY\x01a\x02KEYS\x01\x02TAGS\x01t") == [key_hash("T#T#t")]
     assert key_hash("polygenelubricants") == 0
 
 
 async def test_lookups_while_the_index_is_written() -> None:
-    """Lookups, puts and flushes at the same time: everything is found once, then and after a restart."""
+    """Lookups, puts and flushes at the same time: everything is found once, then and
+    after a restart.
+    """
     files = MemoryFileSystem(write_through=True)
-    config = small_config(max_hash_slot_num=40_000, max_index_num=100, memory_limit=64 * 1024 * 1024, mapped_file_size_commit_log=1 << 20)
+    config = small_config(
+        max_hash_slot_num=40_000,
+        max_index_num=100,
+        memory_limit=64 * 1024 * 1024,
+        mapped_file_size_commit_log=1 << 20,
+    )
     count = 0
     async with open_store(files, config) as store, trio.open_nursery() as nursery:
 
@@ -298,7 +418,9 @@ async def test_lookups_while_the_index_is_written() -> None:
 
 
 async def test_a_failed_sync_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are taken all the same, but the stop is no clean one, and the next start builds the index anew."""
+    """Messages are taken all the same, but the stop is no clean one, and the next start
+    builds the index anew.
+    """
     files = FaultyFileSystem()
     config = small_config(**SMALL)
     synced: list[str] = []
@@ -327,8 +449,12 @@ async def test_a_failed_sync_of_the_index(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("which", ["first", "last"])
-async def test_a_header_that_claims_too_much_is_built_again(tmp_path: Path, which: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The file is told, removed with those behind it, and every message is found again; a stop later nothing is missing either."""
+async def test_a_header_that_claims_too_much_is_built_again(
+    tmp_path: Path, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is told, removed with those behind it, and every message is found again;
+    a stop later nothing is missing either.
+    """
     config = small_config(**SMALL)
     async with open_store(OsFileSystem(tmp_path), config) as store:
         for number in range(30):
@@ -348,8 +474,14 @@ async def test_a_header_that_claims_too_much_is_built_again(tmp_path: Path, whic
 
 
 async def test_a_file_that_a_start_drops_does_not_come_back(autojump_clock: MockClock) -> None:
-    """Also when the power is cut before anything else is synced: beside what is appended from now on its entries would be wrong."""
-    files, config, clock = FaultyFileSystem(), small_config(**SMALL), TrioClock()  # one clock: files are named by time
+    """Also when the power is cut before anything else is synced: beside what is
+    appended from now on its entries would be wrong.
+    """
+    files, config, clock = (
+        FaultyFileSystem(),
+        small_config(**SMALL),
+        TrioClock(),
+    )  # one clock: files are named by time
     async with open_store(files, config, clock) as store:
         for number in range(30):
             assert store.put(keyed(number)).ok

@@ -1,18 +1,25 @@
-"""The key index of directories written by Apache's broker, and files of ours compared with Apache's byte for byte."""
+"""The key index of directories written by Apache's broker, and files of ours compared
+with Apache's byte for byte.
+"""
+
+from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.log.record import properties_of
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.errors import StoreCorruptError
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support.store import config_for, expected, message, open_store, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 pytestmark = pytest.mark.real_time
 BLANK_MAGIC = bytes.fromhex("cbd43194")
@@ -31,9 +38,13 @@ CASES = {
 async def check_key_queries(store: MessageStore, expectation: dict[str, Any]) -> int:
     """Every recorded lookup gives the recorded positions in the recorded order."""
     for query in expectation["key_queries"]:
-        result = await store.query(query["topic"], query["key"], query["maxNum"], query["begin"], query["end"])
+        result = await store.query(
+            query["topic"], query["key"], query["maxNum"], query["begin"], query["end"]
+        )
         assert result.physical_offsets == query["physical_offsets"], query
-        assert [decode_message(record, inflate=False).commit_log_offset for record in result.records] == query["physical_offsets"]
+        assert [
+            decode_message(record, inflate=False).commit_log_offset for record in result.records
+        ] == query["physical_offsets"]
     return len(expectation["key_queries"])
 
 
@@ -44,7 +55,9 @@ def index_files(root: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_lookups(name: str, tmp_path: Path) -> None:
-    """Lookups by key are answered as by Apache's store, on the first opening and on the second."""
+    """Lookups by key are answered as by Apache's store, on the first opening and on the
+    second.
+    """
     expectation = expected(CASES[name])
     root = unpack(name, tmp_path)
     for _round in range(2):
@@ -54,7 +67,9 @@ async def test_lookups(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "kitchen-sink", "master"])
 async def test_an_index_taken_away_comes_back_byte_for_byte(name: str, tmp_path: Path) -> None:
-    """Built again from the log of a clean directory: the files that Apache wrote, except for their names."""
+    """Built again from the log of a clean directory: the files that Apache wrote,
+    except for their names.
+    """
     expectation = expected(name)
     root = unpack(name, tmp_path)
     wanted = index_files(root)
@@ -68,8 +83,12 @@ async def test_an_index_taken_away_comes_back_byte_for_byte(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["killed", "torn"])
-async def test_an_index_completed_after_a_kill_equals_one_built_anew(name: str, tmp_path: Path) -> None:
-    """Whatever files Apache's kill left behind, no entry is missing and none is there twice."""
+async def test_an_index_completed_after_a_kill_equals_one_built_anew(
+    name: str, tmp_path: Path
+) -> None:
+    """Whatever files Apache's kill left behind, no entry is missing and none is there
+    twice.
+    """
     expectation = expected(name)
     contents: list[list[bytes]] = []
     for case in ("completed", "anew"):
@@ -83,7 +102,9 @@ async def test_an_index_completed_after_a_kill_equals_one_built_anew(name: str, 
 
 
 async def test_messages_put_here_are_indexed_as_by_apache(tmp_path: Path) -> None:
-    """The messages of a recorded directory put into a new store: files equal to Apache's but for positions and times."""
+    """The messages of a recorded directory put into a new store: files equal to
+    Apache's but for positions and times.
+    """
     expectation = expected("plain")
     config = config_for(expectation)
     root = unpack("plain", tmp_path)
@@ -94,7 +115,10 @@ async def test_messages_put_here_are_indexed_as_by_apache(tmp_path: Path) -> Non
         while position < store.max_physical_offset:
             record = store.record_at(position)
             if record is None or record[4:8] == BLANK_MAGIC:
-                position += config.mapped_file_size_commit_log - position % config.mapped_file_size_commit_log
+                position += (
+                    config.mapped_file_size_commit_log
+                    - position % config.mapped_file_size_commit_log
+                )
                 continue
             records.append(record)
             position += len(record)
@@ -111,7 +135,9 @@ async def test_messages_put_here_are_indexed_as_by_apache(tmp_path: Path) -> Non
 def entries_of(data: bytes, slots: int) -> list[tuple[bytes, bytes]]:
     """Slots, and hash and previous entry of each entry."""
     start = 40 + slots * 4
-    return [(data[40:start], b"")] + [(data[at : at + 4], data[at + 16 : at + 20]) for at in range(start, len(data), 20)]
+    return [(data[40:start], b"")] + [
+        (data[at : at + 4], data[at + 16 : at + 20]) for at in range(start, len(data), 20)
+    ]
 
 
 async def test_a_wrong_size_is_refused_by_name(tmp_path: Path) -> None:
@@ -119,13 +145,17 @@ async def test_a_wrong_size_is_refused_by_name(tmp_path: Path) -> None:
     expectation = expected("plain")
     root = unpack("plain", tmp_path)
     (root / "index" / "20261121051713859").write_bytes(bytes(8441))
-    with pytest.raises(StoreCorruptError, match=r"index/20261121051713859 has 8441 bytes.*maxHashSlotNum.*8440"):
+    with pytest.raises(
+        StoreCorruptError, match=r"index/20261121051713859 has 8441 bytes.*maxHashSlotNum.*8440"
+    ):
         async with open_store(OsFileSystem(root), config_for(expectation)):
             pass
 
 
 async def test_default_sizes_cost_what_is_used(tmp_path: Path) -> None:
-    """A file of 420 MB takes little space, on disk and of the limit of a store in memory."""
+    """A file of 420 MB takes little space, on disk and of the limit of a store in
+    memory.
+    """
     config = config_for(expected("plain")).__class__(mapped_file_size_commit_log=131072)
     async with open_store(OsFileSystem(tmp_path / "store"), config) as store:
         assert store.put(message()).ok

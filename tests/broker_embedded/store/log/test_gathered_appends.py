@@ -1,12 +1,19 @@
 """Appends that wait for one write (`begin`, `end`) while that write fails."""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
-CONFIG = small_config(mapped_file_size_commit_log=8 * 1024 * 1024, mapped_file_size_consume_queue=20_000)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = small_config(
+    mapped_file_size_commit_log=8 * 1024 * 1024, mapped_file_size_consume_queue=20_000
+)
 PIECE = b"x" * 8000
 
 
@@ -32,8 +39,14 @@ async def test_a_message_refused_because_a_write_failed_is_not_in_the_log() -> N
 
 
 async def test_large_records_between_small_ones_are_read_like_all(tmp_path: Path) -> None:
-    """They are not kept in memory, and leave no more pieces there than a bound allows; what is read is the same, in turns and outside of them."""
-    config = small_config(mapped_file_size_commit_log=64 * 1024 * 1024, mapped_file_size_consume_queue=20_000, hot_bytes=1024 * 1024)
+    """They are not kept in memory, and leave no more pieces there than a bound allows;
+    what is read is the same, in turns and outside of them.
+    """
+    config = small_config(
+        mapped_file_size_commit_log=64 * 1024 * 1024,
+        mapped_file_size_consume_queue=20_000,
+        hot_bytes=1024 * 1024,
+    )
     expected = [b"%d " % number + bytes(20_000 if number % 2 else 10) for number in range(700)]
     async with open_store(OsFileSystem(tmp_path), config) as store:
         for number, body in enumerate(expected):
@@ -46,11 +59,16 @@ async def test_large_records_between_small_ones_are_read_like_all(tmp_path: Path
         assert bodies(store) == expected
         end = store.max_physical_offset
         small, large = store.put(message(body=b"small")), store.put(message(body=bytes(30_000)))
-        assert (small.physical_offset, store._log.read_hot(end, small.size)) == (end, store.record_at(end))
+        assert (small.physical_offset, store._log.read_hot(end, small.size)) == (
+            end,
+            store.record_at(end),
+        )
         assert store._log.read_hot(large.physical_offset, large.size) is None
         assert store._log.read_hot(end, small.size + large.size) is None
         both = store._log.read(end, small.size + large.size)
         assert both is not None
-        assert bytes(both) == bytes(store.record_at(end) or b"") + bytes(store.record_at(large.physical_offset) or b"")
+        assert bytes(both) == bytes(store.record_at(end) or b"") + bytes(
+            store.record_at(large.physical_offset) or b""
+        )
     async with open_store(OsFileSystem(tmp_path), config) as store:
         assert bodies(store)[:-2] == expected

@@ -1,13 +1,20 @@
-"""Damage in the middle of a log: it ends there, and what is whole behind it is kept and told."""
+"""Damage in the middle of a log: it ends there, and what is whole behind it is kept and
+told.
+"""
+
+from __future__ import annotations
 
 import logging
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.real_time
 
@@ -17,7 +24,9 @@ COUNT = 40
 async def write(root: Path) -> dict[int, bytes]:
     """A directory of several log files, not closed; gives the records by position."""
     records: dict[int, bytes] = {}
-    async with open_store(OsFileSystem(root), small_config(flush_commit_log_least_pages=0)) as store:
+    async with open_store(
+        OsFileSystem(root), small_config(flush_commit_log_least_pages=0)
+    ) as store:
         for number in range(COUNT):
             put = store.put(message(body=b"%03d" % number * 100))
             record = store.record_at(put.physical_offset)
@@ -38,18 +47,24 @@ def damage(root: Path, position: int) -> None:
 
 def kept(root: Path) -> bytes:
     """All bytes set aside."""
-    return b"".join(path.read_bytes() for path in sorted((root / "setaside").rglob("*")) if path.is_file())
+    return b"".join(
+        path.read_bytes() for path in sorted((root / "setaside").rglob("*")) if path.is_file()
+    )
 
 
 @pytest.mark.parametrize("broken", [0, 5, 17, COUNT - 2])
-async def test_whole_records_behind_the_damage_are_kept_and_told(broken: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_whole_records_behind_the_damage_are_kept_and_told(
+    broken: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "store"
     records = await write(root)
     at = sorted(records)[broken]
     damage(root, at)
     behind = [record for position, record in records.items() if position > at]
     gaps = [finding for finding in verify_directory(root).findings if finding.kind == "gap"]
-    assert [(finding.path, finding.offset) for finding in gaps] == [(f"commitlog/{at - at % 4096:020d}", at % 4096)]
+    assert [(finding.path, finding.offset) for finding in gaps] == [
+        (f"commitlog/{at - at % 4096:020d}", at % 4096)
+    ]
     assert f"{len(behind)} whole records" in gaps[0].problem
     with caplog.at_level(logging.WARNING):
         async with open_store(OsFileSystem(root), small_config()) as store:
@@ -65,7 +80,9 @@ async def test_whole_records_behind_the_damage_are_kept_and_told(broken: int, tm
     assert verify_directory(root).findings == []
 
 
-async def test_what_the_checkpoint_vouches_for_is_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_the_checkpoint_vouches_for_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "store"
     records = await write(root)
     damage(root, sorted(records)[-3])
@@ -77,7 +94,9 @@ async def test_what_the_checkpoint_vouches_for_is_an_error(tmp_path: Path, caplo
     with caplog.at_level(logging.WARNING):
         async with open_store(OsFileSystem(root), small_config()):
             pass
-    assert [record.levelno for record in caplog.records if "set aside" in record.getMessage()] == [logging.ERROR]
+    assert [record.levelno for record in caplog.records if "set aside" in record.getMessage()] == [
+        logging.ERROR
+    ]
 
 
 async def test_a_missing_file_costs_no_file_behind_it(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""Forms of records that not every store writes: the CRC of the whole record, long topics, IPv6 hosts."""
+"""Forms of records that not every store writes: the CRC of the whole record, long
+topics, IPv6 hosts.
+"""
+
+from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.log.record import check_record, plain_records
@@ -15,6 +18,9 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 V6 = bytes.fromhex("20010db8000000000000000000000001") + (4567).to_bytes(4)
 
@@ -27,7 +33,9 @@ async def test_a_store_seals_what_it_appends(autojump_clock: MockClock) -> None:
             record = store.record_at(put.physical_offset)
             assert record is not None
             assert verify_property_crc(record)
-        batch = store.put_batch(message(body=encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b"")])))
+        batch = store.put_batch(
+            message(body=encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b"")]))
+        )
         for position in batch.physical_offsets or []:
             record = store.record_at(position)
             assert record is not None
@@ -39,7 +47,9 @@ async def test_a_store_seals_what_it_appends(autojump_clock: MockClock) -> None:
         assert bodies(store) == wanted
 
 
-async def test_the_log_ends_at_a_record_without_its_crc_where_that_is_asked_for(autojump_clock: MockClock) -> None:
+async def test_the_log_ends_at_a_record_without_its_crc_where_that_is_asked_for(
+    autojump_clock: MockClock,
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_store(files, small_config(enabled_append_prop_crc=True)) as store:
         store.put(message(body=b"sealed"))
@@ -63,16 +73,26 @@ async def test_the_room_for_the_crc_counts_as_properties(autojump_clock: MockClo
     async with open_store(MemoryFileSystem(write_through=True), config) as store:
         room = 32767 - len("UNIQ_KEY\x01U1\x02") - len("k\x01\x02")
         assert store.put(message(properties={"k": "v" * (room - 20)})).ok
-        assert store.put(message(properties={"k": "v" * (room - 19)})).status is PutStatus.PROPERTIES_SIZE_EXCEEDED
+        assert (
+            store.put(message(properties={"k": "v" * (room - 19)})).status
+            is PutStatus.PROPERTIES_SIZE_EXCEEDED
+        )
 
 
-@pytest.mark.parametrize("topic", ["%RETRY%" + "t" * 120, "%RETRY%" + "t" * 121, "%RETRY%" + "t" * 248])
+@pytest.mark.parametrize(
+    "topic", ["%RETRY%" + "t" * 120, "%RETRY%" + "t" * 121, "%RETRY%" + "t" * 248]
+)
 @pytest.mark.parametrize("born", [message().born_host, V6], ids=["born-v4", "born-v6"])
 @pytest.mark.parametrize("stored", [None, V6], ids=["stored-v4", "stored-v6"])
-async def test_long_topics_and_both_families_of_addresses(topic: str, born: bytes, stored: bytes | None, autojump_clock: MockClock) -> None:
+async def test_long_topics_and_both_families_of_addresses(
+    topic: str, born: bytes, stored: bytes | None, autojump_clock: MockClock
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_store(files) as store:
-        puts = [store.put(message(topic, 0, b"body %d" % number, born_host=born, store_host=stored)) for number in range(20)]
+        puts = [
+            store.put(message(topic, 0, b"body %d" % number, born_host=born, store_host=stored))
+            for number in range(20)
+        ]
     files.write("abort", b"")
     files.remove_tree("consumequeue")
     async with open_store(files) as store:
@@ -89,20 +109,37 @@ async def test_long_topics_and_both_families_of_addresses(topic: str, born: byte
 @pytest.mark.parametrize("check_crc", [True, False])
 def test_a_scan_takes_for_plain_only_what_the_full_check_accepts(check_crc: bool) -> None:
     random = Random(5)
-    fields: dict[str, Any] = {"flag": 3, "born_timestamp": 1, "born_host": bytes(8), "store_timestamp": 2, "store_host": bytes(8)}
+    fields: dict[str, Any] = {
+        "flag": 3,
+        "born_timestamp": 1,
+        "born_host": bytes(8),
+        "store_timestamp": 2,
+        "store_host": bytes(8),
+    }
     records = [
         encode_record(
-            topic, random.randbytes(40), b"KEYS\x01a\x02", queue_id=1, queue_offset=2, physical_offset=3, sys_flag=4, reconsume_times=5,
-            prepared_offset=6, **fields | hosts,
+            topic,
+            random.randbytes(40),
+            b"KEYS\x01a\x02",
+            queue_id=1,
+            queue_offset=2,
+            physical_offset=3,
+            sys_flag=4,
+            reconsume_times=5,
+            prepared_offset=6,
+            **fields | hosts,
         )
         for topic in (b"plain", b"long" * 40)
         for hosts in ({}, {"born_host": V6}, {"store_host": V6})
-    ]  # fmt: skip
+    ]
     accepted = 0
     for record in records:
         for _ in range(3000):
             damaged = bytearray(record)
-            for at in random.sample([*range(8), *range(36, 88), *range(len(record) - 20, len(record))], random.choice((0, 1, 1, 2))):
+            for at in random.sample(
+                [*range(8), *range(36, 88), *range(len(record) - 20, len(record))],
+                random.choice((0, 1, 1, 2)),
+            ):
                 damaged[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
             data = b"front" + bytes(damaged) + b"behind"
             topics: dict[bytes, str | None] = {b"plain": "plain", b"long" * 40: "long" * 40}
@@ -115,9 +152,21 @@ def test_a_scan_takes_for_plain_only_what_the_full_check_accepts(check_crc: bool
 
 def test_a_scan_takes_plain_records_in_a_row_up_to_one_that_is_not_all_there() -> None:
     record = encode_record(
-        b"topic", b"body", b"", queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=0, born_host=bytes(8),
-        store_timestamp=0, store_host=bytes(8), reconsume_times=0, prepared_offset=0,
-    )  # fmt: skip
+        b"topic",
+        b"body",
+        b"",
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=0,
+        born_timestamp=0,
+        born_host=bytes(8),
+        store_timestamp=0,
+        store_host=bytes(8),
+        reconsume_times=0,
+        prepared_offset=0,
+    )
     heads = plain_records(record * 3, 0, 1000, {b"topic": "topic"}, check_crc=True)
     assert [head.position for head in heads] == [1000, 1000 + len(record), 1000 + 2 * len(record)]
     assert len(plain_records((record * 3)[:-1], 0, 1000, {b"topic": "topic"}, check_crc=True)) == 2

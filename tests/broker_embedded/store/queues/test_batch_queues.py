@@ -1,17 +1,24 @@
-"""Batch consume queues: batches that stay one record, and what becomes of them when the process ends, the queue is lost or the log is cut."""
+"""Batch consume queues: batches that stay one record, and what becomes of them when the
+process ends, the queue is lost or the log is cut.
+"""
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, GetStatus, MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import (
+    FlushDiskType,
+    GetStatus,
+    MessageToStore,
+    PutResult,
+    PutStatus,
+)
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify, verify_directory
 from rocketmq_sdk.model.enums import BoundaryType
@@ -19,6 +26,14 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.store import message, open_store, small_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 INNER = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 TOPIC = "Batches"
@@ -33,7 +48,9 @@ def inner_batch(count: int, name: str = "b") -> MessageToStore:
     return message(TOPIC, 0, body, sys_flag=INNER, properties={"INNER_NUM": str(count)})
 
 
-def open_with_batches(files: MemoryFileSystem | OsFileSystem, config: StoreConfig | None = None) -> MessageStore:
+def open_with_batches(
+    files: MemoryFileSystem | OsFileSystem, config: StoreConfig | None = None
+) -> MessageStore:
     store = open_store(files, config or batch_config())
     store.ask_for_batch_topics({TOPIC}.__contains__)
     return store
@@ -69,7 +86,9 @@ def fill(store: MessageStore) -> list[bytes]:
     return wanted
 
 
-async def test_batches_and_single_messages_share_the_numbers_of_a_queue(autojump_clock: MockClock) -> None:
+async def test_batches_and_single_messages_share_the_numbers_of_a_queue(
+    autojump_clock: MockClock,
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_with_batches(files) as store:
         wanted = fill(store)
@@ -81,7 +100,9 @@ async def test_batches_and_single_messages_share_the_numbers_of_a_queue(autojump
         assert store.put(inner_batch(2)).queue_offset == len(wanted)
 
 
-async def test_a_read_from_the_middle_of_a_batch_gives_the_whole_batch(autojump_clock: MockClock) -> None:
+async def test_a_read_from_the_middle_of_a_batch_gives_the_whole_batch(
+    autojump_clock: MockClock,
+) -> None:
     async with open_with_batches(MemoryFileSystem(write_through=True)) as store:
         store.put(inner_batch(5))
         result = store.get(TOPIC, 0, 3, 32)
@@ -89,7 +110,9 @@ async def test_a_read_from_the_middle_of_a_batch_gives_the_whole_batch(autojump_
         assert (result.next_begin_offset, result.count) == (5, 5)
 
 
-async def test_an_answer_ends_in_front_of_a_batch_that_is_too_much(autojump_clock: MockClock) -> None:
+async def test_an_answer_ends_in_front_of_a_batch_that_is_too_much(
+    autojump_clock: MockClock,
+) -> None:
     async with open_with_batches(MemoryFileSystem(write_through=True)) as store:
         for _ in range(3):
             store.put(inner_batch(3))
@@ -102,13 +125,21 @@ async def test_queues_that_were_lost_are_built_again(tmp_path: Path) -> None:
     root = tmp_path / "store"
     async with open_with_batches(OsFileSystem(root)) as store:
         wanted = fill(store)
-    ConfigFile(OsFileSystem(root), "topics.json").store({"topicConfigTable": {TOPIC: {"attributes": {"queue.type": "BatchCQ"}}}})
-    before = {path.name: path.read_bytes() for path in (root / "batchconsumequeue" / TOPIC / "0").iterdir()}
+    ConfigFile(OsFileSystem(root), "topics.json").store(
+        {"topicConfigTable": {TOPIC: {"attributes": {"queue.type": "BatchCQ"}}}}
+    )
+    before = {
+        path.name: path.read_bytes()
+        for path in (root / "batchconsumequeue" / TOPIC / "0").iterdir()
+    }
     OsFileSystem(root).remove_tree("batchconsumequeue")
     assert {finding.kind for finding in verify_directory(root).findings} == {"missing"}
     async with open_store(OsFileSystem(root), batch_config()) as store:
         assert all_bodies(store) == wanted
-    assert {path.name: path.read_bytes() for path in (root / "batchconsumequeue" / TOPIC / "0").iterdir()} == before
+    assert {
+        path.name: path.read_bytes()
+        for path in (root / "batchconsumequeue" / TOPIC / "0").iterdir()
+    } == before
 
 
 @pytest.mark.parametrize("at", [0, 9, 13, 27, 33, 37])
@@ -131,14 +162,26 @@ async def test_a_batch_does_not_go_into_an_ordinary_queue(autojump_clock: MockCl
         assert store.max_physical_offset == 0
 
 
-@pytest.mark.parametrize("properties", [{}, {"INNER_NUM": "0"}, {"INNER_NUM": "many"}, {"INNER_NUM": "40000"}, {"INNER_NUM": "-1"}])
-async def test_a_batch_without_a_number_that_can_be_is_refused(properties: dict[str, str], autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [{}, {"INNER_NUM": "0"}, {"INNER_NUM": "many"}, {"INNER_NUM": "40000"}, {"INNER_NUM": "-1"}],
+)
+async def test_a_batch_without_a_number_that_can_be_is_refused(
+    properties: dict[str, str], autojump_clock: MockClock
+) -> None:
     async with open_with_batches(MemoryFileSystem(write_through=True)) as store:
-        assert store.put(message(TOPIC, 0, b"x", sys_flag=INNER, properties=properties)).status is PutStatus.MESSAGE_ILLEGAL
+        assert (
+            store.put(message(TOPIC, 0, b"x", sys_flag=INNER, properties=properties)).status
+            is PutStatus.MESSAGE_ILLEGAL
+        )
 
 
-async def test_under_synchronous_flush_a_batch_can_be_read_behind_its_sync(autojump_clock: MockClock) -> None:
-    async with open_with_batches(MemoryFileSystem(), batch_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)) as store:
+async def test_under_synchronous_flush_a_batch_can_be_read_behind_its_sync(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_with_batches(
+        MemoryFileSystem(), batch_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    ) as store:
         put: PutResult = store.put(inner_batch(3))
         assert store.max_offset(TOPIC, 0) == 0
         assert await store.wait_durable(put) is PutStatus.PUT_OK
@@ -158,7 +201,9 @@ async def test_the_topic_can_be_deleted_and_begins_again(autojump_clock: MockClo
 
 async def test_old_batches_leave_with_their_log_files(autojump_clock: MockClock) -> None:
     files = MemoryFileSystem(write_through=True)
-    async with open_with_batches(files, batch_config(file_reserved_time=0, clean_resource_interval=10)) as store:
+    async with open_with_batches(
+        files, batch_config(file_reserved_time=0, clean_resource_interval=10)
+    ) as store:
         for _ in range(60):
             store.put(inner_batch(3))
         store.clean_now()
@@ -171,4 +216,3 @@ async def test_old_batches_leave_with_their_log_files(autojump_clock: MockClock)
         assert store.get(TOPIC, 0, low - 1, 32).status is GetStatus.OFFSET_TOO_SMALL
         assert store.get(TOPIC, 0, low, 32).status is GetStatus.FOUND
         assert store.offset_by_time(TOPIC, 0, 0, BoundaryType.LOWER) == low
-

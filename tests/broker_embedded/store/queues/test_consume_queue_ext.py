@@ -1,13 +1,14 @@
-"""Queue units that lead to bit maps, and what becomes of these when the process ends, the log is cut or they are lost."""
+"""Queue units that lead to bit maps, and what becomes of these when the process ends,
+the log is cut or they are lost.
+"""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
-from trio.testing import MockClock
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, GetStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
@@ -15,16 +16,28 @@ from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
 from support.store import bodies, message, open_store, small_config
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+
 EXT = f"consumequeue_ext/TopicA/0/{0:020d}"
 
 
 def ext_config(**settings: object) -> StoreConfig:
-    return small_config(**{"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 1024, **settings})
+    return small_config(
+        **{"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 1024, **settings}
+    )
 
 
 def open_ext(files: MemoryFileSystem, config: StoreConfig | None = None) -> MessageStore:
     store = open_store(files, config or ext_config())
-    store.calculate_bit_maps(lambda _topic, properties: bytes([len(properties.get("TAGS", ""))]) * 14)
+    store.calculate_bit_maps(
+        lambda _topic, properties: bytes([len(properties.get("TAGS", ""))]) * 14
+    )
     return store
 
 
@@ -75,11 +88,16 @@ async def test_a_filter_sees_the_bit_map_and_the_real_tags_code(autojump_clock: 
         fill(store)
         assert found(store, wanted) == [b"%d" % number for number in range(60) if number % 3 == 1]
         assert wanted.codes[0] == tags_code("t")
-        assert store.queue_unit("TopicA", 0, 4) == (*store.queue_unit("TopicA", 0, 4)[:2], tags_code("tt"))  # type: ignore[index]
+        assert store.queue_unit("TopicA", 0, 4) == (
+            *store.queue_unit("TopicA", 0, 4)[:2],
+            tags_code("tt"),
+        )  # type: ignore[index]
     assert len(files.file_sizes("consumequeue_ext/TopicA/0")) == 2
     assert verify(FileSystemReader(files)).findings == []
     async with open_ext(files) as store:
-        assert found(store, WantsBitMap(3)) == [b"%d" % number for number in range(60) if number % 3 == 2]
+        assert found(store, WantsBitMap(3)) == [
+            b"%d" % number for number in range(60) if number % 3 == 2
+        ]
         fill(store, 3)
         assert found(store, WantsBitMap(3))[-1] == b"2"
 
@@ -88,7 +106,13 @@ async def test_the_bytes_are_those_of_apache(autojump_clock: MockClock) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_ext(files) as store:
         put = store.put(message(tag="tt"))
-    record = (34).to_bytes(2) + tags_code("tt").to_bytes(8, signed=True) + put.store_timestamp.to_bytes(8) + (14).to_bytes(2) + b"\x02" * 14
+    record = (
+        (34).to_bytes(2)
+        + tags_code("tt").to_bytes(8, signed=True)
+        + put.store_timestamp.to_bytes(8)
+        + (14).to_bytes(2)
+        + b"\x02" * 14
+    )
     data = files.open(EXT).pread(1024, 0)
     assert data[: len(record)] == record
     assert not data[len(record) :].strip(b"\0")
@@ -96,7 +120,9 @@ async def test_the_bytes_are_those_of_apache(autojump_clock: MockClock) -> None:
     assert unit[12:] == (1 << 63).to_bytes(8)
 
 
-async def test_a_file_ends_with_a_mark_when_the_next_record_does_not_fit(autojump_clock: MockClock) -> None:
+async def test_a_file_ends_with_a_mark_when_the_next_record_does_not_fit(
+    autojump_clock: MockClock,
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_ext(files) as store:
         fill(store, 31)
@@ -106,7 +132,9 @@ async def test_a_file_ends_with_a_mark_when_the_next_record_does_not_fit(autojum
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-async def test_units_built_again_get_their_bit_maps_again(flush: FlushDiskType, autojump_clock: MockClock) -> None:
+async def test_units_built_again_get_their_bit_maps_again(
+    flush: FlushDiskType, autojump_clock: MockClock
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_ext(files, ext_config(flush_disk_type=flush)) as store:
         fill(store)
@@ -114,10 +142,14 @@ async def test_units_built_again_get_their_bit_maps_again(flush: FlushDiskType, 
     files.write("abort", b"")
     files.remove_tree("consumequeue")
     async with open_ext(files) as store:
-        assert found(store, WantsBitMap(1)) == [b"%d" % number for number in range(60) if number % 3 == 0]
+        assert found(store, WantsBitMap(1)) == [
+            b"%d" % number for number in range(60) if number % 3 == 0
+        ]
 
 
-async def test_without_the_files_messages_pass_and_new_ones_do_not_take_old_places(autojump_clock: MockClock) -> None:
+async def test_without_the_files_messages_pass_and_new_ones_do_not_take_old_places(
+    autojump_clock: MockClock,
+) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_ext(files) as store:
         fill(store, 6)

@@ -1,4 +1,8 @@
-"""A process that appends until it is killed; each acknowledged record is printed. Arguments: the directory, the number of the life."""
+"""A process that appends until it is killed; each acknowledged record is printed.
+Arguments: the directory, the number of the life.
+"""
+
+from __future__ import annotations
 
 import sys
 
@@ -13,11 +17,21 @@ from rocketmq_sdk.clock import TrioClock
 
 async def main(root: str, life: int) -> None:
     """Append and print."""
-    config = StoreConfig(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=200, flush_interval_consume_queue=50)
-    async with MessageStore(config, OsFileSystem(root), TrioClock(), b"\x7f\x00\x00\x01\x00\x00\x2a\x9f") as store:
+    config = StoreConfig(
+        mapped_file_size_commit_log=4096,
+        mapped_file_size_consume_queue=200,
+        flush_interval_consume_queue=50,
+    )
+    async with MessageStore(
+        config, OsFileSystem(root), TrioClock(), b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+    ) as store:
         index = 0
         while True:
-            result = store.put(MessageToStore(f"Load{life}", index % 3, b"body %d" % index * (index % 30), "UNIQ_KEY\x01U\x02"))
+            result = store.put(
+                MessageToStore(
+                    f"Load{life}", index % 3, b"body %d" % index * (index % 30), "UNIQ_KEY\x01U\x02"
+                )
+            )
             record = store.record_at(result.physical_offset)
             assert result.ok
             assert record is not None

@@ -1,4 +1,8 @@
-"""A start after a clean stop reads no log, unless something does not fit the note of that stop."""
+"""A start after a clean stop reads no log, unless something does not fit the note of
+that stop.
+"""
+
+from __future__ import annotations
 
 import json
 import logging
@@ -15,15 +19,23 @@ async def fill(files: MemoryFileSystem, count: int = 40) -> None:
     """Messages in two queues over several log files, and a clean stop."""
     async with open_store(files) as store:
         for number in range(count):
-            assert store.put(message(queue_id=number % 2, body=b"%d" % number, properties={"KEYS": f"k{number}"})).ok
+            assert store.put(
+                message(queue_id=number % 2, body=b"%d" % number, properties={"KEYS": f"k{number}"})
+            ).ok
 
 
-async def reopened(files: MemoryFileSystem, caplog: pytest.LogCaptureFixture) -> tuple[int, list[bytes]]:
+async def reopened(
+    files: MemoryFileSystem, caplog: pytest.LogCaptureFixture
+) -> tuple[int, list[bytes]]:
     """How many records the start read, and the bodies there are."""
     caplog.clear()
     with caplog.at_level(logging.INFO, "rocketmq_sdk"):
         async with open_store(files) as store:
-            (text,) = [record.getMessage() for record in caplog.records if RECORDS_READ in record.getMessage()]
+            (text,) = [
+                record.getMessage()
+                for record in caplog.records
+                if RECORDS_READ in record.getMessage()
+            ]
             found = bodies(store, queue_id=0) + bodies(store, queue_id=1)
             assert store.put(message("Other")).ok
     return int(text.split(": ")[1].split()[0]), sorted(found, key=int)
@@ -40,7 +52,18 @@ async def test_nothing_is_read(caplog: pytest.LogCaptureFixture) -> None:
     assert await reopened(files, caplog) == (0, ALL)
 
 
-@pytest.mark.parametrize("doubt", ["no note", "broken note", "earlier end", "later end", "queue gone", "other queue", "no queues"])
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        "no note",
+        "broken note",
+        "earlier end",
+        "later end",
+        "queue gone",
+        "other queue",
+        "no queues",
+    ],
+)
 async def test_doubts(doubt: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever does not fit makes the start read, and everything is there."""
     files = MemoryFileSystem(write_through=True)
@@ -53,7 +76,9 @@ async def test_doubts(doubt: str, caplog: pytest.LogCaptureFixture) -> None:
     elif doubt == "earlier end":
         files.write("cleanStop.json", json.dumps({**note, "logEnd": note["logEnd"] - 200}).encode())
     elif doubt == "later end":
-        files.write("cleanStop.json", json.dumps({**note, "logEnd": note["logEnd"] + 100_000}).encode())
+        files.write(
+            "cleanStop.json", json.dumps({**note, "logEnd": note["logEnd"] + 100_000}).encode()
+        )
     elif doubt == "queue gone":
         files.remove_tree("consumequeue/TopicA/1")
     elif doubt == "other queue":
@@ -83,7 +108,9 @@ async def test_a_record_behind_the_end(caplog: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_damaged_last_record(caplog: pytest.LogCaptureFixture) -> None:
-    """The last record is checked; when it is broken, the log is cut there as after any recovery."""
+    """The last record is checked; when it is broken, the log is cut there as after any
+    recovery.
+    """
     files = MemoryFileSystem(write_through=True)
     await fill(files)
     name, _size = files.file_sizes("commitlog")[-1]

@@ -1,14 +1,22 @@
-"""The crash suite: a store that is cut off at seeded points. `python tests/crash_points.py --points 10000` runs more of them."""
+"""The crash suite: a store that is cut off at seeded points.
+`python tests/crash_points.py --points 10000` runs more of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutStatus
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem, PowerCutError
 from support.crash import run_seed
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    import trio.testing
 
 POINTS = 1000
 SLICE = 100
@@ -19,7 +27,9 @@ SLICE = 100
     [
         pytest.param(1356, id="the first log files lost their names and the queues did not"),
         pytest.param(6504, id="a file whose first write failed had no durable name"),
-        pytest.param(21_520, id="an index file that a start had dropped came back beside another log"),
+        pytest.param(
+            21_520, id="an index file that a start had dropped came back beside another log"
+        ),
     ],
 )
 async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
@@ -28,7 +38,9 @@ async def test_points_that_once_failed(seed: int, autojump_clock: object) -> Non
 
 @pytest.mark.parametrize("first", range(0, POINTS, SLICE))
 async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) -> None:
-    """Append, roll, flush, configuration, deletion, recovery, second crash: nothing acknowledged is lost, nothing else appears."""
+    """Append, roll, flush, configuration, deletion, recovery, second crash: nothing
+    acknowledged is lost, nothing else appears.
+    """
     crashes = 0
     for seed in range(first, first + SLICE):
         try:
@@ -39,19 +51,31 @@ async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) 
 
 
 def test_only_what_was_synced_is_certain() -> None:
-    """Pages, sizes and names come back or not, by the seed; what a sync covered always does."""
+    """Pages, sizes and names come back or not, by the seed; what a sync covered always
+    does.
+    """
     files = FaultyFileSystem(page_size=512)
     file = files.create("a/one", 4096)
     file.pwrite(b"x" * 1024, 0)
     file.sync()
     files.sync_directory("a")
-    assert {files.power_cut(seed).exists("a/one") for seed in range(50)} == {True, False}, "the directory a itself was not synced"
+    assert {files.power_cut(seed).exists("a/one") for seed in range(50)} == {True, False}, (
+        "the directory a itself was not synced"
+    )
     files.sync_directory(".")
     file.pwrite(b"y" * 1024, 512)
     files.create("a/two", 4096)
-    found = {(after.read("a/one") or b"", after.exists("a/two")) for after in map(files.power_cut, range(200))}
+    found = {
+        (after.read("a/one") or b"", after.exists("a/two"))
+        for after in map(files.power_cut, range(200))
+    }
     assert all(len(content) == 4096 and content[:512] == b"x" * 512 for content, _two in found)
-    assert {content[512:1024][:1] + content[1024:1536][:1] for content, _two in found} == {b"x\0", b"y\0", b"xy", b"yy"}
+    assert {content[512:1024][:1] + content[1024:1536][:1] for content, _two in found} == {
+        b"x\0",
+        b"y\0",
+        b"xy",
+        b"yy",
+    }
     assert {two for _content, two in found} == {True, False}
 
 
@@ -61,13 +85,17 @@ def test_a_rename_is_whole_and_its_order_is_not_certain() -> None:
     files.write("old", b"content")
     files.sync_directory(".")
     files.rename("old", "new")
-    assert {(after.read("old"), after.read("new")) for after in map(files.power_cut, range(50))} == {(b"content", None), (None, b"content")}
+    assert {
+        (after.read("old"), after.read("new")) for after in map(files.power_cut, range(50))
+    } == {(b"content", None), (None, b"content")}
     files.sync_directory(".")
     assert {files.power_cut(seed).read("new") for seed in range(20)} == {b"content"}
 
 
 def test_a_failed_sync_forgets() -> None:
-    """What it did not bring to the device stays readable, and a later sync does not bring it there either."""
+    """What it did not bring to the device stays readable, and a later sync does not
+    bring it there either.
+    """
     files = FaultyFileSystem(page_size=512)
     files.fail_syncs = {2}
     file = files.create("one", 8192)
@@ -84,7 +112,9 @@ def test_a_failed_sync_forgets() -> None:
 
 
 def test_the_cut_tears_a_write_and_ends_everything() -> None:
-    """A part of the write in flight, then nothing; a kill keeps all that was written."""
+    """A part of the write in flight, then nothing; a kill keeps all that was
+    written.
+    """
     files = FaultyFileSystem(3, page_size=512)
     file = files.open("one")
     file.pwrite(b"a" * 600, 0)
@@ -104,7 +134,9 @@ def test_the_cut_tears_a_write_and_ends_everything() -> None:
 
 
 def test_space_ends_in_the_middle_of_a_write() -> None:
-    """Whole pages are written, the rest is refused; space comes back with what is removed. Times can be set."""
+    """Whole pages are written, the rest is refused; space comes back with what is
+    removed. Times can be set.
+    """
     now = [5]
     files = FaultyFileSystem(page_size=512, limit_bytes=2048, now_ms=lambda: now[0])
     files.open("one").pwrite(b"x" * 1024, 0)
@@ -120,7 +152,9 @@ def test_space_ends_in_the_middle_of_a_write() -> None:
     assert (files.modified_ms("four"), files.modified_ms("one")) == (77, 0)
 
 
-async def test_a_sync_does_not_cover_what_is_written_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sync_does_not_cover_what_is_written_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As for a thread that took its files before."""
     files = FaultyFileSystem(1, page_size=512)
     file = files.create("one", 1024)
@@ -150,8 +184,12 @@ def test_one_opener() -> None:
     files.power_cut(1).lock()
 
 
-async def test_bytes_that_a_failed_sync_forgot_are_written_again(autojump_clock: trio.testing.MockClock) -> None:
-    """The process is started again without the machine: what it shows then, and what is acknowledged behind it, survives a power cut."""
+async def test_bytes_that_a_failed_sync_forgot_are_written_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The process is started again without the machine: what it shows then, and what is
+    acknowledged behind it, survives a power cut.
+    """
     files = FaultyFileSystem(5, page_size=512)
     files.makes_ahead = False  # its syncs would be counted with those that fail
     config = small_config(flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -172,8 +210,12 @@ async def test_bytes_that_a_failed_sync_forgot_are_written_again(autojump_clock:
                 assert bodies(after) == [*found, b"new"]
 
 
-async def test_an_empty_file_in_the_middle_is_mended_after_a_crash_only(autojump_clock: trio.testing.MockClock) -> None:
-    """A power cut may keep the name of a new file and lose its size; after a clean stop a wrong size is no accident."""
+async def test_an_empty_file_in_the_middle_is_mended_after_a_crash_only(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A power cut may keep the name of a new file and lose its size; after a clean stop
+    a wrong size is no accident.
+    """
     files = FaultyFileSystem()
     async with open_store(files) as store:
         store.put(message())
@@ -187,8 +229,12 @@ async def test_an_empty_file_in_the_middle_is_mended_after_a_crash_only(autojump
         assert store.put(message()).ok
 
 
-async def test_a_topic_made_anew_in_a_log_that_lost_its_end(autojump_clock: trio.testing.MockClock) -> None:
-    """The note of a deletion must not swallow messages that come to stand where the log ended then."""
+async def test_a_topic_made_anew_in_a_log_that_lost_its_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The note of a deletion must not swallow messages that come to stand where the log
+    ended then.
+    """
     files = FaultyFileSystem(1)
     async with open_store(files) as store:
         await store.flush()

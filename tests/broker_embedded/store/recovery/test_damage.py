@@ -1,7 +1,11 @@
-"""Single damaged fields and strange things in a directory: what they cost, and what they must not cost."""
+"""Single damaged fields and strange things in a directory: what they cost, and what
+they must not cost.
+"""
+
+from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +16,9 @@ from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from support.store import bodies, message, open_store, small_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.real_time
 FIRST_FILE = f"commitlog/{0:020d}"
@@ -37,7 +44,9 @@ def forget_queues(root: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", [1, 5, 1000, 1 << 40])
-async def test_a_flipped_queue_offset_of_a_first_record_costs_no_other_record(claimed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flipped_queue_offset_of_a_first_record_costs_no_other_record(
+    claimed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await write(tmp_path)
     forget_queues(tmp_path)
     change(tmp_path / FIRST_FILE, 20, claimed.to_bytes(8))
@@ -47,7 +56,9 @@ async def test_a_flipped_queue_offset_of_a_first_record_costs_no_other_record(cl
     assert "TopicA queue 0" in caplog.text
 
 
-async def test_a_store_time_of_the_future_is_named_and_not_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_time_of_the_future_is_named_and_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await write(tmp_path)
     (tmp_path / "abort").touch()
     change(tmp_path / FIRST_FILE, 56, (1 << 60).to_bytes(8))
@@ -65,8 +76,18 @@ async def test_a_checkpoint_of_the_future_vouches_for_nothing(tmp_path: Path) ->
         assert store.put(message()).store_timestamp < 1 << 50
 
 
-@pytest.mark.parametrize("properties", [{"DELAY": "9" * 3000}, {"DELAY": "\u0663"}, {"DELAY": "-1"}, {"INNER_NUM": "x", "KEYS": "\x00 \x00"}])
-async def test_poison_properties_do_not_keep_a_store_from_opening(properties: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"DELAY": "9" * 3000},
+        {"DELAY": "\u0663"},
+        {"DELAY": "-1"},
+        {"INNER_NUM": "x", "KEYS": "\x00 \x00"},
+    ],
+)
+async def test_poison_properties_do_not_keep_a_store_from_opening(
+    properties: dict[str, str], tmp_path: Path
+) -> None:
     for topic in (SCHEDULE_TOPIC, "TopicA"):
         await write(tmp_path, topic, properties=properties)
     forget_queues(tmp_path)
@@ -76,8 +97,18 @@ async def test_poison_properties_do_not_keep_a_store_from_opening(properties: di
         assert store.put(message()).ok
 
 
-@pytest.mark.parametrize("path", [f"commitlog/{4096:020d}", f"consumequeue/TopicA/0/{200:020d}", "index/20260101000000000", "config/topics.json"])
-async def test_a_pipe_in_the_place_of_a_file_is_named_and_nobody_waits_for_it(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"commitlog/{4096:020d}",
+        f"consumequeue/TopicA/0/{200:020d}",
+        "index/20260101000000000",
+        "config/topics.json",
+    ],
+)
+async def test_a_pipe_in_the_place_of_a_file_is_named_and_nobody_waits_for_it(
+    path: str, tmp_path: Path
+) -> None:
     await write(tmp_path)
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(tmp_path / path)
@@ -96,8 +127,13 @@ async def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("parent", ["commitlog", "consumequeue", "consumequeue/TopicA/0", "consumequeue_ext/TopicA/0", "index"])
-async def test_a_link_to_itself_stops_neither_verify_nor_a_start_without_a_word(parent: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "parent",
+    ["commitlog", "consumequeue", "consumequeue/TopicA/0", "consumequeue_ext/TopicA/0", "index"],
+)
+async def test_a_link_to_itself_stops_neither_verify_nor_a_start_without_a_word(
+    parent: str, tmp_path: Path
+) -> None:
     await write(tmp_path)
     (tmp_path / parent).mkdir(parents=True, exist_ok=True)
     (tmp_path / parent / "00000000000000000000loop").symlink_to("00000000000000000000loop")
@@ -106,14 +142,18 @@ async def test_a_link_to_itself_stops_neither_verify_nor_a_start_without_a_word(
         async with open_store(OsFileSystem(tmp_path), small_config()) as store:
             assert len(bodies(store)) == 5
     else:
-        assert findings == ([f"{parent}/00000000000000000000loop"] if parent != "index" else findings)
+        assert findings == (
+            [f"{parent}/00000000000000000000loop"] if parent != "index" else findings
+        )
         with pytest.raises(StoreError, match=f"{parent}/00000000000000000000loop"):
             async with open_store(OsFileSystem(tmp_path), small_config()):
                 pass
 
 
 @pytest.mark.parametrize("damage", ["cut", "longer", "pipe"])
-async def test_verify_names_an_extension_of_a_queue_that_no_start_opens_and_repair_builds_the_queue_again(damage: str, tmp_path: Path) -> None:
+async def test_verify_names_an_extension_that_no_start_opens_and_repair_builds_the_queue(
+    damage: str, tmp_path: Path
+) -> None:
     config = small_config(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
     async with open_store(OsFileSystem(tmp_path), config) as store:
         for number in range(15):
@@ -162,8 +202,12 @@ async def test_a_long_start_tells_how_far_it_is() -> None:
 
 
 @pytest.mark.parametrize("directory", ["index", "commitlog", "consumequeue"])
-async def test_a_directory_that_is_a_link_to_nothing_is_named_at_the_start(directory: str, tmp_path: Path) -> None:
-    """Not later by every attempt to write into it; with the directory that the link names the store opens."""
+async def test_a_directory_that_is_a_link_to_nothing_is_named_at_the_start(
+    directory: str, tmp_path: Path
+) -> None:
+    """Not later by every attempt to write into it; with the directory that the link
+    names the store opens.
+    """
     root = tmp_path / "store"
     root.mkdir()
     (root / directory).symlink_to(tmp_path / "elsewhere")
