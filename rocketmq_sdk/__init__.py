@@ -102,7 +102,7 @@ if TYPE_CHECKING:
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "admin.client": ("Admin",),
     "broker_embedded.broker": ("EmbeddedBroker",),
-    "broker_embedded.config": ("BrokerConfig",),
+    "broker_embedded.settings.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
     "client.config": ("ClientConfig",),
     "client.runtime": ("Client",),
