@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.client.api.broker import broker_config, broker_runtime_info, update_broker_config
+from rocketmq_sdk.client.api.admin import broker_config, broker_runtime_info, update_broker_config
 from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.route import MASTER_ID

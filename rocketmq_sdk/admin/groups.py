@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from rocketmq_sdk.client.api.connections import consumer_connections
 from rocketmq_sdk.client.api.groups import delete_group, group_config, update_group
-from rocketmq_sdk.client.api.progress import (
-    TO_THE_END,
-    clone_offsets,
-    consume_stats,
-    consumer_connections,
-    reset_offset,
-)
+from rocketmq_sdk.client.api.offsets import TO_THE_END, clone_offsets, reset_offset
+from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError
@@ -25,8 +21,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.admin.cluster import Cluster
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.protocol.bodies.groups import Connection
-    from rocketmq_sdk.protocol.bodies.stats import OffsetWrapper
+    from rocketmq_sdk.protocol.bodies.connections import Connection
+    from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
 
 @attrs.frozen

@@ -10,8 +10,8 @@ import attrs
 
 from rocketmq_sdk.admin.story import MessageStory, tell
 from rocketmq_sdk.admin.track import Track, track
-from rocketmq_sdk.client.api.groups import consuming_groups
-from rocketmq_sdk.client.api.messages import KEY, QUERY_MAX
+from rocketmq_sdk.client.api.connections import consuming_groups
+from rocketmq_sdk.client.api.queries import KEY, QUERY_MAX
 from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError

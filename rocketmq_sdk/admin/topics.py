@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.progress import topic_stats
-from rocketmq_sdk.client.api.routes import cluster_info, topic_route
-from rocketmq_sdk.client.api.topics import (
-    create_topic,
-    delete_topic_at_broker,
+from rocketmq_sdk.client.api.routes import (
+    cluster_info,
     delete_topic_at_name_server,
     topic_names,
+    topic_route,
 )
+from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
 from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.route import TopicRoute
-    from rocketmq_sdk.protocol.bodies.topics import TopicOffset
+    from rocketmq_sdk.protocol.bodies.progress import TopicOffset
 
 READ_WRITE = 6
 

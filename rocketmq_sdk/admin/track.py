@@ -7,15 +7,15 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.groups import consuming_groups
-from rocketmq_sdk.client.api.progress import consume_stats, consumer_connections
+from rocketmq_sdk.client.api.connections import consumer_connections, consuming_groups
+from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.errors import GroupNotFoundError
 from rocketmq_sdk.model.enums import ConsumeType, MessageModel
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.protocol.bodies.groups import ConsumerConnection
+    from rocketmq_sdk.protocol.bodies.connections import ConsumerConnection
 
 
 class Track(Enum):

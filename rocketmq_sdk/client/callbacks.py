@@ -11,11 +11,11 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import (
+from rocketmq_sdk.protocol.headers.connections import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
-    NotifyConsumerIdsChangedRequestHeader,
 )
+from rocketmq_sdk.protocol.headers.members import NotifyConsumerIdsChangedRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
-    from rocketmq_sdk.protocol.bodies.running import (
+    from rocketmq_sdk.protocol.bodies.connections import (
         ConsumeMessageDirectlyResult,
         ConsumerRunningInfo,
     )
+    from rocketmq_sdk.protocol.bodies.members import ConsumerData
     from rocketmq_sdk.remoting.channel import Channel, Continuation
 
     DirectConsumption = Callable[[], Awaitable[ConsumeMessageDirectlyResult]]

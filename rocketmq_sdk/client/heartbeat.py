@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.client.api.membership import send_heartbeat
+from rocketmq_sdk.client.api.members import send_heartbeat
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.client.brokers import BrokerAddresses
-    from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
+    from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 
 logger = logging.getLogger("rocketmq_sdk.client")
 FIRST_AFTER: Final = 1.0

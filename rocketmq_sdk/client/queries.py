@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.api.messages import (
+from rocketmq_sdk.client.api.offsets import max_offset, search_offset
+from rocketmq_sdk.client.api.pull import pull_message
+from rocketmq_sdk.client.api.queries import (
     KEY,
     QUERY_MAX,
     TAG,
@@ -18,8 +20,6 @@ from rocketmq_sdk.client.api.messages import (
     query_messages,
     view_message,
 )
-from rocketmq_sdk.client.api.offsets import max_offset, search_offset
-from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.message import epoch_milliseconds

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
-from rocketmq_sdk.client.api import membership
+from rocketmq_sdk.client.api import members
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.client.brokers import ANY_REPLICA, BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
@@ -34,7 +34,7 @@ from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import MASTER_ID, pack_host
-from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
+from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
 
@@ -210,7 +210,7 @@ class Client(RunsOnce):
 
         async def leave(address: str) -> None:
             try:
-                await membership.unregister(
+                await members.unregister(
                     self,
                     address,
                     producer_group=producer_group,

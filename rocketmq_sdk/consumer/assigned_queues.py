@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.assignment import query_assignment
+from rocketmq_sdk.client.api.members import query_assignment
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.rebalance import Rebalancer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.names import RETRY_PREFIX, java_hash, pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.bodies.assignment import MessageQueueAssignment, MessageRequestMode
+from rocketmq_sdk.protocol.bodies.members import MessageQueueAssignment, MessageRequestMode
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.consumer.outcome import ListenerAnswer
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
-from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumeResult
+from rocketmq_sdk.protocol.bodies.connections import ConsumeMessageDirectlyResult, ConsumeResult
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.callbacks import DirectConsumption

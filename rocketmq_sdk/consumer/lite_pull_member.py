@@ -24,7 +24,7 @@ from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import LitePullConfig
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.rebalance import OwnedQueue
-    from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
+    from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 

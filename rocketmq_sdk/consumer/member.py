@@ -30,7 +30,7 @@ from rocketmq_sdk.consumer.start_offset import DEFAULT_LOOK_BACK_MS, StartOffset
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import retry_topic
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.workers import GiveBack, Listener, ListenerService
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
+    from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 

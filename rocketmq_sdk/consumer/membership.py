@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
-from rocketmq_sdk.client.api.groups import check_client_config, group_config
+from rocketmq_sdk.client.api.groups import group_config
+from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.consumer.routine import Routine
 from rocketmq_sdk.consumer.trace import ConsumeTrace

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.client.api.pop import change_invisible_time, pop_message
-from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.acks import Acknowledgements
 from rocketmq_sdk.consumer.flow_control import FlowLimits

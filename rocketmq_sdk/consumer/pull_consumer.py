@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from rocketmq_sdk.client.api.pull import pull_message
-from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.client.config import ClientOptions, NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.arguments import Settings, Subscription, checked_expression
 from rocketmq_sdk.consumer.membership import Membership
@@ -22,7 +22,7 @@ from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.route import MASTER_ID
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.protocol.subscription import build_subscription

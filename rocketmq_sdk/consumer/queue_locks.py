@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.api.groups import lock_batch, unlock_batch
+from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.model.queue import MessageQueue
 
 logger = logging.getLogger("rocketmq_sdk.consumer")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from rocketmq_sdk.client.api.groups import consumer_ids
+from rocketmq_sdk.client.api.members import consumer_ids
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.flow_control import shared_limits
 from rocketmq_sdk.consumer.pull import PullContext, QueuePuller

@@ -27,7 +27,7 @@ from rocketmq_sdk.consumer.statistics import (
 )
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
-from rocketmq_sdk.protocol.bodies.running import (
+from rocketmq_sdk.protocol.bodies.connections import (
     ConsumerRunningInfo,
     ConsumeStatus,
     PopProcessQueueInfo,

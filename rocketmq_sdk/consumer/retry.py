@@ -15,7 +15,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.client.api.send_back import consumer_send_back, send_retry_message
+from rocketmq_sdk.client.api.send import consumer_send_back, send_retry_message
 from rocketmq_sdk.errors import ConnectError, RocketMQError
 from rocketmq_sdk.names import retry_topic
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import trio
 
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
-from rocketmq_sdk.client.api.send_back import consumer_send_back
+from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.consumer.health import ConsumerHealth, told
 from rocketmq_sdk.consumer.membership import Membership
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
@@ -25,7 +25,7 @@ from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.consumer.trace import ReceiptTrace
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.consumer.offsets.store import OffsetStore
     from rocketmq_sdk.model.queue import MessageQueue
 

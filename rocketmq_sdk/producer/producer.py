@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import trio
 
-from rocketmq_sdk.client.api.recall import recall_message
 from rocketmq_sdk.client.api.routes import cluster_info
+from rocketmq_sdk.client.api.timers import recall_message
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds

@@ -26,7 +26,7 @@ from rocketmq_sdk.model.properties import (
 )
 from rocketmq_sdk.model.route import pack_host, split_address
 from rocketmq_sdk.names import reply_topic
-from rocketmq_sdk.protocol.headers.transaction import ReplyMessageRequestHeader
+from rocketmq_sdk.protocol.headers.send import ReplyMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 
 if TYPE_CHECKING:

@@ -33,8 +33,10 @@ from rocketmq_sdk.producer.producer import SEND_V2, Producer
 from rocketmq_sdk.producer.trace import note_transaction
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.headers.send import EndTransactionRequestHeader
-from rocketmq_sdk.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.client.api.connections import consumer_connections
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
-from rocketmq_sdk.client.api.progress import consumer_connections
 from rocketmq_sdk.errors import (
     BrokerError,
     ConfigurationError,

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import trio
 
-from rocketmq_sdk.client.api.groups import check_client_config
+from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.api.offsets import search_offset
 from rocketmq_sdk.client.api.progress import topic_stats
-from rocketmq_sdk.client.api.routes import cluster_info
-from rocketmq_sdk.client.api.topics import topic_names
+from rocketmq_sdk.client.api.routes import cluster_info, topic_names
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError, TopicNotFoundError
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import is_system_topic

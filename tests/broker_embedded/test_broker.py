@@ -26,7 +26,7 @@ from rocketmq_sdk.errors import (
 )
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
-from rocketmq_sdk.protocol.bodies.route import decode_route
+from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import OWN, Peer, connect, open_broker, pull_request, send_request

@@ -17,7 +17,8 @@ from rocketmq_sdk.codes import CLIENT_VERSION, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import NOT_SENDABLE_TOPICS, SYSTEM_TOPICS, check_send_topic
-from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.progress import TopicStatsTable
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on, send_request
 

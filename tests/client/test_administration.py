@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.client.api.broker import broker_config, broker_runtime_info, update_broker_config
-from rocketmq_sdk.client.api.groups import delete_group, lock_batch, unlock_batch, update_group
+from rocketmq_sdk.client.api.admin import broker_config, broker_runtime_info, update_broker_config
+from rocketmq_sdk.client.api.groups import delete_group, update_group
+from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
 from rocketmq_sdk.client.api.offsets import (
     earliest_store_time,
     max_offset,
@@ -20,12 +21,8 @@ from rocketmq_sdk.client.api.offsets import (
     query_consumer_offset,
     update_consumer_offset,
 )
-from rocketmq_sdk.client.api.topics import (
-    create_topic,
-    delete_topic_at_broker,
-    delete_topic_at_name_server,
-    topic_names,
-)
+from rocketmq_sdk.client.api.routes import delete_topic_at_name_server, topic_names
+from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import BrokerError, TopicNotFoundError
 from rocketmq_sdk.model.queue import MessageQueue

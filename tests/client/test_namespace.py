@@ -23,7 +23,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import ConsumeMessageDirectlyResultRequestHeader
+from rocketmq_sdk.protocol.headers.connections import ConsumeMessageDirectlyResultRequestHeader
 from support.consuming import Collector, until
 
 if TYPE_CHECKING:

@@ -26,19 +26,19 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import BrokerData, TopicRoute
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
-from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
-from rocketmq_sdk.protocol.bodies.running import (
+from rocketmq_sdk.protocol.bodies.connections import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
 )
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import (
+from rocketmq_sdk.protocol.headers.connections import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
-    NotifyConsumerIdsChangedRequestHeader,
 )
+from rocketmq_sdk.protocol.headers.members import NotifyConsumerIdsChangedRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,

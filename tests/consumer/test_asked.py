@@ -14,14 +14,14 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import RequestTimeoutError
-from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
-from rocketmq_sdk.protocol.bodies.running import (
+from rocketmq_sdk.protocol.bodies.connections import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
 )
+from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import (
+from rocketmq_sdk.protocol.headers.connections import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )

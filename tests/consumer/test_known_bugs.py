@@ -21,7 +21,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.member import Member
 from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.protocol.bodies.locks import UnlockBatchRequestBody
+from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from support.consuming import Collector, Switch, committed, open_sender, refuse, until
 

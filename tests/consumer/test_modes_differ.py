@@ -11,13 +11,13 @@ import pytest
 import trio
 
 from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, PushConsumer
-from rocketmq_sdk.client.api.assignment import set_message_request_mode
 from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.client.api.members import set_message_request_mode
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.names import java_hash
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support.consuming import Collector, until
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.client.api.assignment import set_message_request_mode
 from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.client.api.members import set_message_request_mode
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
 from rocketmq_sdk.consumer.outcome import ConsumeLater
@@ -21,16 +21,16 @@ from rocketmq_sdk.consumer.retry_policy import delay_ms
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import dead_letter_topic
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 from rocketmq_sdk.protocol.bodies.groups import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
-from rocketmq_sdk.protocol.bodies.running import ConsumerRunningInfo
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import GetConsumerRunningInfoRequestHeader
+from rocketmq_sdk.protocol.headers.connections import GetConsumerRunningInfoRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
 from support.consuming import Collector, Sender, open_sender, refuse, until
 

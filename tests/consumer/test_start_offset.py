@@ -15,7 +15,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
 
 ORDERS = MessageQueue("orders", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%billing", "broker-a", 0)

@@ -10,11 +10,8 @@ import pytest
 import trio
 
 from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
-from rocketmq_sdk.client.api.assignment import (
-    get_all_message_request_modes,
-    set_message_request_mode,
-)
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.client.api.members import get_all_message_request_modes, set_message_request_mode
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from support.processes import broker_process
 from support.waiting import unique, until
 

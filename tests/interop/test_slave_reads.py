@@ -17,7 +17,7 @@ from rocketmq_sdk import (
     ReceivedMessage,
     SendStatus,
 )
-from rocketmq_sdk.client.api.groups import consumer_ids
+from rocketmq_sdk.client.api.members import consumer_ids
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java

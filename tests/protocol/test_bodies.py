@@ -19,18 +19,21 @@ from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
-from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody
+from rocketmq_sdk.protocol.bodies.members import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
-from rocketmq_sdk.protocol.bodies.route import ClusterInfo, decode_route, encode_route
-from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
+from rocketmq_sdk.protocol.bodies.progress import ConsumeStats, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.routes import ClusterInfo, decode_route, encode_route
 from rocketmq_sdk.protocol.bodies.topics import (
     DataVersion,
-    RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
-    TopicStatsTable,
 )
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.json_dialect import decode_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rocketmq_sdk.codes import CLIENT_VERSION, LanguageCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.protocol.headers.client import GetConsumerListByGroupRequestHeader
+from rocketmq_sdk.protocol.headers.members import GetConsumerListByGroupRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import GetMaxOffsetResponseHeader
 
 

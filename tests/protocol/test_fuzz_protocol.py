@@ -18,8 +18,8 @@ import rocketmq_sdk.protocol.bodies
 from rocketmq_sdk.codes import LanguageCode
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol import json_backend
-from rocketmq_sdk.protocol.bodies.route import decode_route
-from rocketmq_sdk.protocol.bodies.topics import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.body import Body, body_table
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection

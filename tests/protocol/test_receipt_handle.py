@@ -12,12 +12,8 @@ import pytest
 
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
 from rocketmq_sdk.names import pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.bodies.pop import (
-    AckRecord,
-    PopCheckPoint,
-    decode_bit_set,
-    encode_bit_set,
-)
+from rocketmq_sdk.protocol.bodies.pop import decode_bit_set, encode_bit_set
+from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, PopCheckPoint
 from rocketmq_sdk.protocol.receipt_handle import (
     ReceiptHandle,
     message_offsets_part,

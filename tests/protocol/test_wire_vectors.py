@@ -10,38 +10,47 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
-from rocketmq_sdk.protocol.bodies.assignment import (
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.bodies.connections import (
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    GroupList,
+)
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketmq_sdk.protocol.bodies.members import (
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequestBody,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
-from rocketmq_sdk.protocol.bodies.groups import (
-    ConsumerConnection,
-    ConsumerList,
-    GroupList,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-)
-from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
-from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody
 from rocketmq_sdk.protocol.bodies.offsets import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
 )
 from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
-from rocketmq_sdk.protocol.bodies.route import ClusterInfo, TopicRouteData
-from rocketmq_sdk.protocol.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
-from rocketmq_sdk.protocol.bodies.topics import (
-    KVTable,
-    RegisterBrokerBody,
-    TopicConfigSerializeWrapper,
-    TopicList,
-    TopicStatsTable,
-)
+from rocketmq_sdk.protocol.bodies.progress import ConsumeStats, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from rocketmq_sdk.protocol.bodies.topics import TopicConfigSerializeWrapper, TopicList
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.protocol.headers import client, groups, namesrv, offsets, pop, pull, send, topics
+from rocketmq_sdk.protocol.headers import (
+    connections,
+    groups,
+    members,
+    offsets,
+    pop,
+    progress,
+    pull,
+    registration,
+    routes,
+    send,
+    topics,
+    transactions,
+)
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
 if TYPE_CHECKING:
@@ -67,28 +76,28 @@ REQUEST_HEADERS: dict[int, type[Header]] = {
     30: offsets.GetMaxOffsetRequestHeader,
     31: offsets.GetMinOffsetRequestHeader,
     32: offsets.GetEarliestMsgStoretimeRequestHeader,
-    34: client.HeartbeatRequestHeader,
-    35: client.UnregisterClientRequestHeader,
+    34: members.HeartbeatRequestHeader,
+    35: members.UnregisterClientRequestHeader,
     36: send.ConsumerSendMsgBackRequestHeader,
-    37: send.EndTransactionRequestHeader,
-    38: client.GetConsumerListByGroupRequestHeader,
-    40: client.NotifyConsumerIdsChangedRequestHeader,
-    100: namesrv.PutKVConfigRequestHeader,
-    101: namesrv.GetKVConfigRequestHeader,
-    102: namesrv.DeleteKVConfigRequestHeader,
-    103: namesrv.RegisterBrokerRequestHeader,
-    104: namesrv.UnRegisterBrokerRequestHeader,
-    105: namesrv.GetRouteInfoRequestHeader,
-    202: topics.GetTopicStatsInfoRequestHeader,
-    203: groups.GetConsumerConnectionListRequestHeader,
+    37: transactions.EndTransactionRequestHeader,
+    38: members.GetConsumerListByGroupRequestHeader,
+    40: members.NotifyConsumerIdsChangedRequestHeader,
+    100: routes.PutKVConfigRequestHeader,
+    101: routes.GetKVConfigRequestHeader,
+    102: routes.DeleteKVConfigRequestHeader,
+    103: registration.RegisterBrokerRequestHeader,
+    104: registration.UnRegisterBrokerRequestHeader,
+    105: routes.GetRouteInfoRequestHeader,
+    202: progress.GetTopicStatsInfoRequestHeader,
+    203: connections.GetConsumerConnectionListRequestHeader,
     207: groups.DeleteSubscriptionGroupRequestHeader,
-    208: groups.GetConsumeStatsRequestHeader,
+    208: progress.GetConsumeStatsRequestHeader,
     215: topics.DeleteTopicRequestHeader,
     222: offsets.ResetOffsetRequestHeader,
-    300: topics.QueryTopicConsumeByWhoRequestHeader,
+    300: connections.QueryTopicConsumeByWhoRequestHeader,
     310: send.SendMessageRequestHeaderV2,
     320: send.SendMessageRequestHeaderV2,
-    322: namesrv.QueryDataVersionRequestHeader,
+    322: registration.QueryDataVersionRequestHeader,
     351: topics.GetTopicConfigRequestHeader,
     200050: pop.PopMessageRequestHeader,
     200051: pop.AckMessageRequestHeader,

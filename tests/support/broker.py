@@ -12,7 +12,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader

@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
-from rocketmq_sdk.protocol.headers.query import QueryMessageRequestHeader
+from rocketmq_sdk.protocol.headers.queries import QueryMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import pull_request
 from support.java import Asker

@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
-from rocketmq_sdk.protocol.bodies.route import encode_route
+from rocketmq_sdk.protocol.bodies.routes import encode_route
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rocketmq_sdk.remoting.channel import Channel

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.client.api.assignment import set_message_request_mode
+from rocketmq_sdk.client.api.members import set_message_request_mode
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push import PushConsumer
@@ -26,7 +26,7 @@ from rocketmq_sdk.consumer.retry_machine import State
 from rocketmq_sdk.consumer.simple import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from support.group_model import GROUP, LISTENER_SECONDS, MOST_RETRIES, TOPIC, Seen, World
 
 if TYPE_CHECKING:

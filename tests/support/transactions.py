@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
-from rocketmq_sdk.protocol.bodies.heartbeat import HeartbeatData
+from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.send import EndTransactionRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import EndTransactionRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 from support.broker import Peer, send_request

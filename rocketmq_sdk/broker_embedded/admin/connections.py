@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
-from rocketmq_sdk.protocol.bodies.groups import (
+from rocketmq_sdk.protocol.bodies.connections import (
     Connection,
     ConsumerConnection,
     GroupList,
@@ -17,8 +17,8 @@ from rocketmq_sdk.protocol.bodies.groups import (
 )
 from rocketmq_sdk.protocol.bodies.topics import TopicList
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import groups as headers
-from rocketmq_sdk.protocol.headers.topics import QueryTopicConsumeByWhoRequestHeader
+from rocketmq_sdk.protocol.headers import connections as headers
+from rocketmq_sdk.protocol.headers.connections import QueryTopicConsumeByWhoRequestHeader
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext

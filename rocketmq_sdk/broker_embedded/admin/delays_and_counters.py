@@ -11,7 +11,7 @@ from rocketmq_sdk.broker_embedded.admin.progress import progress
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.stats import (
+from rocketmq_sdk.protocol.bodies.progress import (
     BrokerStatsData,
     BrokerStatsItem,
     ConsumeStats,
@@ -20,11 +20,11 @@ from rocketmq_sdk.protocol.bodies.stats import (
     QueueTimeSpan,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.admin import (
+from rocketmq_sdk.protocol.headers.progress import (
     GetConsumeStatsInBrokerHeader,
+    QueryConsumeTimeSpanRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rocketmq_sdk.protocol.headers.groups import QueryConsumeTimeSpanRequestHeader
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext

@@ -23,7 +23,7 @@ from rocketmq_sdk.protocol.bodies.offsets import (
     ResetOffsetBodyForC,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import (
+from rocketmq_sdk.protocol.headers.connections import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.stats import ConsumeStats, OffsetWrapper
-from rocketmq_sdk.protocol.bodies.topics import TopicOffset, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.progress import (
+    ConsumeStats,
+    OffsetWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.groups import GetConsumeStatsRequestHeader
-from rocketmq_sdk.protocol.headers.topics import GetTopicStatsInfoRequestHeader
+from rocketmq_sdk.protocol.headers.progress import (
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.protocol.bodies.query import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rocketmq_sdk.protocol.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.query import QueryConsumeQueueRequestHeader
+from rocketmq_sdk.protocol.headers.queries import QueryConsumeQueueRequestHeader
 from rocketmq_sdk.protocol.json_dialect import encode_pretty
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketmq_sdk.broker_embedded.handlers import bind_all
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC
-from rocketmq_sdk.protocol.bodies.topics import KVTable
+from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import parse_addresses
-from rocketmq_sdk.protocol.bodies.assignment import MessageQueueAssignment, MessageRequestMode
+from rocketmq_sdk.protocol.bodies.members import MessageQueueAssignment, MessageRequestMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

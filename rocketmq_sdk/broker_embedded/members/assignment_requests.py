@@ -10,7 +10,7 @@ from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.members.assignment import assign
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.names import RETRY_PREFIX
-from rocketmq_sdk.protocol.bodies.assignment import (
+from rocketmq_sdk.protocol.bodies.members import (
     MessageRequestMode,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,

@@ -21,7 +21,7 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from rocketmq_sdk.protocol.headers.members import NotifyConsumerIdsChangedRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType
-    from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
+    from rocketmq_sdk.protocol.bodies.members import ConsumerData
     from rocketmq_sdk.protocol.subscription import SubscriptionData
     from rocketmq_sdk.remoting.channel import Channel
 

@@ -16,14 +16,14 @@ from rocketmq_sdk.broker_embedded.send.send import UNIT_SUB_FLAG
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.names import retry_topic
-from rocketmq_sdk.protocol.bodies.groups import ConsumerList
-from rocketmq_sdk.protocol.bodies.heartbeat import (
+from rocketmq_sdk.protocol.bodies.members import (
     CheckClientRequestBody,
     ConsumerData,
+    ConsumerList,
     HeartbeatData,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.client import (
+from rocketmq_sdk.protocol.headers.members import (
     GetConsumerListByGroupRequestHeader,
     UnregisterClientRequestHeader,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.locks import (
+from rocketmq_sdk.protocol.bodies.members import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     UnlockBatchRequestBody,

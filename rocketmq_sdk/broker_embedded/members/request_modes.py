@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.protocol.bodies.assignment import (
+from rocketmq_sdk.protocol.bodies.members import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
 )

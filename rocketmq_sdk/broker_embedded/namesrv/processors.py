@@ -23,20 +23,16 @@ from rocketmq_sdk.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
-from rocketmq_sdk.protocol.bodies.route import (
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.bodies.registration import (
     GetBrokerMemberGroupResponseBody,
-    TopicRouteData,
-    encode_route,
-)
-from rocketmq_sdk.protocol.bodies.topics import (
-    DataVersion,
-    KVTable,
     RegisterBrokerBody,
-    TopicConfigSerializeWrapper,
-    TopicList,
 )
+from rocketmq_sdk.protocol.bodies.routes import TopicRouteData, encode_route
+from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper, TopicList
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import namesrv as headers
+from rocketmq_sdk.protocol.headers import registration as headers
+from rocketmq_sdk.protocol.headers import routes as route_headers
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
@@ -163,16 +159,20 @@ def member_group(namesrv: NameServer, channel: Channel, command: Command) -> Com
 
 def wipe_write_permission(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """WIPE_WRITE_PERM_OF_BROKER (205)."""
-    header = headers.WipeWritePermOfBrokerRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.WipeWritePermOfBrokerRequestHeader.from_ext(command.ext_fields)
     count = namesrv.table.wipe_write_permission(header.broker_name)
-    return Command.response(0, headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
+    return Command.response(
+        0, route_headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+    )
 
 
 def add_write_permission(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """ADD_WRITE_PERM_OF_BROKER (327)."""
-    header = headers.AddWritePermOfBrokerRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.AddWritePermOfBrokerRequestHeader.from_ext(command.ext_fields)
     count = namesrv.table.add_write_permission(header.broker_name)
-    return Command.response(0, headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count))
+    return Command.response(
+        0, route_headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+    )
 
 
 # Topics
@@ -180,7 +180,7 @@ def add_write_permission(namesrv: NameServer, _channel: Channel, command: Comman
 
 def route_info(namesrv: NameServer, channel: Channel, command: Command) -> Command:
     """GET_ROUTEINFO_BY_TOPIC (105), in strict JSON for peers that read it."""
-    header = headers.GetRouteInfoRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.GetRouteInfoRequestHeader.from_ext(command.ext_fields)
     config = namesrv.config
     if (
         config.need_wait_for_service
@@ -216,7 +216,7 @@ def topics_by_cluster(namesrv: NameServer, _channel: Channel, command: Command) 
     """GET_TOPICS_BY_CLUSTER (224)."""
     if not namesrv.config.enable_topic_list:
         return _refused(ResponseCode.SYSTEM_ERROR, "disable")
-    header = headers.GetTopicsByClusterRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.GetTopicsByClusterRequestHeader.from_ext(command.ext_fields)
     return Command.response(
         body=TopicList(tuple(namesrv.table.topics_of_cluster(header.cluster))).encode()
     )
@@ -253,7 +253,7 @@ def system_topic_list(namesrv: NameServer, channel: Channel, _command: Command) 
 
 def register_topic(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """REGISTER_TOPIC_IN_NAMESRV (217)."""
-    header = headers.RegisterTopicRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.RegisterTopicRequestHeader.from_ext(command.ext_fields)
     if command.body:
         namesrv.table.put_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
     return Command.response()
@@ -261,7 +261,7 @@ def register_topic(namesrv: NameServer, _channel: Channel, command: Command) -> 
 
 def delete_topic(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """DELETE_TOPIC_IN_NAMESRV (216)."""
-    header = headers.DeleteTopicFromNamesrvRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.DeleteTopicFromNamesrvRequestHeader.from_ext(command.ext_fields)
     namesrv.table.delete_topic(header.topic, header.cluster_name or None)
     return Command.response()
 
@@ -271,33 +271,33 @@ def delete_topic(namesrv: NameServer, _channel: Channel, command: Command) -> Co
 
 def put_value(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """PUT_KV_CONFIG (100)."""
-    header = headers.PutKVConfigRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.PutKVConfigRequestHeader.from_ext(command.ext_fields)
     namesrv.kv.put(header.namespace, header.key, header.value)
     return Command.response()
 
 
 def get_value(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """GET_KV_CONFIG (101)."""
-    header = headers.GetKVConfigRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.GetKVConfigRequestHeader.from_ext(command.ext_fields)
     value = namesrv.kv.get(header.namespace, header.key)
     if value is None:
         return _refused(
             ResponseCode.QUERY_NOT_FOUND,
             f"No config item, Namespace: {header.namespace} Key: {header.key}",
         )
-    return Command.response(0, headers.GetKVConfigResponseHeader(value=value))
+    return Command.response(0, route_headers.GetKVConfigResponseHeader(value=value))
 
 
 def delete_value(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """DELETE_KV_CONFIG (102)."""
-    header = headers.DeleteKVConfigRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.DeleteKVConfigRequestHeader.from_ext(command.ext_fields)
     namesrv.kv.delete(header.namespace, header.key)
     return Command.response()
 
 
 def namespace_values(namesrv: NameServer, _channel: Channel, command: Command) -> Command:
     """GET_KVLIST_BY_NAMESPACE (219)."""
-    header = headers.GetKVListByNamespaceRequestHeader.from_ext(command.ext_fields)
+    header = route_headers.GetKVListByNamespaceRequestHeader.from_ext(command.ext_fields)
     values = namesrv.kv.namespace(header.namespace)
     if values is None:
         return _refused(

@@ -19,7 +19,8 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
 )
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
-from rocketmq_sdk.protocol.bodies.route import BrokerMemberGroup, ClusterInfo
+from rocketmq_sdk.protocol.bodies.registration import BrokerMemberGroup
+from rocketmq_sdk.protocol.bodies.routes import ClusterInfo
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig

@@ -17,7 +17,8 @@ from rocketmq_sdk.broker_embedded.send.put import STORED
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError
-from rocketmq_sdk.protocol.bodies.pop import AckRecord, BatchAckEntry, decode_bit_set, match_key
+from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, decode_bit_set
+from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, match_key
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import AckMessageRequestHeader
 from rocketmq_sdk.protocol.json_dialect import decode_json

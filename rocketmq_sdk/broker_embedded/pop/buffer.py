@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.protocol.bodies.pop import PopCheckPoint
+    from rocketmq_sdk.protocol.bodies.pop_records import PopCheckPoint
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.pop.ack import (
 )
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.protocol.bodies.pop import PopCheckPoint
+from rocketmq_sdk.protocol.bodies.pop_records import PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,

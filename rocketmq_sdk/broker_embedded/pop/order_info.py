@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.protocol.bodies.order_info import ConsumerOrderInfoSerializeWrapper, OrderInfo
+from rocketmq_sdk.protocol.bodies.pop import ConsumerOrderInfoSerializeWrapper, OrderInfo
 from rocketmq_sdk.protocol.receipt_handle import order_offset_key
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, Pu
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreError
 from rocketmq_sdk.model.enums import Permission
-from rocketmq_sdk.protocol.bodies.pop import MAX_COUNT, PopCheckPoint
+from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT, PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     PeekMessageRequestHeader,

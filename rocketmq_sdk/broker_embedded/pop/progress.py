@@ -21,7 +21,7 @@ from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.properties import ORIGIN_GROUP, REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import RETRY_PREFIX, TIMER_TOPIC
-from rocketmq_sdk.protocol.bodies.pop import CHECKPOINT_TAG, PopCheckPoint
+from rocketmq_sdk.protocol.bodies.pop_records import CHECKPOINT_TAG, PopCheckPoint
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.send.put import STORED
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.names import revive_topic
-from rocketmq_sdk.protocol.bodies.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
+from rocketmq_sdk.protocol.bodies.pop_records import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.protocol.bodies.pop import AckRecord, PopCheckPoint
+    from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, PopCheckPoint
 
 CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""

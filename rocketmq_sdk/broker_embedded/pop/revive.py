@@ -37,7 +37,7 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.names import RETRY_PREFIX, REVIVE_GROUP, pop_retry_topic_v1, pop_retry_topic_v2
-from rocketmq_sdk.protocol.bodies.pop import (
+from rocketmq_sdk.protocol.bodies.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,

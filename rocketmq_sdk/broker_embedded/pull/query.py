@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.query import (
+from rocketmq_sdk.protocol.headers.queries import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,

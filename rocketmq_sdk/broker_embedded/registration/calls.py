@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
-from rocketmq_sdk.protocol.bodies.route import decode_route
-from rocketmq_sdk.protocol.bodies.topics import KVTable, RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import namesrv as headers
+from rocketmq_sdk.protocol.headers import registration as headers
+from rocketmq_sdk.protocol.headers import routes as route_headers
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
@@ -138,7 +140,7 @@ async def topic_route(
     """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker
     holds it. Raises as `register_broker` does.
     """
-    header = headers.GetRouteInfoRequestHeader(topic=topic)
+    header = route_headers.GetRouteInfoRequestHeader(topic=topic)
     answer = await caller.call(
         namesrv, Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header), timeout
     )

@@ -14,7 +14,7 @@ from rocketmq_sdk.protocol.bodies.replication import (
     HARuntimeInfo,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.admin import ResetMasterFlushOffsetHeader
+from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHeader
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext

@@ -19,7 +19,7 @@ from rocketmq_sdk.broker_embedded.replication import master_calls as calls
 from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, write_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import NotSupportedError, RocketMQError, StoreError
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestModeSerializeWrapper
+from rocketmq_sdk.protocol.bodies.members import MessageRequestModeSerializeWrapper
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 

@@ -19,8 +19,11 @@ from rocketmq_sdk.model.properties import REPLY_TO_CLIENT, TAGS, property_in_tex
 from rocketmq_sdk.model.route import join_address, unpack_host
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
-from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketmq_sdk.protocol.headers.transaction import ReplyMessageRequestHeader
+from rocketmq_sdk.protocol.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 logger = logging.getLogger(__name__)

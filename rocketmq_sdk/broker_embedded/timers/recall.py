@@ -18,7 +18,7 @@ from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
-from rocketmq_sdk.protocol.headers.transaction import (
+from rocketmq_sdk.protocol.headers.timers import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
 )

@@ -32,7 +32,7 @@ from rocketmq_sdk.model.properties import (
 )
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import CheckTransactionStateRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message
 
 if TYPE_CHECKING:

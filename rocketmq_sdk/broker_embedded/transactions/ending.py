@@ -21,8 +21,10 @@ from rocketmq_sdk.model.properties import PGROUP
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.headers.query import ResumeCheckHalfMessageRequestHeader
-from rocketmq_sdk.protocol.headers.send import EndTransactionRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 

@@ -1,1 +1,1 @@
-
+"""Typed calls of a client; families as in `protocol.headers`."""

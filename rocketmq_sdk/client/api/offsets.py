@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import (
+    CloneGroupOffsetRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
@@ -16,6 +18,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
     GetMinOffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -23,6 +26,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.enums import BoundaryType
+    from rocketmq_sdk.model.queue import MessageQueue
 
 
 async def query_consumer_offset(
@@ -156,3 +160,65 @@ async def earliest_store_time(
         topic=topic,
     )
     return GetEarliestMsgStoretimeResponseHeader.from_ext(response.ext_fields).timestamp
+
+
+TO_THE_END = -1
+"""As a time: behind the last message."""
+
+
+async def reset_offset(
+    client: Caller,
+    address: str,
+    group: str,
+    topic: str,
+    *,
+    timestamp: int = TO_THE_END,
+    queue_id: int | None = None,
+    offset: int | None = None,
+    timeout: float | None = None,
+) -> dict[MessageQueue, int]:
+    """Let a group go on elsewhere (222): at a time in epoch milliseconds, or at an
+    offset of one queue; the new offsets by queue.
+
+    Members that run obey at their next pull. The error 17 or 26 tells that topic or
+    group do not exist.
+    """
+    header = ResetOffsetRequestHeader(
+        group=group,
+        topic=topic,
+        queue_id=-1 if queue_id is None else queue_id,
+        offset=offset,
+        timestamp=timestamp,
+        is_force=True,
+    )
+    command = Command.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    response = checked(
+        await client.call_address(address, command, timeout),
+        address=address,
+        topic=topic,
+        group=group,
+    )
+    return dict(ResetOffsetBody.decode(response.body).offset_table) if response.body else {}
+
+
+async def clone_offsets(
+    client: Caller,
+    address: str,
+    source: str,
+    target: str,
+    topic: str,
+    *,
+    offline: bool = False,
+    timeout: float | None = None,
+) -> None:
+    """Give a group the offsets of another in a topic at one broker (314)."""
+    header = CloneGroupOffsetRequestHeader(
+        src_group=source, dest_group=target, topic=topic, offline=offline
+    )
+    command = Command.request(RequestCode.CLONE_GROUP_OFFSET, header)
+    checked(
+        await client.call_address(address, command, timeout),
+        address=address,
+        topic=topic,
+        group=source,
+    )

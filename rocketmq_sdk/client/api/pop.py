@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.client.api.pull import UndecodableError
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
@@ -53,6 +53,7 @@ from rocketmq_sdk.protocol.receipt_handle import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 _STATUS: Final[dict[int, PopStatus]] = {
     ResponseCode.SUCCESS: PopStatus.FOUND,

@@ -15,8 +15,9 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMes
 from rocketmq_sdk.protocol.message_codec import POSITION_QUEUE_OFFSET, decode_messages
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.model.message import ReceivedMessage
+
 
 _STATUS: Final[dict[int, PullStatus]] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -24,8 +25,6 @@ _STATUS: Final[dict[int, PullStatus]] = {
     ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MESSAGE,
     ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
 }
-
-
 _END: Final = b"\x02"
 _QUEUE_OFFSET: Final = Struct(">q")
 

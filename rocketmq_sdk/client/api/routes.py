@@ -1,15 +1,19 @@
-"""Routes and the cluster, as name servers know them."""
+"""Requests to name servers: routes, the cluster, topics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RouteError
-from rocketmq_sdk.protocol.bodies.route import ClusterInfo, decode_route
+from rocketmq_sdk.protocol.bodies.routes import ClusterInfo, decode_route
+from rocketmq_sdk.protocol.bodies.topics import TopicList
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from rocketmq_sdk.protocol.headers.routes import (
+    DeleteTopicFromNamesrvRequestHeader,
+    GetRouteInfoRequestHeader,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
@@ -38,3 +42,26 @@ async def cluster_info(client: Caller, timeout: float | None = None) -> ClusterI
         await client.call_name_server(Command.request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout)
     )
     return ClusterInfo.decode(response.body)
+
+
+async def delete_topic_at_name_server(
+    client: Caller, topic: str, cluster: str | None = None, timeout: float | None = None
+) -> None:
+    """Take a topic out of a name server's routes (216)."""
+    header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+    checked(
+        await client.call_name_server(
+            Command.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header), timeout
+        ),
+        topic=topic,
+    )
+
+
+async def topic_names(client: Caller, timeout: float | None = None) -> list[str]:
+    """All topics that a name server knows (206)."""
+    response = checked(
+        await client.call_name_server(
+            Command.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout
+        )
+    )
+    return list(TopicList.decode(response.body).topic_list)

@@ -1,13 +1,12 @@
-"""Topics at brokers and name servers."""
+"""Topics at a broker."""
 
 from __future__ import annotations
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import DEFAULT_TOPIC
-from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicList
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.namesrv import DeleteTopicFromNamesrvRequestHeader
 from rocketmq_sdk.protocol.headers.topics import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
@@ -47,29 +46,6 @@ async def delete_topic_at_broker(
         RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic=topic)
     )
     checked(await client.call_address(address, command, timeout), address=address, topic=topic)
-
-
-async def delete_topic_at_name_server(
-    client: Caller, topic: str, cluster: str | None = None, timeout: float | None = None
-) -> None:
-    """Take a topic out of a name server's routes (216)."""
-    header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
-    checked(
-        await client.call_name_server(
-            Command.request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header), timeout
-        ),
-        topic=topic,
-    )
-
-
-async def topic_names(client: Caller, timeout: float | None = None) -> list[str]:
-    """All topics that a name server knows (206)."""
-    response = checked(
-        await client.call_name_server(
-            Command.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout
-        )
-    )
-    return list(TopicList.decode(response.body).topic_list)
 
 
 async def topic_config(

@@ -11,7 +11,7 @@ from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consum
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.client.api.call import Caller
+    from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.model.queue import MessageQueue
 
 logger = logging.getLogger("rocketmq_sdk.consumer")

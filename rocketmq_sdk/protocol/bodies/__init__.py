@@ -1,1 +1,1 @@
-
+"""Body classes of requests and answers; families as in `protocol.headers`."""

@@ -1,15 +1,12 @@
-"""Consumer groups: their configuration, their members, who is connected."""
+"""Consumer groups: their configuration."""
 
 from __future__ import annotations
 
 import attrs
 
-from rocketmq_sdk.codes import LanguageCode
-from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.body import EXTRA, Body
-from rocketmq_sdk.protocol.header import WIRE, Long
-from rocketmq_sdk.protocol.subscription import SubscriptionData
+from rocketmq_sdk.protocol.header import Long
 
 
 @attrs.frozen
@@ -92,80 +89,9 @@ class SubscriptionGroupList(Body):
 
 
 @attrs.frozen
-class GroupList(Body):
-    """A list of group names."""
-
-    group_list: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class ConsumerList(Body):
-    """Answer to GET_CONSUMER_LIST_BY_GROUP (38): client ids."""
-
-    consumer_id_list: tuple[str, ...] = ()
-
-
-@attrs.frozen
 class GroupForbidden(Body):
     """Answer to UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
 
     group: str
     topic: str
     readable: bool | None = None
-
-
-@attrs.frozen
-class Connection(Body):
-    """One connected client."""
-
-    client_id: str
-    client_addr: str
-    language: LanguageCode = LanguageCode.JAVA
-    version: int = 0
-
-
-@attrs.frozen
-class ConsumerConnection(Body):
-    """Answer to GET_CONSUMER_CONNECTION_LIST (203)."""
-
-    connection_set: tuple[Connection, ...] = ()
-    subscription_table: dict[str, SubscriptionData] = attrs.field(factory=dict)
-    consume_type: ConsumeType | None = None
-    message_model: MessageModel | None = None
-    consume_from_where: ConsumeFrom | None = None
-
-
-@attrs.frozen
-class ProducerConnection(Body):
-    """Answer to GET_PRODUCER_CONNECTION_LIST (204)."""
-
-    connection_set: tuple[Connection, ...] = ()
-
-
-@attrs.frozen
-class ProducerInfo(Body):
-    """One connected producer."""
-
-    client_id: str
-    remote_ip: str = attrs.field(metadata={WIRE: "remoteIP"})
-    language: LanguageCode = LanguageCode.JAVA
-    version: int = 0
-    last_update_timestamp: Long = 0
-
-
-@attrs.frozen
-class ProducerTableInfo(Body):
-    """Answer to GET_ALL_PRODUCER_INFO (328): producers by group."""
-
-    data: dict[str, tuple[ProducerInfo, ...]] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class QuerySubscriptionResponseBody(Body):
-    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345); no subscription means that the
-    group is offline.
-    """
-
-    group: str
-    topic: str
-    subscription_data: SubscriptionData | None = None

@@ -1,4 +1,4 @@
-"""Operation of a broker: statistics, configuration, high availability, containers."""
+"""Operation of a broker: configuration, containers, RocksDB."""
 
 from __future__ import annotations
 
@@ -8,50 +8,10 @@ from rocketmq_sdk.protocol.header import Header, Long
 
 
 @attrs.define(kw_only=True)
-class ViewBrokerStatsDataRequestHeader(Header):
-    """VIEW_BROKER_STATS_DATA (315)."""
-
-    stats_name: str
-    stats_key: str
-
-
-@attrs.define(kw_only=True)
-class GetConsumeStatsInBrokerHeader(Header):
-    """GET_BROKER_CONSUME_STATS (317)."""
-
-    is_order: bool = False
-
-
-@attrs.define(kw_only=True)
 class GetBrokerConfigResponseHeader(Header):
     """Answer to GET_BROKER_CONFIG (26): `version` is a data version as JSON."""
 
     version: str
-
-
-@attrs.define(kw_only=True)
-class ExchangeHAInfoRequestHeader(Header):
-    """EXCHANGE_BROKER_HA_INFO (906)."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: Long | None = None
-    master_address: str | None = None
-
-
-@attrs.define(kw_only=True)
-class ExchangeHAInfoResponseHeader(Header):
-    """Answer to EXCHANGE_BROKER_HA_INFO."""
-
-    master_ha_address: str | None = None
-    master_flush_offset: Long | None = None
-    master_address: str | None = None
-
-
-@attrs.define(kw_only=True)
-class ResetMasterFlushOffsetHeader(Header):
-    """RESET_MASTER_FLUSH_OFFSET (908)."""
-
-    master_flush_offset: Long
 
 
 @attrs.define(kw_only=True)

@@ -1,4 +1,4 @@
-"""Consumer and producer groups: configuration, connections, statistics."""
+"""Consumer groups: their configuration."""
 
 from __future__ import annotations
 
@@ -47,54 +47,3 @@ class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
     group: str
     topic: str
     readable: bool | None = None
-
-
-@attrs.define(kw_only=True)
-class GetConsumeStatsRequestHeader(TopicRequestHeader):
-    """GET_CONSUME_STATS (208): `topic_list` is a list with semicolons."""
-
-    consumer_group: str
-    topic: str | None = None
-    topic_list: str | None = None
-
-
-@attrs.define(kw_only=True)
-class GetConsumerConnectionListRequestHeader(RpcRequestHeader):
-    """GET_CONSUMER_CONNECTION_LIST (203)."""
-
-    consumer_group: str
-
-
-@attrs.define(kw_only=True)
-class GetProducerConnectionListRequestHeader(RpcRequestHeader):
-    """GET_PRODUCER_CONNECTION_LIST (204)."""
-
-    producer_group: str
-
-
-@attrs.define(kw_only=True)
-class GetAllProducerInfoRequestHeader(Header):
-    """GET_ALL_PRODUCER_INFO (328), without fields."""
-
-
-@attrs.define(kw_only=True)
-class QueryTopicsByConsumerRequestHeader(RpcRequestHeader):
-    """QUERY_TOPICS_BY_CONSUMER (343)."""
-
-    group: str
-
-
-@attrs.define(kw_only=True)
-class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
-    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
-
-    group: str
-    topic: str | None = None
-
-
-@attrs.define(kw_only=True)
-class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader):
-    """QUERY_CONSUME_TIME_SPAN (303)."""
-
-    topic: str
-    group: str

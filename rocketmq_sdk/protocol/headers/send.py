@@ -1,4 +1,4 @@
-"""Sending messages, sending them back, ending transactions.
+"""Sending messages, sending them back, pushing replies.
 
 The request of SEND_MESSAGE_V2 and the answer are the hottest headers of producers and
 brokers, so their codecs are straight code; whatever is not as usual (signs, base
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
-from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.header import (
     INT_MAX,
     LONG_MAX,
@@ -255,24 +254,22 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 
 @attrs.define(kw_only=True)
-class EndTransactionRequestHeader(RpcRequestHeader):
-    """END_TRANSACTION (37): commit (8), roll back (12) or leave open (0) a half
-    message.
+class ReplyMessageRequestHeader(TopicQueueRequestHeader):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply; hosts are
+    `ip:port`.
     """
 
-    topic: str | None = None
     producer_group: str
-    tran_state_table_offset: Long
-    commit_log_offset: Long
-    commit_or_rollback: int
-    from_transaction_check: bool = False
-    msg_id: str
-    transaction_id: str | None = None
-
-    def check(self) -> None:
-        """Refuse an outcome that does not exist."""
-        if self.commit_or_rollback not in (0, 8, 12):
-            raise FieldError(
-                "EndTransactionRequestHeader: the field commitOrRollback is "
-                f"{self.commit_or_rollback}, not 0, 8 or 12"
-            )
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: Long
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Long = 0

@@ -1,4 +1,4 @@
-"""Topics: creation, deletion, listing, statistics."""
+"""Topics: creation, deletion, configuration."""
 
 from __future__ import annotations
 
@@ -67,19 +67,5 @@ class GetAllTopicConfigResponseHeader(Header):
 @attrs.define(kw_only=True)
 class GetTopicConfigRequestHeader(TopicRequestHeader):
     """GET_TOPIC_CONFIG (351)."""
-
-    topic: str
-
-
-@attrs.define(kw_only=True)
-class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
-    """GET_TOPIC_STATS_INFO (202)."""
-
-    topic: str
-
-
-@attrs.define(kw_only=True)
-class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
-    """QUERY_TOPIC_CONSUME_BY_WHO (300): which groups consume a topic?"""
 
     topic: str

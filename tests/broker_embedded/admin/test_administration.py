@@ -13,13 +13,9 @@ from rocketmq_sdk.codes import LanguageCode, RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData
-from rocketmq_sdk.protocol.bodies.stats import ConsumeStats
-from rocketmq_sdk.protocol.bodies.topics import (
-    CreateTopicListRequestBody,
-    TopicConfig,
-    TopicStatsTable,
-)
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.bodies.progress import ConsumeStats, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.subscription import build_subscription
 from support.administration import FakeChannel, Scene, body_of

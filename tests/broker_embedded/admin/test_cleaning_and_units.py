@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_sdk.protocol.bodies.query import QueryConsumeQueueResponseBody
+from rocketmq_sdk.protocol.bodies.queries import QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.subscription import tags_code
 from support.broker import heartbeat, open_broker, subscription
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_sdk.protocol.bodies.stats import ConsumeStatsList
+from rocketmq_sdk.protocol.bodies.progress import ConsumeStatsList
 from rocketmq_sdk.protocol.command import Command
 from support.administration import Scene, body_of
 

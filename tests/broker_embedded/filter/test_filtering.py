@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import SubscriptionError
-from rocketmq_sdk.protocol.bodies.heartbeat import CheckClientRequestBody
+from rocketmq_sdk.protocol.bodies.members import CheckClientRequestBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import SubscriptionData

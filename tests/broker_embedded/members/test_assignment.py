@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_sdk.broker_embedded.members.assignment import assign
-from rocketmq_sdk.client.api import assignment as calls
+from rocketmq_sdk.client.api import members as calls
 from rocketmq_sdk.errors import GroupNotFoundError, NotPermittedError, TopicNotFoundError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.assignment import MessageRequestMode
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from support.broker import Peer, heartbeat, open_broker, subscription
 from support.popping import make_topic
 

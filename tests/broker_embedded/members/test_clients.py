@@ -14,8 +14,7 @@ from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.model.enums import MessageModel
-from rocketmq_sdk.protocol.bodies.groups import ConsumerList
-from rocketmq_sdk.protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from rocketmq_sdk.protocol.bodies.members import ConsumerData, ConsumerList, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
 from support.administration import FakeChannel, FixedClock
 from support.broker import Peer, connect, heartbeat, open_broker, subscription

@@ -11,7 +11,7 @@ import pytest
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
 from rocketmq_sdk.protocol.json_dialect import decode_json
 from support.administration import FakeChannel, FixedClock, body_of, conversation
 

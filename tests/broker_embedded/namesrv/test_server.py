@@ -22,17 +22,18 @@ from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_addr
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import StoreCorruptError
-from rocketmq_sdk.protocol.bodies.route import decode_route
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.bodies.topics import (
     DataVersion,
-    KVTable,
-    RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import namesrv as headers
-from rocketmq_sdk.protocol.headers.namesrv import GetRouteInfoRequestHeader
+from rocketmq_sdk.protocol.headers import registration as headers
+from rocketmq_sdk.protocol.headers import routes as route_headers
+from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
 from support.administration import FakeChannel, FixedClock, TableInMemory
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ def test_data_versions_are_compared_by_all_members() -> None:
 
 def test_order_configuration_goes_to_brokers_and_clients() -> None:
     namesrv = NameServer(FixedClock(), config=NamesrvConfig(order_message_enable=True))
-    header = headers.PutKVConfigRequestHeader(namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4")
+    header = route_headers.PutKVConfigRequestHeader(
+        namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4"
+    )
     assert ask(namesrv, RequestCode.PUT_KV_CONFIG, header).code == 0
     assert KVTable.decode(register(namesrv).body).table == {"T": "a:4"}
     route = decode_route(
@@ -153,23 +156,25 @@ def test_the_key_value_table_outlives_the_name_server() -> None:
     ask(
         namesrv,
         RequestCode.PUT_KV_CONFIG,
-        headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"),
+        route_headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"),
     )
     assert file.load() == {"configTable": {"n": {"k": "v"}}}
     again = NameServer(FixedClock(), kv_file=file)
     assert ask(
-        again, RequestCode.GET_KV_CONFIG, headers.GetKVConfigRequestHeader(namespace="n", key="k")
+        again,
+        RequestCode.GET_KV_CONFIG,
+        route_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
     ).ext_fields == {"value": "v"}
     ask(
         again,
         RequestCode.DELETE_KV_CONFIG,
-        headers.DeleteKVConfigRequestHeader(namespace="n", key="k"),
+        route_headers.DeleteKVConfigRequestHeader(namespace="n", key="k"),
     )
     assert (
         ask(
             again,
             RequestCode.GET_KV_CONFIG,
-            headers.GetKVConfigRequestHeader(namespace="n", key="k"),
+            route_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
         ).code
         == 22
     )

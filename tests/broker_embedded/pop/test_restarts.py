@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import RocketMQError, StoreError
 from rocketmq_sdk.names import REVIVE_GROUP
-from rocketmq_sdk.protocol.bodies.pop import PopCheckPoint
+from rocketmq_sdk.protocol.bodies.pop_records import PopCheckPoint
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_on

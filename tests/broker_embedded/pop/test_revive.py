@@ -19,7 +19,8 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import StoreError
-from rocketmq_sdk.protocol.bodies.pop import AckRecord, PopCheckPoint, encode_bit_set
+from rocketmq_sdk.protocol.bodies.pop import encode_bit_set
+from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code

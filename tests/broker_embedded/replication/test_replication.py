@@ -20,11 +20,11 @@ from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.timers.checkpoint import read_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.bodies.assignment import (
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.members import (
     MessageRequestMode,
     SetMessageRequestModeRequestBody,
 )
-from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import connect, pull_request, send_request

@@ -8,7 +8,7 @@ import trio
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody
+from rocketmq_sdk.protocol.bodies.members import LockBatchRequestBody, LockBatchResponseBody
 from rocketmq_sdk.protocol.command import Command
 from support.broker import open_broker
 

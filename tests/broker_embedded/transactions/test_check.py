@@ -18,7 +18,7 @@ from rocketmq_sdk.names import (
     TRANSACTION_OP_TOPIC,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.query import ResumeCheckHalfMessageRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import ResumeCheckHalfMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, connect, open_broker, open_on

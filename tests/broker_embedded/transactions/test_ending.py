@@ -13,7 +13,7 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.query import ResumeCheckHalfMessageRequestHeader
+from rocketmq_sdk.protocol.headers.transactions import ResumeCheckHalfMessageRequestHeader
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on, send_request
 from support.transactions import (

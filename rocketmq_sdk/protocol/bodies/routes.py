@@ -6,7 +6,6 @@ import attrs
 
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
 from rocketmq_sdk.protocol.body import Body
-from rocketmq_sdk.protocol.header import Long
 from rocketmq_sdk.protocol.json_dialect import encode_json
 
 
@@ -55,19 +54,3 @@ class ClusterInfo(Body):
 
     broker_addr_table: dict[str, BrokerData] = attrs.field(factory=dict)
     cluster_addr_table: dict[str, list[str]] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class BrokerMemberGroup(Body):
-    """The addresses of the brokers that share a name."""
-
-    cluster: str
-    broker_name: str
-    broker_addrs: dict[Long, str] = attrs.field(factory=dict)
-
-
-@attrs.frozen
-class GetBrokerMemberGroupResponseBody(Body):
-    """Answer to GET_BROKER_MEMBER_GROUP (901)."""
-
-    broker_member_group: BrokerMemberGroup | None = None

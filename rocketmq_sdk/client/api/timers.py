@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.transaction import (
+from rocketmq_sdk.protocol.headers.timers import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
 )

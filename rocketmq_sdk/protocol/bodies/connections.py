@@ -1,4 +1,4 @@
-"""What a consumer tells about itself when it is asked."""
+"""Connected clients: their connections, what they consume, and what they report."""
 
 from __future__ import annotations
 
@@ -6,10 +6,76 @@ from enum import Enum
 
 import attrs
 
+from rocketmq_sdk.codes import LanguageCode
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import WIRE, Long
 from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+
+@attrs.frozen
+class GroupList(Body):
+    """A list of group names."""
+
+    group_list: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Connection(Body):
+    """One connected client."""
+
+    client_id: str
+    client_addr: str
+    language: LanguageCode = LanguageCode.JAVA
+    version: int = 0
+
+
+@attrs.frozen
+class ConsumerConnection(Body):
+    """Answer to GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    connection_set: tuple[Connection, ...] = ()
+    subscription_table: dict[str, SubscriptionData] = attrs.field(factory=dict)
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFrom | None = None
+
+
+@attrs.frozen
+class ProducerConnection(Body):
+    """Answer to GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    connection_set: tuple[Connection, ...] = ()
+
+
+@attrs.frozen
+class ProducerInfo(Body):
+    """One connected producer."""
+
+    client_id: str
+    remote_ip: str = attrs.field(metadata={WIRE: "remoteIP"})
+    language: LanguageCode = LanguageCode.JAVA
+    version: int = 0
+    last_update_timestamp: Long = 0
+
+
+@attrs.frozen
+class ProducerTableInfo(Body):
+    """Answer to GET_ALL_PRODUCER_INFO (328): producers by group."""
+
+    data: dict[str, tuple[ProducerInfo, ...]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class QuerySubscriptionResponseBody(Body):
+    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345); no subscription means that the
+    group is offline.
+    """
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None
 
 
 class ConsumeResult(Enum):

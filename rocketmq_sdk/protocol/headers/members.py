@@ -1,12 +1,10 @@
-"""Clients and their brokers: heartbeats, membership, queue locks, inspection of
-consumers.
-"""
+"""Members of groups: heartbeats, leaving, consumer lists, queue locks."""
 
 from __future__ import annotations
 
 import attrs
 
-from rocketmq_sdk.protocol.header import WIRE, Header, RpcRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.header import WIRE, Header, RpcRequestHeader
 
 
 @attrs.define(kw_only=True)
@@ -55,27 +53,3 @@ class LockBatchMqRequestHeader(RpcRequestHeader):
 @attrs.define(kw_only=True)
 class UnlockBatchMqRequestHeader(RpcRequestHeader):
     """UNLOCK_BATCH_MQ (42): the body names the queues."""
-
-
-@attrs.define(kw_only=True)
-class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
-    """GET_CONSUMER_RUNNING_INFO (307), admin to broker to consumer."""
-
-    consumer_group: str
-    client_id: str
-    jstack_enable: bool = False
-
-
-@attrs.define(kw_only=True)
-class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
-    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message
-    now.
-    """
-
-    consumer_group: str
-    client_id: str | None = None
-    msg_id: str | None = None
-    broker_name: str | None = None
-    topic: str | None = None
-    topic_sys_flag: int | None = None
-    group_sys_flag: int | None = None

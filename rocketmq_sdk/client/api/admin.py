@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.topics import KVTable
+from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
 
 

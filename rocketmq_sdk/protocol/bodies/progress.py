@@ -1,4 +1,4 @@
-"""Statistics of groups and brokers."""
+"""Progress of topics and groups, and rates."""
 
 from __future__ import annotations
 
@@ -81,3 +81,20 @@ class QueryConsumeTimeSpanBody(Body):
     """Answer to QUERY_CONSUME_TIME_SPAN (303)."""
 
     consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
+
+
+@attrs.frozen
+class TopicOffset(Body):
+    """The ends of a queue and the time of its last message."""
+
+    min_offset: Long = 0
+    max_offset: Long = 0
+    last_update_timestamp: Long = 0
+
+
+@attrs.frozen
+class TopicStatsTable(Body):
+    """Answer to GET_TOPIC_STATS_INFO (202)."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = attrs.field(factory=dict)
+    topic_put_tps: float = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
 from rocketmq_sdk.model import properties as names
@@ -24,6 +24,7 @@ from rocketmq_sdk.protocol.headers.send import (
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+
 
 FIRST_RETRY_LEVEL: Final = 3
 _STORED: Final = frozenset(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.client.api.call import Caller, checked
+from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import NotFoundError
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rocketmq_sdk.protocol.headers.queries import (
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
+
 
 KEY: Final = "K"
 UNIQUE: Final = "U"

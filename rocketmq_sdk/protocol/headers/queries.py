@@ -1,4 +1,4 @@
-"""Looking messages up."""
+"""Looking messages and queue units up."""
 
 from __future__ import annotations
 
@@ -50,11 +50,3 @@ class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
     index: Long = 0
     count: int = 0
     consumer_group: str | None = None
-
-
-@attrs.define(kw_only=True)
-class ResumeCheckHalfMessageRequestHeader(Header):
-    """RESUME_CHECK_HALF_MESSAGE (323): `msg_id` is the offset id of a half message."""
-
-    topic: str | None = None
-    msg_id: str | None = None

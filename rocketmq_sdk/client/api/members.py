@@ -1,0 +1,221 @@
+"""Members of groups: heartbeats, leaving, consumer lists, locks, assignment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketmq_sdk.client.api.caller import Caller, checked
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.model.enums import MessageModel
+from rocketmq_sdk.protocol.bodies.members import (
+    CheckClientRequestBody,
+    ConsumerList,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    MessageQueueAssignment,
+    MessageRequestMode,
+    MessageRequestModeSerializeWrapper,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+    UnlockBatchRequestBody,
+)
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.members import (
+    GetConsumerListByGroupRequestHeader,
+    HeartbeatRequestHeader,
+    LockBatchMqRequestHeader,
+    UnlockBatchMqRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.bodies.members import HeartbeatData
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+
+AVERAGE = "AVG"
+AVERAGE_BY_CIRCLE = "AVG_BY_CIRCLE"
+
+
+async def query_assignment(
+    client: Caller,
+    address: str,
+    topic: str,
+    group: str,
+    *,
+    strategy_name: str = AVERAGE,
+    message_model: MessageModel = MessageModel.CLUSTERING,
+    timeout: float | None = 3.0,
+) -> tuple[MessageQueueAssignment, ...] | None:
+    """The queues of a topic that this client shall read (400), as the broker at
+    `address` sees the group.
+
+    None means: keep what you have (the broker does not know the member yet, or not the
+    strategy). Raises the broker's error.
+    """
+    body = QueryAssignmentRequestBody(topic, group, client.client_id, strategy_name, message_model)
+    response = await client.call_address(
+        address, Command.request(RequestCode.QUERY_ASSIGNMENT, body=body.encode()), timeout
+    )
+    checked(response, address=address, topic=topic, group=group)
+    return (
+        QueryAssignmentResponseBody.decode(response.body).message_queue_assignments
+        if response.body
+        else None
+    )
+
+
+async def set_message_request_mode(
+    client: Caller,
+    address: str,
+    topic: str,
+    group: str,
+    mode: MessageRequestMode,
+    *,
+    pop_share_queue_num: int = 0,
+    timeout: float | None = None,
+) -> None:
+    """Let a group pull a topic or pop it (401); consumers that ask for their assignment
+    follow. Raises the broker's error.
+    """
+    body = SetMessageRequestModeRequestBody(topic, group, mode, pop_share_queue_num)
+    command = Command.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
+    checked(
+        await client.call_address(address, command, timeout),
+        address=address,
+        topic=topic,
+        group=group,
+    )
+
+
+async def get_all_message_request_modes(
+    client: Caller, address: str, *, timeout: float | None = None
+) -> dict[str, dict[str, SetMessageRequestModeRequestBody]]:
+    """The modes of all groups by topic (402). Raises the broker's error."""
+    response = checked(
+        await client.call_address(
+            address, Command.request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE), timeout
+        ),
+        address=address,
+    )
+    return MessageRequestModeSerializeWrapper.decode(response.body).message_request_mode_map
+
+
+async def consumer_ids(
+    client: Caller, address: str, group: str, timeout: float | None = None
+) -> list[str]:
+    """Client ids of a group's members as the broker at `address` knows them (38); none
+    when the group is unknown there.
+    """
+    header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+    response = await client.call_address(
+        address, Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header), timeout
+    )
+    # A broker that knows no member of the group answers SYSTEM_ERROR.
+    if response.code == 1:
+        return []
+    body = checked(response, address=address, group=group).body
+    return list(ConsumerList.decode(body).consumer_id_list) if body else []
+
+
+async def check_client_config(
+    client: Caller,
+    address: str,
+    group: str,
+    subscription: SubscriptionData,
+    timeout: float | None = None,
+) -> None:
+    """Ask a broker whether it can serve a subscription (46); raises its error when it
+    cannot.
+    """
+    body = CheckClientRequestBody(client.client_id, group, None, subscription).encode()
+    response = await client.call_address(
+        address, Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=body), timeout
+    )
+    checked(response, address=address, topic=subscription.topic, group=group)
+
+
+async def lock_batch(
+    client: Caller,
+    broker_name: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout: float | None = None,
+) -> set[MessageQueue]:
+    """Lock queues of one broker for this client, or renew locks (41); returns those
+    that are locked now.
+    """
+    body = LockBatchRequestBody(group, client.client_id, tuple(queues))
+    command = Command.request(
+        RequestCode.LOCK_BATCH_MQ, LockBatchMqRequestHeader(), body=body.encode()
+    )
+    response = checked(await client.call_broker(broker_name, command, timeout), group=group)
+    return set(LockBatchResponseBody.decode(response.body).lock_ok_mq_set)
+
+
+async def unlock_batch(
+    client: Caller,
+    broker_name: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timeout: float | None = None,
+    *,
+    oneway: bool = False,
+) -> None:
+    """Give locks of queues of one broker back (42)."""
+    body = UnlockBatchRequestBody(group, client.client_id, tuple(queues))
+    command = Command.request(
+        RequestCode.UNLOCK_BATCH_MQ, UnlockBatchMqRequestHeader(), body=body.encode(), oneway=oneway
+    )
+    if oneway:
+        await client.oneway_broker(broker_name, command, timeout)
+    else:
+        checked(await client.call_broker(broker_name, command, timeout), group=group)
+
+
+class HeartbeatAnswer(NamedTuple):
+    """What a broker says to a heartbeat: its version, whether it understands short
+    heartbeats, and whether it wants a full one.
+    """
+
+    version: int
+    knows_v2: bool
+    subscriptions_changed: bool
+
+
+async def send_heartbeat(
+    client: Caller, address: str, data: HeartbeatData, timeout: float | None = None
+) -> HeartbeatAnswer:
+    """Tell a broker who is here (34)."""
+    command = Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=data.encode())
+    response = checked(await client.call_address(address, command, timeout), address=address)
+    fields = response.ext_fields
+    return HeartbeatAnswer(
+        response.version,
+        fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true",
+        fields.get("IS_SUB_CHANGE") == "true",
+    )
+
+
+async def unregister(
+    client: Caller,
+    address: str,
+    *,
+    producer_group: str | None = None,
+    consumer_group: str | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Tell a broker that a group's member leaves (35)."""
+    header = UnregisterClientRequestHeader(
+        client_id=client.client_id, producer_group=producer_group, consumer_group=consumer_group
+    )
+    checked(
+        await client.call_address(
+            address, Command.request(RequestCode.UNREGISTER_CLIENT, header), timeout
+        ),
+        address=address,
+    )
