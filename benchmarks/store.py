@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.protocol.message_codec import encode_record
 

@@ -112,6 +112,20 @@ ORDERS = {
         ["broker"],
     ],
 }
+# Rooms inside a package, each row above the ones before it; imports for typing count
+# too.
+ROOMS = {
+    "broker_embedded.store": [
+        ["config", "messages", "files"],
+        ["state", "log"],
+        ["queues"],
+        ["index"],
+        ["flush"],
+        ["append", "recovery", "reading"],
+        ["retention"],
+        ["message_store"],
+    ],
+}
 WITHOUT_TRIO = {"0a", "1", "2"}
 
 
@@ -223,6 +237,38 @@ def test_one_way_inside_packages(name: str) -> None:
         assert other is None or other <= own, (
             f"{name}:{found.line} imports {found.module}, which stands behind it"
         )
+
+
+def room_of(package: str, name: str) -> str | None:
+    """The room of a module in a package that has rooms."""
+    inside = name.removeprefix(f"rocketmq_sdk.{package}.")
+    return None if inside == name else inside.split(".")[0]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_lie_above_each_other(package: str) -> None:
+    rows = {room: row for row, rooms in enumerate(ROOMS[package]) for room in rooms}
+    for name in MODULES:
+        room = room_of(package, name)
+        if room is None:
+            continue
+        assert room in rows, f"{name} is in no room"
+        for found in imports_of(name):
+            other = room_of(package, found.module)
+            assert other in (None, room) or rows[other] < rows[room], (
+                f"{name}:{found.line} imports {found.module}, whose room is not below its own"
+            )
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_what_has_rooms_knows_nothing_beside_it(package: str) -> None:
+    family = f"rocketmq_sdk.{package.split('.')[0]}."
+    for name in MODULES:
+        if room_of(package, name) is not None:
+            for found in imports_of(name):
+                assert not found.module.startswith(family) or room_of(package, found.module), (
+                    f"{name}:{found.line} imports {found.module}, which lies outside of {package}"
+                )
 
 
 def test_no_import_cycles() -> None:

@@ -13,8 +13,8 @@ import trio.testing
 import trustme
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
     ClosedError,

@@ -17,10 +17,10 @@ from typing import Any
 import trio
 import trio.testing
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError

@@ -21,7 +21,8 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError

@@ -9,9 +9,9 @@ import trio
 
 from rocketmq_sdk.broker_embedded.replication.master import Master
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
+from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.replicas import Replicas
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from support.store import STORE_HOST, small_config

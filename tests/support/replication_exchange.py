@@ -18,7 +18,7 @@ from support.waiting import unique, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketmq_sdk.broker_embedded.store.replicas import Replicas
+    from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
 
 LOG_SIZE = 16 * 1024 * 1024
 LIMIT = 600

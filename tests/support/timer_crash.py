@@ -13,10 +13,10 @@ from random import Random
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader, Report
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.broker_embedded.timers.messages import redirect_to_timer, slot_time_of

@@ -18,7 +18,7 @@ from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHead
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.broker_embedded.store.replicas import Replica
+    from rocketmq_sdk.broker_embedded.store.append.replicas import Replica
     from rocketmq_sdk.remoting.channel import Handler
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head
-from rocketmq_sdk.broker_embedded.store.replicas import Replica, Replicas
+from rocketmq_sdk.broker_embedded.store.append.replicas import Replica, Replicas
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.transport.ends import stream_ends
 

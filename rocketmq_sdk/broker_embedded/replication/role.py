@@ -13,7 +13,7 @@ from rocketmq_sdk.broker_embedded.replication.master import Master
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
 from rocketmq_sdk.broker_embedded.replication.slave_sync import SlaveSync
 from rocketmq_sdk.broker_embedded.settings.config import BrokerRole
-from rocketmq_sdk.broker_embedded.store.replicas import Replicas
+from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import MASTER_ID, split_address
 from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream

@@ -21,7 +21,7 @@ import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.broker_embedded.replication.wire import FrameReader, encode_report
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError, StoreCorruptError, StoreError
 from rocketmq_sdk.watermark import Watermark
 

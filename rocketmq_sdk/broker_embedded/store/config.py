@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import attrs
 from attrs import validators
 
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.errors import ConfigurationError
 
 MEBIBYTE = 1024 * 1024
+PAGE_SIZE = 4096
+"""What the settings of flushes count in."""
 QUEUE_UNIT_SIZE = 20
 BATCH_UNIT_SIZE = 46
 
@@ -38,6 +41,13 @@ def _hours(_instance: object, attribute: attrs.Attribute[str], value: str) -> No
 def _precision(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if value not in (100, 200, 500, 1000):
         raise ValueError(f"{attribute.name} must be 100, 200, 500 or 1000, not {value}")
+
+
+class FlushDiskType(Enum):
+    """When an append counts as done: in the page cache, or synced to the disk."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
 
 
 @attrs.frozen(kw_only=True)

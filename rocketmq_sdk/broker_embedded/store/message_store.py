@@ -18,24 +18,26 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-from rocketmq_sdk.broker_embedded.store.files.next_file import NextFileMaker, remove_leftover
-from rocketmq_sdk.broker_embedded.store.flush.services import FlushState, LogFlusher, QueueFlusher
-from rocketmq_sdk.broker_embedded.store.log.appender import Appender
-from rocketmq_sdk.broker_embedded.store.log.replica_log import ReplicaLog
+from rocketmq_sdk.broker_embedded.store.append.appender import Appender
+from rocketmq_sdk.broker_embedded.store.append.replica_log import ReplicaLog
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
+from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
+from rocketmq_sdk.broker_embedded.store.log.next_file import NextFileMaker, remove_leftover
 from rocketmq_sdk.broker_embedded.store.messages import (
     Arrival,
-    FlushDiskType,
     MessageToStore,
     PutResult,
     PutStatus,
 )
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_topics
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
-from rocketmq_sdk.broker_embedded.store.queues.queue_types import batch_topics
-from rocketmq_sdk.broker_embedded.store.readable_store import ReadableStore
+from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
+from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import write_note
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
+from rocketmq_sdk.broker_embedded.store.state import StoreState
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.properties import WAIT, property_in_text
@@ -43,9 +45,9 @@ from rocketmq_sdk.model.properties import WAIT, property_in_text
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
+    from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-    from rocketmq_sdk.broker_embedded.store.replicas import Replicas
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.watermark import Watermark
 
@@ -66,10 +68,10 @@ class MessageStore(ReadableStore, RunsOnce):
         self, config: StoreConfig, files: FileSystem, clock: Clock, store_host: bytes
     ) -> None:
         super().__init__(config, files, clock)
-        self._dispatcher = Dispatcher(self._table, config.message_delay_level)
+        self._dispatcher = QueueDispatcher(self._table, config.message_delay_level)
         self._deleted = DeletedTopics(files)
         self._dispatcher.deleted_topics = self._deleted.positions
-        self._state = state = FlushState()
+        self._state = state = StoreState()
         self._flusher = LogFlusher(files, self._log, config, clock, state, self._after_flush)
         self._queue_flusher = QueueFlusher(
             files, self._table, self._index, self._flusher, self._checkpoint, config, clock, state
@@ -131,8 +133,8 @@ class MessageStore(ReadableStore, RunsOnce):
                     await self._close()
         finally:
             self._log.on_enter = None
-            if self._log.queue.prepared is not None:
-                self._log.queue.prepared = None
+            if self._log.chain.next_file is not None:
+                self._log.chain.next_file = None
                 remove_leftover(self.files)
             self._log.close()
             self._table.close()
@@ -143,7 +145,7 @@ class MessageStore(ReadableStore, RunsOnce):
         """Load and recover; what Apache does in `load` and `recover`."""
         clean = not self.files.exists(ABORT_PATH)
         remove_leftover(self.files)
-        self._log.queue.load(mend=not clean)
+        self._log.chain.load(mend=not clean)
         self._table.batch_topics.update(batch_topics(self.files.read))
         self._table.load(mend=not clean)
         self._checkpoint.load()
@@ -264,7 +266,7 @@ class MessageStore(ReadableStore, RunsOnce):
             "max_physical_offset": self._log.position,
             "flushed_offset": self.flushed.value,
             "dispatched_offset": self.dispatched.value,
-            "log_files": len(self._log.queue.files),
+            "log_files": len(self._log.chain.files),
             "queues": sum(1 for _queue in self._table),
         }
 
@@ -295,14 +297,14 @@ class MessageStore(ReadableStore, RunsOnce):
         return self._appender.put_batch(message)
 
     @trio.lowlevel.enable_ki_protection
-    def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+    def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
         """Append several messages as consecutive records of one file in one write, all
         or none; one result for each. Never raises.
 
         After a crash the log may end between them, never with a later one and without
         an earlier one.
         """
-        return self._appender.put_all(messages)
+        return self._appender.put_together(messages)
 
     def _after_flush(self) -> None:
         self._retention.note_activity()
@@ -488,7 +490,7 @@ class MessageStore(ReadableStore, RunsOnce):
         """Whether the system should read the log ahead of those who read it: off, where
         messages are read here and there.
         """
-        self.files.read_ahead(self._log.queue.directory, wanted=wanted)
+        self.files.read_ahead(self._log.chain.directory, wanted=wanted)
 
     def configure_retention(self, config: StoreConfig) -> None:
         """Keep files by other settings from now on; all others stay as they were at the

@@ -34,13 +34,6 @@ class PutStatus(Enum):
     WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
 
 
-class FlushDiskType(Enum):
-    """When an append counts as done: in the page cache, or synced to the disk."""
-
-    ASYNC_FLUSH = "ASYNC_FLUSH"
-    SYNC_FLUSH = "SYNC_FLUSH"
-
-
 class GetStatus(Enum):
     """How a read of a queue ended (`GetMessageStatus`)."""
 

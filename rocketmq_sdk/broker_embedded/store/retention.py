@@ -13,7 +13,6 @@ there is space. The last file always stays. Queues and index follow the log.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -23,14 +22,15 @@ import trio
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-    from rocketmq_sdk.broker_embedded.store.flush.services import FlushState
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
+    from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
+    from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -119,31 +119,6 @@ def _local_hour(moment: int) -> int:
     return datetime.fromtimestamp(moment // 1000).hour
 
 
-class Readers:
-    """Who reads the log in another task or thread, and from where on: files there are
-    kept for a while.
-    """
-
-    __slots__ = ("_positions",)
-
-    def __init__(self) -> None:
-        self._positions: dict[object, int] = {}
-
-    @contextmanager
-    def reading(self, position: int) -> Iterator[None]:
-        """Keep the files from a position on while the block runs."""
-        key = object()
-        self._positions[key] = position
-        try:
-            yield
-        finally:
-            del self._positions[key]
-
-    def first(self) -> int | None:
-        """The lowest position that somebody reads from."""
-        return min(self._positions.values(), default=None)
-
-
 class RetentionService:
     """Checks now and then, and removes. Starting the check at once, and regardless of
     the hour, is `clean_now`.
@@ -157,11 +132,11 @@ class RetentionService:
         index: IndexService,
         config: StoreConfig,
         clock: Clock,
-        state: FlushState,
-        readers: Readers,
+        state: StoreState,
+        readers: LogReaders,
     ) -> None:
         self._files = files
-        self._chain = log.queue
+        self._chain = log.chain
         self._store_time_at: Callable[[int], int] = log.store_time_at
         self._table = table
         self._index = index

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.broker_embedded.store.files.config_file import DIRECTORY as CONFIG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import is_locked
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG_DIRECTORY
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
-from rocketmq_sdk.broker_embedded.store.queues.queue_types import batch_topics
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
+    BATCH_DIRECTORY,
+    batch_topics,
+)
 from rocketmq_sdk.broker_embedded.store_tool.batches import BatchWalk, batch_unit_of
 from rocketmq_sdk.broker_embedded.store_tool.config import check_config
 from rocketmq_sdk.broker_embedded.store_tool.index import IndexWalk

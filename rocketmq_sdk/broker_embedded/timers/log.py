@@ -46,14 +46,14 @@ class TimerLog:
         "_spill_at",
         "_tail",
         "_tail_start",
+        "chain",
         "doubtful",
         "end",
-        "queue",
         "synced",
     )
 
     def __init__(self, files: FileSystem, file_size: int) -> None:
-        self.queue = FileChain(files, DIRECTORY, file_size, SIZE_SETTING)
+        self.chain = FileChain(files, DIRECTORY, file_size, SIZE_SETTING)
         self.end = 0
         """Where the next record goes."""
         self.synced = 0
@@ -71,12 +71,12 @@ class TimerLog:
     @property
     def file_size(self) -> int:
         """Size of each file."""
-        return self.queue.file_size
+        return self.chain.file_size
 
     @property
     def min_position(self) -> int:
         """Where the oldest file starts."""
-        return self.queue.min_position if self.queue.files else self._tail_start
+        return self.chain.min_position if self.chain.files else self._tail_start
 
     @property
     def unwritten(self) -> int:
@@ -93,14 +93,14 @@ class TimerLog:
         """Make a position the end; what is behind it is removed or zeroed. Raises
         `StoreError`.
         """
-        self.queue.cut(position)
+        self.chain.cut(position)
         self.look_until(position)
 
     def boundary(self, position: int) -> int:
         """A position from which records can be read: the one given, or the nearest in
         front of it that can be the start of a record.
         """
-        files = self.queue.files
+        files = self.chain.files
         if not files:
             return 0
         position = min(max(position, files[0].start), files[-1].end)
@@ -149,7 +149,7 @@ class TimerLog:
             self.doubtful = False
         while self._tail:
             position = self._tail_start
-            file = self.queue.obtain(position)
+            file = self.chain.obtain(position)
             data = bytes(self._tail[: file.end - position])
             file.write(position, data)
             del self._tail[: len(data)]
@@ -161,8 +161,8 @@ class TimerLog:
         durable; `synced` is to be set then.
         """
         target = self._tail_start
-        files: list[StoreFile] = [file.file for file in self.queue.overlapping(self.synced, target)]
-        sync_directories = self.queue.directory_sync()
+        files: list[StoreFile] = [file.file for file in self.chain.overlapping(self.synced, target)]
+        sync_directories = self.chain.directory_sync()
 
         def sync() -> None:
             for file in files:
@@ -179,13 +179,13 @@ class TimerLog:
         written and are not on the disk.
         """
         self._write_again(start)
-        for file in self.queue.overlapping(start, self._tail_start):
+        for file in self.chain.overlapping(start, self._tail_start):
             file.file.sync()
-        self.queue.sync_directories()
+        self.chain.sync_directories()
         self.synced = self._tail_start
 
     def _write_again(self, start: int) -> None:
-        for file in self.queue.overlapping(start, self._tail_start):
+        for file in self.chain.overlapping(start, self._tail_start):
             low, high = max(start, file.start), min(self._tail_start, file.end)
             for position in range(low, high, _SPILL):
                 file.write(position, file.read(position, min(_SPILL, high - position)))
@@ -213,7 +213,7 @@ class TimerLog:
         at = position - self._block_start
         if at >= 0 and at + RECORD_SIZE <= len(self._block):
             return self._block, at
-        file = self.queue.find(position)
+        file = self.chain.find(position)
         if file is None:
             return b"", 0
         high = min(file.end, self._tail_start, position + _BLOCK // 2)
@@ -226,13 +226,13 @@ class TimerLog:
         """Sound records of the files from a position on, with their positions, until
         one is not sound or the log ends.
         """
-        file = self.queue.find(start)
+        file = self.chain.find(start)
         while file is not None:
             full = yield from self._scan_file(file, start)
             if not full:
                 return
             start = file.end
-            file = self.queue.find(start)
+            file = self.chain.find(start)
 
     def _scan_file(
         self, file: ChainedFile, position: int
@@ -263,13 +263,13 @@ class TimerLog:
         commit log; never the last file. The caller removes them.
         """
         taken: list[ChainedFile] = []
-        while len(self.queue.files) > 1 and self.queue.files[0].end <= self.synced:
-            record = self.record(self.last_position(self.queue.files[0].end))
+        while len(self.chain.files) > 1 and self.chain.files[0].end <= self.synced:
+            record = self.record(self.last_position(self.chain.files[0].end))
             if record is None or record.physical_offset >= min_physical:
                 break
-            taken.append(self.queue.take_first())
+            taken.append(self.chain.take_first())
         return taken
 
     def close(self) -> None:
         """Let all descriptors go."""
-        self.queue.close()
+        self.chain.close()

@@ -333,17 +333,17 @@ class TimerStore:
         files that cannot be what they claim, `StoreError`.
         """
         self.checkpoint = checkpoint = read_checkpoint(self._files)
-        self.log.queue.load(mend=True)
+        self.log.chain.load(mend=True)
         found_wheel = self.wheel.load()
         least, most = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
         now = self.write_time
-        if not (found_wheel or self.log.queue.files or checkpoint.last_read_time or most):
+        if not (found_wheel or self.log.chain.files or checkpoint.last_read_time or most):
             return
-        if checkpoint.log_flushed < self.log.queue.min_position:
+        if checkpoint.log_flushed < self.log.chain.min_position:
             _log.warning(
                 "the beginning of the timer log is lost; it is made again from %s", TIMER_TOPIC
             )
-            self.log.queue.remove_all()
+            self.log.chain.remove_all()
         start = self.log.boundary(checkpoint.log_flushed)
         fresh = list(self.log.scan(start))
         end = self._sound_end(fresh[-1][0] + RECORD_SIZE if fresh else start)

@@ -246,7 +246,7 @@ class TransactionCheckService:
         """Put a half message aside; it and its op record are one write."""
         self._topics.create_retry(TRANSACTION_CHECK_MAX_TOPIC)
         op = op_message(half.offset, now_ms=self._clock.now_ms(), host=self._host)
-        results = self._store.put_all([given_up(message), op])
+        results = self._store.put_together([given_up(message), op])
         if not results[-1].ok:
             if results[-1].status in _FOREVER:
                 logger.error(

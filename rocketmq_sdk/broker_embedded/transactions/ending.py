@@ -109,7 +109,7 @@ class TransactionProcessor:
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
         if refused is not None:
             return self._failure(refused)
-        results = context.store.put_all([final, self._op(half)])
+        results = context.store.put_together([final, self._op(half)])
         if results[-1].ok:
             context.stats.put(final.topic, final.queue_id, 1, results[0].size)
         return self._finish(half, results[-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from rocketmq_sdk.broker_embedded.store.replicas import Replica
+from rocketmq_sdk.broker_embedded.store.append.replicas import Replica
 from rocketmq_sdk.protocol.bodies.replication import HARuntimeInfo
 from support.broker import open_broker
 

@@ -13,8 +13,9 @@ import trio.testing
 
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.replication.wire import encode_head, encode_report
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.transport.memory import MemoryNetwork
@@ -87,7 +88,7 @@ async def test_a_slave_gets_every_byte_across_files(
                 )
         await caught_up(slave, master)
         _same(slave, master)
-        assert len(master._log.queue.files) > 3
+        assert len(master._log.chain.files) > 3
         assert len(arrived) == 105
         assert bodies(slave, "TopicA", 1) == bodies(master, "TopicA", 1)
         assert following.state is SlaveState.FOLLOWING

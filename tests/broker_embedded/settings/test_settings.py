@@ -11,8 +11,7 @@ import pytest
 from rocketmq_sdk.broker_embedded.settings.apache_names import settings_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
-from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from support.administration import conversation

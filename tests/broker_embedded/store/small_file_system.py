@@ -14,9 +14,9 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreFullError
 from support.store import bodies, message, open_store, small_config
@@ -24,6 +24,7 @@ from support.waiting import until
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.messages import PutResult
 
 KIB = 1024
 
@@ -95,7 +96,7 @@ async def write(directory: Path) -> dict[str, Any]:
     async with scene.open() as store:
         for _ in range(10):
             scene.put(store)
-        await until(lambda: store._log.queue.prepared is not None)
+        await until(lambda: store._log.chain.next_file is not None)
         scene.filler.fill()
         refused = scene.until_refused(store)
         alive = bodies(store) == scene.acknowledged
@@ -110,7 +111,7 @@ async def next_file(directory: Path) -> dict[str, Any]:
     scene = Scene(directory, mapped_file_size_commit_log=64 * KIB, allocation_step=64 * KIB)
     async with scene.open() as store:
         scene.put(store)
-        await until(lambda: store._log.queue.prepared is not None)
+        await until(lambda: store._log.chain.next_file is not None)
         scene.filler.fill()
         refused = scene.until_refused(store)
         alive = bodies(store) == scene.acknowledged

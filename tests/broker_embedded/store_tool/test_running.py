@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.flags import SysFlag

@@ -85,7 +85,7 @@ def in_memory(directory: Path) -> MemoryFileSystem:
 
 def records_of(directory: Path) -> list[tuple[int, TimerRecord]]:
     log = TimerLog(OsFileSystem(directory), timer_log_size(directory))
-    log.queue.load()
+    log.chain.load()
     found = list(log.scan(0))
     log.close()
     return found

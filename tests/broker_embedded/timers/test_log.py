@@ -65,7 +65,7 @@ def test_a_scan_ends_at_the_first_record_that_is_none() -> None:
     log.write_out()
     assert [position for position, _record in log.scan(0)] == positions
     assert [position for position, _record in log.scan(positions[12])] == positions[12:]
-    log.queue.files[1].write(positions[13], bytes(52))
+    log.chain.files[1].write(positions[13], bytes(52))
     assert [position for position, _record in log.scan(0)] == positions[:13]
 
 
@@ -107,7 +107,7 @@ def test_what_is_behind_a_new_end_is_gone() -> None:
     assert log.append(record(99)) == positions[13]
     log.write_out()
     again = TimerLog(files, 520)
-    again.queue.load()
+    again.chain.load()
     assert [found.physical_offset for _position, found in again.scan(0)] == [
         *range(0, 1300, 100),
         9900,
@@ -120,7 +120,7 @@ def test_files_of_another_size_are_refused_by_name() -> None:
     with pytest.raises(
         StoreCorruptError, match=r"timerlog/0+ has 520 bytes, but mappedFileSizeTimerLog is 1040"
     ):
-        TimerLog(files, 1040).queue.load()
+        TimerLog(files, 1040).chain.load()
 
 
 def test_old_files_go_with_their_messages() -> None:
@@ -132,7 +132,7 @@ def test_old_files_go_with_their_messages() -> None:
     assert [file.start for file in log.take_expired(801)] == [0]
     assert log.record(0) is None
     assert [file.start for file in log.take_expired(1 << 40)] == [520, 1040]
-    assert len(log.queue.files) == 1
+    assert len(log.chain.files) == 1
 
 
 def test_bytes_that_a_failed_sync_forgot_are_written_again() -> None:
@@ -149,7 +149,7 @@ def test_bytes_that_a_failed_sync_forgot_are_written_again() -> None:
     sync()
     for seed in range(20):
         left = TimerLog(files.power_cut(seed), 520)
-        left.queue.load()
+        left.chain.load()
         assert [position for position, _record in left.scan(0)] == positions
 
 

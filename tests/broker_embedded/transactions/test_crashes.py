@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed
 from rocketmq_sdk.broker_embedded.transactions.table import op_offsets
 from rocketmq_sdk.errors import RocketMQError

@@ -1,7 +1,7 @@
 """One file of a fixed size in a chain of such files (`DefaultMappedFile` of Apache
 RocketMQ 5.4.0).
 
-The name is kept although nothing is mapped: `os_files` says why.
+Nothing is mapped here: `os_files` says why.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile, file_name
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 _start_of = attrgetter("start")
 
 
+class NextFile(NamedTuple):
+    """A file of the right size, made ahead, that waits for its name."""
+
+    path: str
+    allocated: int
+    """Bytes from its start that are sure to find space."""
+
+
 class FileChain:
     """The files of a directory in order of their positions."""
 
@@ -32,7 +40,7 @@ class FileChain:
         "directory",
         "file_size",
         "files",
-        "prepared",
+        "next_file",
         "size_setting",
         "store_files",
     )
@@ -45,10 +53,7 @@ class FileChain:
         self.file_size = file_size
         self.size_setting = size_setting
         self.files: list[ChainedFile] = []
-        self.prepared: tuple[str, int] | None = None
-        """A file of the right size that waits for its name: its path, and for how many
-        bytes it surely has space.
-        """
+        self.next_file: NextFile | None = None
         self._starts: list[int] = []
         self._changes = self._synced_changes = 0
 
@@ -126,17 +131,17 @@ class FileChain:
         if file is None:
             start = position - position % self.file_size
             path = f"{self.directory}/{file_name(start)}"
-            file = self._take_prepared(path, start) or ChainedFile(
+            file = self._take_next(path, start) or ChainedFile(
                 self.store_files.create(path, self.file_size), start, self.file_size
             )
             self._add(file)
             self._changes += 1
         return file
 
-    def _take_prepared(self, path: str, start: int) -> ChainedFile | None:
-        if self.prepared is None:
+    def _take_next(self, path: str, start: int) -> ChainedFile | None:
+        if self.next_file is None:
             return None
-        (waiting, allocated), self.prepared = self.prepared, None
+        (waiting, allocated), self.next_file = self.next_file, None
         if not self.files:
             return None  # the directory may be missing
         try:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
-    from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
     from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)

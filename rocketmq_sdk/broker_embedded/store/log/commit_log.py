@@ -58,16 +58,16 @@ class CommitLog:
         "_segment",
         "_segment_limit",
         "_step",
+        "chain",
         "limit",
         "on_enter",
         "position",
-        "queue",
         "write_through",
         "written",
     )
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
-        self.queue = FileChain(
+        self.chain = FileChain(
             files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog"
         )
         self.position = 0
@@ -96,21 +96,21 @@ class CommitLog:
     @property
     def file_size(self) -> int:
         """Size of each file."""
-        return self.queue.file_size
+        return self.chain.file_size
 
     @property
     def min_position(self) -> int:
         """Where the oldest file starts."""
-        return self.queue.min_position
+        return self.chain.min_position
 
     def start_at(self, position: int) -> None:
         """Make a position the end of the log; what lies behind it is removed or zeroed.
         Raises `StoreError`.
         """
-        self.queue.cut(position)
+        self.chain.cut(position)
         self.position = self.written = position
         self._forget_hot()
-        file = self.queue.find(position)
+        file = self.chain.find(position)
         if file is not None:
             self._enter(file)
 
@@ -158,7 +158,7 @@ class CommitLog:
 
     def _next_file(self, position: int, size: int) -> ChainedFile:
         try:
-            file = self.queue.obtain(position)
+            file = self.chain.obtain(position)
             self._allocate(file, position + size + BLANK_SIZE)
         except StoreFullError as error:
             raise NoNextFileError(str(error)) from error
@@ -265,13 +265,13 @@ class CommitLog:
         data = self.read_hot(position, size)
         if data is not None:
             return data
-        file = self.queue.find(position)
+        file = self.chain.find(position)
         if file is None or position + size > self.written:
             return None
         try:
             found = file.read(position, size)
         except StoreError:
-            if self.queue.find(position) is file:
+            if self.chain.find(position) is file:
                 raise
             return None
         return found if len(found) == size else None
@@ -283,7 +283,7 @@ class CommitLog:
         data = self.read_hot(position, size)
         if data is not None:
             return data
-        file = self.queue.find(position)
+        file = self.chain.find(position)
         if file is None or position + size > self.written:
             return None
         return file.read_nowait(position, size)
@@ -292,7 +292,7 @@ class CommitLog:
         """How many bytes from a position on one read may take: within its file, in
         front of `end`, at most `limit`; 0 when there are none.
         """
-        file = self.queue.find(position)
+        file = self.chain.find(position)
         return (
             0
             if file is None
@@ -310,4 +310,4 @@ class CommitLog:
 
     def close(self) -> None:
         """Let all descriptors go."""
-        self.queue.close()
+        self.chain.close()

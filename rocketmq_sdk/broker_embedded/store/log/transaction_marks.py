@@ -38,7 +38,7 @@ def ended_halves(log: CommitLog, start: int) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     position = max(start, log.min_position)
     while position < log.position:
-        file = log.queue.find(position)
+        file = log.chain.find(position)
         if file is None:
             break
         position = _scan_file(file, position, log.position, found)

@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.store.config import BATCH_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UnitChain, valid_units
+from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.model.enums import BoundaryType
+from rocketmq_sdk.protocol.json_dialect import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 BATCH_DIRECTORY: Final = "batchconsumequeue"
 BATCH_UNIT: Final = Struct(">qiqqqhii")
+TOPICS_PATH: Final = "config/topics.json"
+QUEUE_TYPE: Final = "queue.type"
+BATCH: Final = "BatchCQ"
 _NO_COMPACTED: Final = -1
 _SIZE_BYTES: Final = (8, 9, 10, 11)
 _COUNT_BYTES: Final = (36, 37)
@@ -212,3 +217,27 @@ class BatchConsumeQueue(UnitChain):
         """Drop all units and files."""
         super().clear()
         self._set_bounds()
+
+
+def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
+    """Topics with `queue.type=BatchCQ`; none when the file and its `.bak` are missing
+    or cannot be read. `read` gives the bytes of a file.
+
+    The store needs to know before the broker's managers have read that file: queues
+    that were lost are built again from the log while it opens.
+    """
+    for path in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
+        data = read(path)
+        try:
+            content = decode_json(data) if data else None
+        except RemoteProtocolError:
+            continue
+        table = content.get("topicConfigTable") if isinstance(content, dict) else None
+        if isinstance(table, dict):
+            return {name for name, topic in table.items() if _is_batch(topic)}
+    return set()
+
+
+def _is_batch(topic: object) -> bool:
+    attributes = topic.get("attributes") if isinstance(topic, dict) else None
+    return isinstance(attributes, dict) and attributes.get(QUEUE_TYPE) == BATCH

@@ -19,7 +19,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.flush.failed_sync import (
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint, latest_believable
+from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import (
     forget_note,
     unsynced_from,
     write_again,
@@ -33,18 +34,17 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     plain_records,
     size_and_magic,
 )
-from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint, latest_believable
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.recovery.set_aside import look_behind, set_aside
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
     from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
     from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 
 _log = logging.getLogger(__name__)
 _MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
@@ -132,7 +132,7 @@ class Recovery:
     def __init__(
         self,
         log: CommitLog,
-        dispatcher: Dispatcher,
+        dispatcher: QueueDispatcher,
         checkpoint: Checkpoint,
         index: IndexService | None = None,
         *,
@@ -150,7 +150,7 @@ class Recovery:
         self._table = dispatcher.table
         self._checkpoint = checkpoint
         self._scanner = LogScanner(
-            log.queue, check_crc=check_crc, force_property_crc=force_property_crc
+            log.chain, check_crc=check_crc, force_property_crc=force_property_crc
         )
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
@@ -168,7 +168,7 @@ class Recovery:
         read or written.
         """
         log = self._log
-        if not log.queue.files:
+        if not log.chain.files:
             self._table.clear()
             if self._index is not None:
                 self._index.truncate(0)
@@ -177,7 +177,7 @@ class Recovery:
         self._dispatcher.log_start = log.min_position
         end = self._trusted_end() if clean else None
         first = self._first_file(clean) if end is None else -1
-        start = log.queue.files[first].start if end is None else end
+        start = log.chain.files[first].start if end is None else end
         if not clean:
             self._table.forget_from(start)
         if self._index is not None and not self._index.complete:
@@ -190,9 +190,9 @@ class Recovery:
         self._table.truncate(end)
         if self._index is not None and self._index.truncate(end):
             self._catch_up_index(end)
-        behind = look_behind(log.queue, end) if self.records or not clean else None
+        behind = look_behind(log.chain, end) if self.records or not clean else None
         if behind is not None:
-            set_aside(log.queue, end, behind, self._vouched)
+            set_aside(log.chain, end, behind, self._vouched)
         log.start_at(end)
         self._table.settle_extensions()
         for queue in self._table:
@@ -217,7 +217,7 @@ class Recovery:
         """What is shown from now on must survive a power cut, or something new could be
         acknowledged behind a hole.
         """
-        queue = self._log.queue
+        queue = self._log.chain
         noted = unsynced_from(queue.store_files)
         if noted is not None:
             write_again(queue, noted, end)
@@ -233,8 +233,8 @@ class Recovery:
         """The end of the log as the last stop noted it, if everything that can be seen
         without reading the log agrees.
         """
-        files = self._log.queue.files
-        end = noted_end(self._log.queue.store_files, self._table)
+        files = self._log.chain.files
+        end = noted_end(self._log.chain.store_files, self._table)
         if end is None or not files[0].start <= end <= files[-1].end:
             return None
         for _record in self._scanner.records(end):
@@ -246,7 +246,7 @@ class Recovery:
         if queue is None or last is None or queue.max_physical > end:
             return None
         position, size, offset = last
-        file = self._log.queue.find(position)
+        file = self._log.chain.find(position)
         data = b"" if file is None else file.read(position, size)
         head = check_record(data, 0, position, {}, check_crc=True)
         wanted = (size, queue.topic, queue.queue_id, offset)
@@ -258,7 +258,7 @@ class Recovery:
         return end
 
     def _first_file(self, clean: bool) -> int:
-        files = self._log.queue.files
+        files = self._log.chain.files
         dispatched = self._table.max_physical()
         safe = self._vouched
         for index in range(len(files) - 1, 0, -1):
@@ -283,7 +283,7 @@ class Recovery:
             _log.info("the index is built again from %d to %d", position, end)
         begin = tell_at = position
         while position < end:
-            scanner = LogScanner(self._log.queue, check_crc=False)
+            scanner = LogScanner(self._log.chain, check_crc=False)
             for head in scanner.records(position):
                 if head.position >= end:
                     return
@@ -291,7 +291,7 @@ class Recovery:
                 if self._progress is not None and head.position >= tell_at:
                     tell_at = head.position + _PROGRESS_STEP
                     self._progress(head.position - begin, end - begin)
-            file = self._log.queue.find(scanner.end)
+            file = self._log.chain.find(scanner.end)
             if file is None or scanner.end >= end:
                 return
             _log.error(
@@ -305,7 +305,7 @@ class Recovery:
         """Read from a file on, and from older ones as long as a queue lacks what was in
         front.
         """
-        files = self._log.queue.files
+        files = self._log.chain.files
         step = 1
         while not self._scan_from(files[index].start, from_start=index == 0):
             index = max(0, index - step)
@@ -355,5 +355,5 @@ class Recovery:
         began.
         """
         if self._progress is not None:
-            low, high = self.scanned_from, self._log.queue.files[-1].end
+            low, high = self.scanned_from, self._log.chain.files[-1].end
             self._progress(position - low, high - low)

@@ -11,8 +11,9 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import Arrival, FlushDiskType, GetStatus, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from support.disk import Disk

@@ -11,10 +11,11 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.flush.durable_waiters import DurableWaiters
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
-from rocketmq_sdk.broker_embedded.store.flush.waiters import DurableWaiters
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
 from support.disk import Disk

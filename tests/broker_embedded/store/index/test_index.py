@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash, query_text
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, MessageToStore
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import StoreFile
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
     from rocketmq_sdk.model.message import ReceivedMessage
 
 SMALL = {"max_hash_slot_num": 7, "max_index_num": 20, "memory_limit": 8 * 1024 * 1024}

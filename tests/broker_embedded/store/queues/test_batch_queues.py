@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.messages import (
-    FlushDiskType,
     GetStatus,
     MessageToStore,
     PutResult,

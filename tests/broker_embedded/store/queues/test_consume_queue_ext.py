@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, GetStatus
+from rocketmq_sdk.broker_embedded.store.messages import GetStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.protocol.message_codec import decode_messages

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk.broker_embedded.store.messages import FlushDiskType, PutStatus
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem, PowerCutError
 from support.crash import run_seed

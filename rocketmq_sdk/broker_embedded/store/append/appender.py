@@ -12,23 +12,27 @@ from collections import deque
 from itertools import accumulate, count
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.dispatch import MAX_INNER, Dispatcher, inner_count
+from rocketmq_sdk.broker_embedded.store.append.joined_records import (
+    CheckedMessage,
+    joined_records,
+    tags_codes,
+)
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
-from rocketmq_sdk.broker_embedded.store.log.batch import Prepared, joined_records, tags_codes
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, is_dispatched
-from rocketmq_sdk.broker_embedded.store.messages import (
-    FlushDiskType,
-    MessageToStore,
-    PutResult,
-    PutStatus,
-)
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
     BatchConsumeQueue,
     BatchUnit,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import (
+    MAX_INNER,
+    QueueDispatcher,
+    inner_count,
+)
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
 from rocketmq_sdk.protocol.batch_codec import decode_batch
@@ -45,11 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-    from rocketmq_sdk.broker_embedded.store.flush.services import (
-        FlushState,
-        LogFlusher,
-        QueueFlusher,
-    )
+    from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
+    from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
+    from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -66,12 +68,12 @@ class Appender:
     def __init__(
         self,
         log: CommitLog,
-        dispatcher: Dispatcher,
+        dispatcher: QueueDispatcher,
         index: IndexService,
         flushers: tuple[LogFlusher, QueueFlusher],
         config: StoreConfig,
         clock: Clock,
-        state: FlushState,
+        state: StoreState,
         store_host: bytes,
     ) -> None:
         self.puts = 0
@@ -234,18 +236,18 @@ class Appender:
                 )
             position = log.make_room(size)
 
-    def put_all(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+    def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
         """Append several messages as consecutive records of one file in one write, all
         or none; one result for each. Never raises.
 
         After a crash the log may end between them, never with a later one and without
         an earlier one.
         """
-        prepared: list[Prepared] = []
+        checked: list[CheckedMessage] = []
         status = PutStatus.PUT_OK if self._state.writable else PutStatus.SERVICE_NOT_AVAILABLE
         for message in messages:
             if status is PutStatus.PUT_OK:
-                status = self._prepare(message, prepared)
+                status = self._check(message, checked)
         if status is not PutStatus.PUT_OK:
             return [PutResult(status)] * len(messages)
         hosts = [
@@ -256,14 +258,14 @@ class Appender:
             record_size(
                 len(queue.topic_bytes), len(message.body), len(properties), host_bytes=host_bytes
             )
-            for (queue, message, properties), host_bytes in zip(prepared, hosts, strict=True)
+            for (queue, message, properties), host_bytes in zip(checked, hosts, strict=True)
         )
         if total + BLANK_SIZE > self._log.file_size:
             return [PutResult(PutStatus.MESSAGE_ILLEGAL)] * len(messages)
         now = max(self._clock.now_ms(), self._state.stored_timestamp)
         try:
             results, records = joined_records(
-                prepared, self._log.make_room(total), now, self._store_host
+                checked, self._log.make_room(total), now, self._store_host
             )
             self._log.append(b"".join(records), results[0].physical_offset + sum(map(len, records)))
         except (StoreError, ProtocolError) as error:
@@ -272,7 +274,7 @@ class Appender:
         self.puts += len(messages)
         if self._flusher.idle:
             self._flusher.wake()
-        for (queue, message, _properties), result in zip(prepared, results, strict=True):
+        for (queue, message, _properties), result in zip(checked, results, strict=True):
             queue.next_offset = result.queue_offset + 1
             due = (
                 self._dispatcher.deliver_time(message.properties, now)
@@ -296,9 +298,9 @@ class Appender:
             self.dispatch_up_to(self._log.position)
         return results
 
-    def _prepare(self, message: MessageToStore, prepared: list[Prepared]) -> PutStatus:
+    def _check(self, message: MessageToStore, checked: list[CheckedMessage]) -> PutStatus:
         """Look whether a message could be appended; its queue and its encoded
-        properties are added to `prepared`.
+        properties are added to `checked`.
         """
         queue = self._table.obtain(message.topic, message.queue_id)
         if queue is None or len(message.body) > self._config.max_message_size:
@@ -310,7 +312,7 @@ class Appender:
         properties = message.properties.encode("utf-8", "replace")
         if len(properties) > MAX_PROPERTIES:
             return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        prepared.append((queue, message, properties))
+        checked.append((queue, message, properties))
         return PutStatus.PUT_OK
 
     def put_batch(self, message: MessageToStore) -> PutResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint
 from rocketmq_sdk.broker_embedded.store.index.keys import query_text
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
@@ -21,9 +22,8 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     QueryResult,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
-from rocketmq_sdk.broker_embedded.store.reader import QueueReader
-from rocketmq_sdk.broker_embedded.store.recovery.checkpoint import Checkpoint
-from rocketmq_sdk.broker_embedded.store.retention import Readers
+from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
+from rocketmq_sdk.broker_embedded.store.reading.queue_reader import QueueReader
 from rocketmq_sdk.model.enums import BoundaryType
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ReadableStore:
         self._reader = QueueReader(self._log, config)
         self._checkpoint = Checkpoint(files)
         self._index = IndexService(files, config, clock, self._checkpoint)
-        self._readers = Readers()
+        self._readers = LogReaders()
 
     @property
     def max_physical_offset(self) -> int:

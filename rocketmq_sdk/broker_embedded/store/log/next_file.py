@@ -10,10 +10,11 @@ it, that append makes one itself.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.file_chain import NextFile
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 PATH: Final = "commitlog.next"
 _WARM_STEP: Final = 1024 * 1024
-
-
-class Prepared(NamedTuple):
-    """A file that waits for its name."""
-
-    path: str
-    allocated: int
-    """Bytes from its start that are sure to find space."""
 
 
 class NextFileMaker:
@@ -53,15 +46,15 @@ class NextFileMaker:
     async def run(self) -> None:
         """Serve until cancelled. A log without any file wakes nobody."""
         self._log.on_enter = self.ask
-        if self._log.queue.files:
+        if self._log.chain.files:
             self.ask()
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            if self._log.queue.prepared is None:
-                self._log.queue.prepared = await self._files.run(self._make)
+            if self._log.chain.next_file is None:
+                self._log.chain.next_file = await self._files.run(self._make)
 
-    def _make(self) -> Prepared | None:
+    def _make(self) -> NextFile | None:
         try:
             file = self._files.create(PATH, self._size)
             try:
@@ -77,7 +70,7 @@ class NextFileMaker:
             _log.info("the next file of the log is not made ahead: %s", error)
             remove_leftover(self._files)
             return None
-        return Prepared(PATH, self._size if self._warm else self._step)
+        return NextFile(PATH, self._size if self._warm else self._step)
 
 
 def remove_leftover(files: FileSystem) -> None:

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_sdk.broker_embedded.store.append.replicas import InSyncRules, Replica, Replicas
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.replicas import InSyncRules, Replica, Replicas
 from rocketmq_sdk.errors import ConfigurationError
 
 

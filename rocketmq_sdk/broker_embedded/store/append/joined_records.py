@@ -15,7 +15,7 @@ from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import tags_code
 
-Prepared = tuple[Queue, MessageToStore, bytes]
+CheckedMessage = tuple[Queue, MessageToStore, bytes]
 """A message with its queue and its encoded properties."""
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
@@ -39,7 +39,7 @@ def tags_codes(properties: list[bytes]) -> list[int]:
 
 
 def joined_records(
-    prepared: list[Prepared], position: int, now: int, store_host: bytes
+    checked: list[CheckedMessage], position: int, now: int, store_host: bytes
 ) -> tuple[list[PutResult], list[bytes]]:
     """The records of messages that are appended together from a position on, and where
     each will be. Raises `ProtocolError`.
@@ -47,7 +47,7 @@ def joined_records(
     results: list[PutResult] = []
     records: list[bytes] = []
     taken: dict[Queue, int] = {}
-    for queue, message, properties in prepared:
+    for queue, message, properties in checked:
         offset = queue.next_offset + taken.get(queue, 0)
         taken[queue] = taken.get(queue, 0) + 1
         record = encode_record(

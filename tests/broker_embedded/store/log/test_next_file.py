@@ -39,7 +39,7 @@ class Counting(OsFileSystem):
 
 
 def ready(store: MessageStore) -> bool:
-    return store._log.queue.prepared is not None
+    return store._log.chain.next_file is not None
 
 
 async def roll(store: MessageStore) -> None:

@@ -73,7 +73,7 @@ def inner_count(properties: str, sys_flag: int) -> int:
     return min(max(count, 1), MAX_INNER)
 
 
-class Dispatcher:
+class QueueDispatcher:
     """Puts records into their queues and tells the listeners."""
 
     __slots__ = (

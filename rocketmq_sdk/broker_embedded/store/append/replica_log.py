@@ -27,13 +27,11 @@ from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.store.dispatch import Dispatcher
-    from rocketmq_sdk.broker_embedded.store.flush.services import (
-        FlushState,
-        LogFlusher,
-        QueueFlusher,
-    )
+    from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
+    from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
+    from rocketmq_sdk.broker_embedded.store.state import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +44,10 @@ class ReplicaLog:
     def __init__(
         self,
         log: CommitLog,
-        dispatcher: Dispatcher,
+        dispatcher: QueueDispatcher,
         index: IndexService,
         flushers: tuple[LogFlusher, QueueFlusher],
-        state: FlushState,
+        state: StoreState,
         *,
         sync_flush: bool,
     ) -> None:
@@ -83,7 +81,7 @@ class ReplicaLog:
                     f"{log.file_size} bytes: mappedFileSizeCommitLog "
                     "of a slave has to be that of its master"
                 )
-            log.queue.remove_all()  # a power cut may have left a file of zeros
+            log.chain.remove_all()  # a power cut may have left a file of zeros
             log.start_at(position)
             self._dispatcher.dispatched.advance(position)
         if position != log.position:
@@ -202,5 +200,5 @@ class ReplicaLog:
         end = self._dispatcher.dispatched.value
         if self._tail and end < self._log.position:
             self._log.start_at(end)
-            self._log.queue.sync_directories()
+            self._log.chain.sync_directories()
             self._tail.clear()

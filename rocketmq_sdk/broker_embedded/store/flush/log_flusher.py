@@ -1,0 +1,264 @@
+"""Bringing the log to the disk (`FlushRealTimeService` and `GroupCommitService` of
+Apache RocketMQ 5.4.0).
+
+Syncs run in a thread and one at a time: a round covers everything written before it
+began, so under SYNC_FLUSH all messages that arrive while a round runs share the next
+one; on a disk these rounds have a thread of their own, which begins the next as soon as
+one is over. After a sync that failed nothing is known about the pages it covered (the
+system may have dropped them), so it ends the store's writing.
+
+Nothing ticks: the service sleeps until something was appended, and then until its
+interval is over.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.config import PAGE_SIZE, FlushDiskType
+from rocketmq_sdk.broker_embedded.store.flush.durable_waiters import DurableWaiters
+from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
+from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import note_unsynced
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.state import StoreState
+    from rocketmq_sdk.clock import Clock
+
+_log = logging.getLogger(__name__)
+_NOTE_SECONDS = 10
+
+
+class LogFlusher:
+    """Syncs the log: by interval, or for SYNC_FLUSH as soon as somebody appended."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        log: CommitLog,
+        config: StoreConfig,
+        clock: Clock,
+        state: StoreState,
+        on_flushed: Callable[[], None],
+    ) -> None:
+        self._files = files
+        self._log = log
+        self._clock = clock
+        self._state = state
+        self._on_flushed = on_flushed
+        self._group_commit = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._interval = config.flush_interval_commit_log / 1000
+        self._least_bytes = config.flush_commit_log_least_pages * PAGE_SIZE
+        self._thorough_interval = config.flush_commit_log_thorough_interval / 1000
+        self._thorough_at = 0.0
+        self._appended = trio.Event()
+        self._busy = trio.Lock()
+        self._has_thread = self._group_commit and files.blocking
+        self._thread: SyncThread | None = None
+        self._requested = 0
+        self._note_due = False
+        self._crash: BaseException | None = None
+        self._closed = False
+        self.idle = False
+        """Whether `wake` has to be called for the next append to be noticed."""
+        self.flushed = Watermark()
+        self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
+        """Who is told when an append is durable, behind what `on_flushed` does."""
+        self.physic_timestamp = 0
+        """Store time of the last message known to be durable."""
+
+    def wake(self) -> None:
+        """Something was appended."""
+        if self._has_thread:
+            if self._log.write_through:  # else `turn_ended` follows
+                self._appended.set()
+            return
+        self.idle = False
+        self._appended.set()
+
+    def turn_ended(self) -> None:
+        """What was appended since `MessageStore.begin` has been handed to the file
+        system.
+        """
+        if self._has_thread and self._state.failure is None:
+            self._request()
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Serve until cancelled, or until a sync fails."""
+        self._thorough_at = self._clock.monotonic() + self._thorough_interval
+        if self._has_thread:
+            await self._run_beside_thread()
+            return
+        while self._state.failure is None:
+            if self.flushed.value >= self._log.position:
+                self._appended = trio.Event()
+                self.idle = True
+                await self._appended.wait()
+            if not self._group_commit:
+                await trio.sleep(self._interval)
+            await self._round()
+
+    async def _run_beside_thread(self) -> None:
+        """Ask for the rounds of appends outside of turns, and see to what a failed one
+        leaves to do.
+        """
+        self.idle = True
+        while self._state.failure is None and self._crash is None:
+            self._appended = trio.Event()
+            try:
+                self._log.write_out()
+            except StoreError as error:
+                self._sync_failed(error)
+                break
+            self._request()
+            await self._appended.wait()
+        await self._leave_note_if_due()
+        self._raise_crash()
+
+    async def _round(self) -> None:
+        thorough = self._clock.monotonic() >= self._thorough_at
+        if thorough or self._group_commit:
+            self._thorough_at = self._clock.monotonic() + self._thorough_interval
+        elif self._log.position - self.flushed.value < self._least_bytes:
+            return
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable; a failure is noted, not raised.
+        Cancellation never interrupts a sync that has begun.
+        """
+        if self._has_thread:
+            await self._flush_by_thread()
+            return
+        async with self._busy:
+            if self._state.failure is not None:
+                return
+            try:
+                self._log.write_out()
+                target = self._log.position
+                timestamp = self._state.stored_timestamp
+                if target <= self.flushed.value:
+                    return
+                await self._files.run(self._sync_of(target))
+            except StoreError as error:
+                self._sync_failed(error)
+                await self._leave_note_if_due()
+                return
+            self._flushed_to(target, timestamp)
+
+    async def _flush_by_thread(self) -> None:
+        if self._state.failure is None:
+            try:
+                self._log.write_out()
+                self._request()
+                await self.flushed.wait_reached(self._requested)
+            except StoreError as error:
+                if self._state.failure is None:
+                    self._sync_failed(error)
+        await self._leave_note_if_due()
+        self._raise_crash()
+
+    def _raise_crash(self) -> None:
+        crash, self._crash = self._crash, None
+        if crash is not None:
+            raise crash
+
+    def _request(self) -> None:
+        """Let the thread sync what the file system has. No two syncs run beside each
+        other: the system tells a failure to only one of them.
+        """
+        target = self._log.written
+        if target <= max(self._requested, self.flushed.value) or self._closed:
+            return
+        if self._thread is None:
+            self._thread = SyncThread(self._thread_synced)
+        self._requested = target
+        self._thread.submit(SyncRound(target, self._state.stored_timestamp, self._sync_of(target)))
+
+    def _thread_synced(self, sync_round: SyncRound, error: BaseException | None) -> None:
+        """Called by the loop itself, which no exception may leave."""
+        if self._closed:
+            return
+        try:
+            if error is None:
+                self._flushed_to(sync_round.target, sync_round.timestamp)
+            elif isinstance(error, StoreError):
+                self._sync_failed(error)
+                self._appended.set()
+            else:
+                raise error
+        except BaseException as crash:  # noqa: BLE001 - raised by the task that runs beside
+            self._crash = crash
+            self.fail(StoreError(f"{self._log.chain.directory}: flushing broke off ({crash!r})"))
+            self._appended.set()
+
+    def _flushed_to(self, target: int, timestamp: int) -> None:
+        self.flushed.advance(target)
+        self.physic_timestamp = max(self.physic_timestamp, timestamp)
+        self._on_flushed()
+        self.waiters.reached(target)
+
+    def _sync_failed(self, error: StoreError) -> None:
+        self._note_due = True
+        self.fail(error)
+
+    async def _leave_note_if_due(self) -> None:
+        if not self._note_due:
+            return
+        self._note_due = False
+        position = self.flushed.value
+        try:
+            with trio.move_on_after(_NOTE_SECONDS, shield=True):
+                await self._files.run(lambda: note_unsynced(self._files, position))
+        except StoreError as error:
+            _log.critical(
+                "restart the machine before the store is opened again: the failed sync could not "
+                "be noted: %s",
+                error,
+            )
+
+    async def aclose(self) -> None:
+        """Nothing is synced any more; returns when no sync runs."""
+        if self._thread is not None:
+            await self._thread.aclose()
+        self._closed = True
+        self.waiters.fail()
+
+    def _sync_of(self, target: int) -> Callable[[], None]:
+        chain = self._log.chain
+        synced = self.flushed.value
+        # A slave that has nothing yet begins where its master's log does, without a
+        # file.
+        chosen = (
+            chain.files[-1:]
+            if chain.files and chain.files[-1].start <= synced
+            else chain.overlapping(synced, target)
+        )
+        files: list[StoreFile] = [file.file for file in chosen]
+        sync_directories = chain.directory_sync()
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+            if sync_directories is not None:
+                sync_directories()
+
+        return sync
+
+    def fail(self, error: StoreError) -> None:
+        """Note that the log could not be made durable: nothing more is acknowledged."""
+        if self._state.failure is None:
+            self._state.failure = error
+            _log.critical("the store takes no more messages: %s", error)
+            self.flushed.fail(error)
+            self.waiters.fail()

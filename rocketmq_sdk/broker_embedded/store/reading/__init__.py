@@ -1,0 +1,1 @@
+"""Reading messages out of the store."""

@@ -1,0 +1,53 @@
+"""What the parts of an open store share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+    from rocketmq_sdk.errors import StoreError
+
+
+class StoreState:
+    """What services and store share: the store times behind the last append and the
+    last dispatch, and why writing ended.
+    """
+
+    __slots__ = (
+        "disk_full",
+        "dispatched_timestamp",
+        "failure",
+        "gate",
+        "index_problem",
+        "open",
+        "queue_problem",
+        "stored_timestamp",
+    )
+
+    def __init__(self) -> None:
+        self.stored_timestamp = 0
+        self.dispatched_timestamp = 0
+        self.failure: StoreError | None = None
+        """A failed sync: for good."""
+        self.queue_problem: StoreError | None = None
+        """Units that could not be written: until they can."""
+        self.disk_full = False
+        """Too little space is left: until there is more."""
+        self.index_problem: StoreError | None = None
+        """The index could not be written: messages wait in memory to be indexed."""
+        self.open = False
+        """Between entering and leaving the store."""
+        self.gate: Callable[[MessageToStore], PutStatus | None] | None = None
+        """Tells for a message with which status it is refused, where the broker's role
+        or its replicas may forbid puts.
+        """
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are taken."""
+        return (
+            self.open and self.failure is None and self.queue_problem is None and not self.disk_full
+        )
