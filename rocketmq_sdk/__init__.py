@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocketmq_sdk.admin.client import Admin
+    from rocketmq_sdk.admin.stored_copy import StoredCopy
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
-    from rocketmq_sdk.model.trail import MessageTrail
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
@@ -169,7 +169,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "model.message": ("Message", "ReceivedMessage"),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
-    "model.trail": ("MessageTrail",),
+    "admin.stored_copy": ("StoredCopy",),
     "producer.accumulator": ("AccumulatedHandle",),
     "producer.config": ("AutoBatch", "ProducerConfig"),
     "producer.handle": ("SendHandle",),
@@ -225,7 +225,6 @@ __all__ = [
     "MessageIllegalError",
     "MessageModel",
     "MessageQueue",
-    "MessageTrail",
     "NotFoundError",
     "NotPermittedError",
     "NotSupportedError",
@@ -262,6 +261,7 @@ __all__ = [
     "StoreError",
     "StoreFullError",
     "StoreLockedError",
+    "StoredCopy",
     "SubscriptionError",
     "TooManyRequestsError",
     "TopicNotFoundError",

@@ -103,7 +103,7 @@ ORDERS = {
         ["member", "lite_pull_member", "simple_member"],
         ["push", "lite_pull", "pull_consumer", "simple"],
     ],
-    "admin": [["story", "track"], ["messages"], ["client"]],
+    "admin": [["stored_copy"], ["trace", "track"], ["messages"], ["client"]],
     "broker_embedded": [
         ["store", "filter", "acl", "namesrv"],
         ["managers"],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.admin.cluster import Cluster
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.protocol.bodies.connections import Connection
+    from rocketmq_sdk.protocol.bodies.connections import ClientConnection
     from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
 
@@ -128,10 +128,10 @@ class Groups:
             rate,
         )
 
-    async def members(self, group: str, *, timeout: float | None = None) -> list[Connection]:
+    async def members(self, group: str, *, timeout: float | None = None) -> list[ClientConnection]:
         """The connected clients of a group, each once; empty when nobody is there."""
         group = self._namespace.wrap(group)
-        found: dict[str, Connection] = {}
+        found: dict[str, ClientConnection] = {}
         for broker in await self._cluster.brokers(timeout=timeout):
             try:
                 told = await consumer_connections(self._client, broker.address, group, timeout)

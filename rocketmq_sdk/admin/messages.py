@@ -1,6 +1,4 @@
-"""Stored messages: found by everything that `MessageQueries` offers, their trails
-through the cluster, and their stories.
-"""
+"""Stored messages: what `MessageQueries` offers, copies, traces and tracks."""
 
 from __future__ import annotations
 
@@ -8,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.admin.story import MessageStory, tell
+from rocketmq_sdk.admin.stored_copy import StoredCopy
+from rocketmq_sdk.admin.trace import MessageTrace, trace_of
 from rocketmq_sdk.admin.track import Track, track
 from rocketmq_sdk.client.api.connections import consuming_groups
 from rocketmq_sdk.client.api.queries import KEY, QUERY_MAX
 from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
-from rocketmq_sdk.model.trail import MessageTrail
 from rocketmq_sdk.names import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -34,9 +32,9 @@ if TYPE_CHECKING:
 class Messages(MessageQueries):
     """Messages of a cluster."""
 
-    async def trail(
+    async def stored_copies(
         self, topic: str, unique_id: str, *, timeout: float | None = None
-    ) -> list[MessageTrail]:
+    ) -> list[StoredCopy]:
         """Every stored copy of a message in the order in which brokers stored them:
         delays, timers, halves, itself, retries, dead letters.
 
@@ -63,21 +61,21 @@ class Messages(MessageQueries):
                 pair[0].commit_log_offset,
             )
         )
-        return [self._named_trail(MessageTrail.of(message, place)) for message, place in found]
+        return [self._named_copy(StoredCopy.of(message, place)) for message, place in found]
 
-    def _named_trail(self, trail: MessageTrail) -> MessageTrail:
-        """A trail with the names of topic and group as users write them."""
+    def _named_copy(self, copy: StoredCopy) -> StoredCopy:
+        """A copy with the names of topic and group as users write them."""
         unwrap = self._namespace.unwrap
         group, target = (
-            None if name is None else unwrap(name) for name in (trail.group, trail.target)
+            None if name is None else unwrap(name) for name in (copy.group, copy.target)
         )
         return (
-            attrs.evolve(trail, topic=unwrap(trail.topic), target=target, group=group)
+            attrs.evolve(copy, topic=unwrap(copy.topic), target=target, group=group)
             if self._namespace
-            else trail
+            else copy
         )
 
-    async def story(
+    async def trace(
         self,
         message_id: str,
         *,
@@ -86,24 +84,30 @@ class Messages(MessageQueries):
         begin: Moment = None,
         end: Moment = None,
         timeout: float | None = None,
-    ) -> MessageStory:
-        """Everything that is known of one message: its traces, and the copies that
-        brokers keep of it.
+    ) -> MessageTrace:
+        """Everything that is known of one message: its trace records, joined, and the
+        copies that brokers keep of it.
 
         `topic` is needed only for a message whose producer did not trace. `trace_topic`
         is that of the client's settings unless given; `begin` and `end` are store times
         of trace messages. Raises `NotFoundError` when there is no trace and no copy.
         """
-        told = tell(message_id, await self._traces(message_id, trace_topic, begin, end, timeout))
+        told = trace_of(
+            message_id, await self._traces(message_id, trace_topic, begin, end, timeout)
+        )
         known = topic or told.topic
-        trail = () if known is None else tuple(await self.trail(known, message_id, timeout=timeout))
-        if told == MessageStory(message_id=message_id) and not trail:
+        copies = (
+            ()
+            if known is None
+            else tuple(await self.stored_copies(known, message_id, timeout=timeout))
+        )
+        if told == MessageTrace(message_id=message_id) and not copies:
             raise NotFoundError(
                 ResponseCode.QUERY_NOT_FOUND,
                 f"nobody tells anything of the message {message_id}",
                 topic=topic,
             )
-        return attrs.evolve(told, topic=known, trail=trail)
+        return attrs.evolve(told, topic=known, copies=copies)
 
     async def track(
         self, message: ReceivedMessage, *, timeout: float | None = None
@@ -116,7 +120,7 @@ class Messages(MessageQueries):
         found = await track(self._client, address, topic, message, timeout)
         return {self._namespace.unwrap(group): verdict for group, verdict in found.items()}
 
-    async def stories(
+    async def traces(
         self,
         key: str,
         *,
@@ -124,9 +128,9 @@ class Messages(MessageQueries):
         begin: Moment = None,
         end: Moment = None,
         timeout: float | None = None,
-    ) -> list[MessageStory]:
-        """The traces of all messages with a key, without their trails, the first sent
-        first.
+    ) -> list[MessageTrace]:
+        """The traces of all messages with a key, without their stored copies, the
+        first sent first.
         """
         records = await self._traces(key, trace_topic, begin, end, timeout)
         ids = dict.fromkeys(
@@ -135,7 +139,7 @@ class Messages(MessageQueries):
             if not isinstance(record, Recalled) and key in (record.keys or "").split(" ")
             for message_id in record.message_id.split(",")
         )
-        return [tell(message_id, records) for message_id in ids]
+        return [trace_of(message_id, records) for message_id in ids]
 
     async def _traces(
         self, key: str, trace_topic: str | None, begin: Moment, end: Moment, timeout: float | None

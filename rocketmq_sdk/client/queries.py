@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import heapq
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rocketmq_sdk.client.api.caller import Caller
 from rocketmq_sdk.client.api.offsets import max_offset, search_offset
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.queries import (
@@ -32,7 +33,9 @@ from rocketmq_sdk.protocol.message_id import parse_offset_id
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.client.brokers import BrokerAddresses
+    from rocketmq_sdk.client.config import ClientConfig
+    from rocketmq_sdk.client.namespace import Namespace
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.route import TopicRoute
@@ -45,6 +48,29 @@ _PULL_BATCH: Final = 32
 _PULL_TIMEOUT: Final = 10.0
 
 
+class QueryClient(Caller, Protocol):
+    """What message queries need of a client; `Client` is one."""
+
+    @property
+    def config(self) -> ClientConfig:
+        """The settings."""
+        ...
+
+    @property
+    def namespace(self) -> Namespace:
+        """How names of users become names of brokers."""
+        ...
+
+    @property
+    def brokers(self) -> BrokerAddresses:
+        """The brokers that routes have named."""
+        ...
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of a topic. Raises `RouteError`."""
+        ...
+
+
 class MessageQueries:
     """Questions about stored messages, over a running client. What is found is sorted
     by store time.
@@ -55,7 +81,7 @@ class MessageQueries:
     of the truth.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: QueryClient) -> None:
         self._client = client
         self._namespace = client.namespace
 
@@ -376,7 +402,7 @@ class _AtRoute:
     then.
     """
 
-    def __init__(self, client: Client, route: TopicRoute) -> None:
+    def __init__(self, client: QueryClient, route: TopicRoute) -> None:
         self._client = client
         self._route = route
         self.client_id = client.client_id

@@ -19,8 +19,8 @@ from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.remoting.base import CommandChannel
 from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall
+from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
 
 if TYPE_CHECKING:

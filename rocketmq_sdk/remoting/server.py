@@ -19,7 +19,7 @@ from rocketmq_sdk.remoting.local import (
     open_local_channel,
 )
 from rocketmq_sdk.remoting.stream import StreamChannel
-from rocketmq_sdk.transport.ends import stream_ends
+from rocketmq_sdk.transport.addresses import stream_addresses
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ class RemotingServer:
             connections.start_soon(self._serve_stream, stream, served)
 
     async def _serve_stream(self, stream: trio.abc.Stream, served: set[StreamChannel]) -> None:
-        ends = stream_ends(stream)
+        addresses = stream_addresses(stream)
         if self._streams >= self._max_connections:
             logger.warning(
                 "closing a new connection of %s: %d are open, the limit",
-                ends.remote_address,
+                addresses.remote_address,
                 self._streams,
             )
             await trio.aclose_forcefully(stream)
@@ -141,14 +141,14 @@ class RemotingServer:
         self._streams += 1
         try:
             if self._tls is not None or self._tls_mode is not TlsMode.PERMISSIVE:
-                stream = await self._secured(stream, ends.remote_address)
+                stream = await self._secured(stream, addresses.remote_address)
             channel = StreamChannel(
                 stream,
                 self._handler,
                 limits=self._limits,
-                remote_address=ends.remote_address,
-                local_address=ends.local_address,
-                remote_host_packed=ends.remote_host_packed,
+                remote_address=addresses.remote_address,
+                local_address=addresses.local_address,
+                remote_host_packed=addresses.remote_host_packed,
                 pause_reading=True,
                 turn=self._turn,
                 overdue=self._overdue,
@@ -162,7 +162,7 @@ class RemotingServer:
         except ConnectError as error:
             logger.info("closed a new connection: %s", error)
         except Exception:
-            logger.exception("serving the connection of %s failed", ends.remote_address)
+            logger.exception("serving the connection of %s failed", addresses.remote_address)
         finally:
             self._streams -= 1
 

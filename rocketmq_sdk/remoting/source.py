@@ -12,7 +12,7 @@ from rocketmq_sdk.errors import ConfigurationError, ConnectError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.stream import StreamChannel
-from rocketmq_sdk.transport.ends import stream_ends
+from rocketmq_sdk.transport.addresses import stream_addresses
 from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT, open_tcp_stream
 from rocketmq_sdk.transport.tls import start_client_tls
 
@@ -82,7 +82,7 @@ class TcpChannelSource:
         address = _no_name_server(address)
         host, port = split_address(address)
         stream: trio.abc.Stream = await open_tcp_stream(host, port, timeout=self._connect_timeout)
-        ends = stream_ends(stream)
+        addresses = stream_addresses(stream)
         if self._tls is not None:
             stream = await start_client_tls(
                 stream, self._tls, host=host, address=address, timeout=self._connect_timeout
@@ -92,8 +92,8 @@ class TcpChannelSource:
             handler,
             limits=self._limits,
             remote_address=address,
-            local_address=ends.local_address,
-            remote_host_packed=ends.remote_host_packed,
+            local_address=addresses.local_address,
+            remote_host_packed=addresses.remote_host_packed,
         )
         await nursery.start(channel.run)
         return channel
@@ -133,14 +133,14 @@ class MemoryChannelSource:
         address = _no_name_server(self._name_server if address is None else address)
         with trio.move_on_after(self._connect_timeout):
             stream = await self._network.connect(address, source=self._source)
-            ends = stream_ends(stream)
+            addresses = stream_addresses(stream)
             channel = StreamChannel(
                 stream,
                 handler,
                 limits=self._limits,
                 remote_address=address,
-                local_address=ends.local_address,
-                remote_host_packed=ends.remote_host_packed,
+                local_address=addresses.local_address,
+                remote_host_packed=addresses.remote_host_packed,
             )
             await nursery.start(channel.run)
             return channel

@@ -24,8 +24,8 @@ from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
-from rocketmq_sdk.remoting.base import CommandChannel
 from rocketmq_sdk.remoting.channel import ChannelLimits, Overdue, PendingCall, Turn, logger
+from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.admin.stored_copy import CopyKind
 from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
@@ -22,7 +23,6 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError, NotFoundError, 
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.model.trail import Station
 from rocketmq_sdk.producer.producer import Producer
 from support.consuming import until
 
@@ -179,7 +179,7 @@ async def test_by_time_in_the_order_of_their_store_times(autojump_clock: MockClo
         assert some == list(range(20, 81))
 
 
-async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(
+async def test_the_copies_of_a_message_that_was_delayed_retried_and_given_up(
     autojump_clock: MockClock,
 ) -> None:
     attempts: list[int] = []
@@ -197,21 +197,21 @@ async def test_the_trail_of_a_message_that_was_delayed_retried_and_given_up(
             sent = await producer.send(Message("orders", b"x", keys=["42"], delay_level=2))
             await until(lambda: len(attempts) == 3, 600)
             await until(lambda: broker.store.max_offset("%DLQ%billing", 0) == 1)
-        trail = await admin.messages.trail("orders", sent.message_id)
-    stations = [(step.station, step.group, step.retries) for step in trail]
-    assert stations == [
-        (Station.DELAYED, None, 0),
-        (Station.TOPIC, None, 0),
-        (Station.DELAYED, "billing", 1),
-        (Station.RETRY, "billing", 1),
-        (Station.DELAYED, "billing", 2),
-        (Station.RETRY, "billing", 2),
-        (Station.DEAD, "billing", 3),
+        copies = await admin.messages.stored_copies("orders", sent.message_id)
+    kinds = [(step.kind, step.group, step.retries) for step in copies]
+    assert kinds == [
+        (CopyKind.DELAYED, None, 0),
+        (CopyKind.TOPIC, None, 0),
+        (CopyKind.DELAYED, "billing", 1),
+        (CopyKind.RETRY, "billing", 1),
+        (CopyKind.DELAYED, "billing", 2),
+        (CopyKind.RETRY, "billing", 2),
+        (CopyKind.DEAD, "billing", 3),
     ]
-    assert {step.topic for step in trail} == {"orders"}
-    assert [step.delay_level for step in trail[:6]] == [2, 2, 3, 3, 4, 4]
-    assert trail[0].target == "orders"
-    assert {step.origin_message_id for step in trail[2:]} == {trail[1].offset_message_id}
+    assert {step.topic for step in copies} == {"orders"}
+    assert [step.delay_level for step in copies[:6]] == [2, 2, 3, 3, 4, 4]
+    assert copies[0].target == "orders"
+    assert {step.origin_message_id for step in copies[2:]} == {copies[1].offset_message_id}
 
 
 async def test_the_track_of_a_message_through_groups(autojump_clock: MockClock) -> None:

@@ -139,7 +139,7 @@ async def test_messages_are_found_and_named_as_the_tenant_writes_them(
             "NOT_ONLINE"
         }
         assert list(await messages.track(found)) == ["billing"]
-        assert [copy.topic for copy in await messages.trail("orders", ids[0])] == ["orders"]
+        assert [copy.topic for copy in await messages.stored_copies("orders", ids[0])] == ["orders"]
         with pytest.raises(NotFoundError):
             await messages.at(queue, 3)
 

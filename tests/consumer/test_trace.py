@@ -30,7 +30,7 @@ async def told(
     """Group, retries, result and cost of each consumption of a message."""
     return [
         (each.group, each.retries, each.result, each.cost)
-        for each in (await admin.messages.story(message_id, topic="orders")).consumptions
+        for each in (await admin.messages.trace(message_id, topic="orders")).consumptions
     ]
 
 

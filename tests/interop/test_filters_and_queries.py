@@ -23,7 +23,7 @@ from support.waiting import unique, until
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from rocketmq_sdk.admin.story import MessageStory
+    from rocketmq_sdk.admin.trace import MessageTrace
 
 SQL = "region = 'eu' AND price BETWEEN 3 AND 7 OR TAGS = 'always' AND NOT (price IS NULL)"
 MESSAGES = [
@@ -163,7 +163,8 @@ async def test_our_queries(json_driver: java.Driver, namesrv: str) -> None:
             f"body {number}" for number in range(4)
         ]
         assert [
-            step.offset_message_id for step in await admin.messages.trail(topic, sent[0]["msgId"])
+            step.offset_message_id
+            for step in await admin.messages.stored_copies(topic, sent[0]["msgId"])
         ] == [sent[0]["offsetMsgId"]]
         with pytest.raises(NotFoundError):
             await admin.messages.by_unique_id(topic, "0" * 32)
@@ -202,11 +203,11 @@ async def test_queries_of_mqadmin(mqadmin: java.Driver, broker: BrokerProcess) -
         assert sent.message_id in await run(command, *args), command
 
 
-def complete(story: MessageStory) -> bool:
+def complete(trace: MessageTrace) -> bool:
     return (
-        bool(story.published)
-        and bool(story.consumptions)
-        and story.consumptions[0].result is not None
+        bool(trace.published)
+        and bool(trace.consumptions)
+        and trace.consumptions[0].result is not None
     )
 
 
@@ -220,10 +221,10 @@ async def test_traces_of_java_in_our_story(json_driver: java.Driver, namesrv: st
         "send", id=producer, topic=topic, body="trace me", keys="k1 k2", tags="paid"
     )
     async with Admin(namesrv=namesrv) as admin:
-        story = await polled(lambda: admin.messages.story(sent["msgId"]), complete, 100)
+        trace = await polled(lambda: admin.messages.trace(sent["msgId"]), complete, 100)
     await json_driver.do("stop", id=producer)
     await json_driver.do("stop", id=consumer)
-    (published,) = story.published
+    (published,) = trace.published
     assert (published.group, published.topic, published.tags, published.keys) == (
         "traced",
         topic,
@@ -235,13 +236,13 @@ async def test_traces_of_java_in_our_story(json_driver: java.Driver, namesrv: st
         8,
         True,
     )
-    (consumption,) = story.consumptions
+    (consumption,) = trace.consumptions
     assert (consumption.group, consumption.retries, consumption.result) == (
         group,
         0,
         ConsumeResult.SUCCESS,
     )
-    assert [step.topic for step in story.trail] == [topic]
+    assert [step.topic for step in trace.copies] == [topic]
 
 
 async def test_our_traces_in_mqadmin(mqadmin: java.Driver, namesrv: str) -> None:

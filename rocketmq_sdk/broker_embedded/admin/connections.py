@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.connections import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     GroupList,
     ProducerConnection,
@@ -35,8 +35,8 @@ def _language(client: ClientChannel) -> LanguageCode:
     return LanguageCode.OTHER if client.language is None else client.language
 
 
-def _connection(client: ClientChannel) -> Connection:
-    return Connection(
+def _connection(client: ClientChannel) -> ClientConnection:
+    return ClientConnection(
         client.client_id, client.channel.remote_address, _language(client), client.version
     )
 

@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.bodies.members import MessageQueueAssignment, Message
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.broker_embedded.registration.calls import Caller
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.route import TopicRoute
@@ -110,7 +110,7 @@ class TopicQueues:
         config: LiveConfig,
         clock: Clock,
         own: Callable[[str], TopicRoute | None],
-        caller: Caller | None,
+        caller: AddressCaller | None,
     ) -> None:
         self._config = config
         self._clock = clock

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
 
 
-class Caller(Protocol):
+class AddressCaller(Protocol):
     """What the calls go through: `remoting.client.RemotingClient` is one."""
 
     async def call(self, address: str | None, command: Command, timeout: float) -> Command:
@@ -60,7 +60,7 @@ class Registered:
 
 
 async def register_broker(
-    caller: Caller,
+    caller: AddressCaller,
     namesrv: str,
     identity: BrokerIdentity,
     wrapper: TopicConfigSerializeWrapper,
@@ -98,7 +98,7 @@ async def register_broker(
 
 
 async def unregister_broker(
-    caller: Caller, namesrv: str, identity: BrokerIdentity, *, timeout: float
+    caller: AddressCaller, namesrv: str, identity: BrokerIdentity, *, timeout: float
 ) -> None:
     """UNREGISTER_BROKER (104). Raises as `register_broker` does."""
     header = headers.UnRegisterBrokerRequestHeader(
@@ -114,7 +114,12 @@ async def unregister_broker(
 
 
 async def topics_changed(
-    caller: Caller, namesrv: str, identity: BrokerIdentity, version: DataVersion, *, timeout: float
+    caller: AddressCaller,
+    namesrv: str,
+    identity: BrokerIdentity,
+    version: DataVersion,
+    *,
+    timeout: float,
 ) -> bool:
     """QUERY_DATA_VERSION (322): whether the name server holds another version of the
     topics. Raises as `register_broker` does.
@@ -135,7 +140,7 @@ async def topics_changed(
 
 
 async def topic_route(
-    caller: Caller, namesrv: str, topic: str, *, timeout: float
+    caller: AddressCaller, namesrv: str, topic: str, *, timeout: float
 ) -> TopicRoute | None:
     """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker
     holds it. Raises as `register_broker` does.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
-    from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity, Caller
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller, BrokerIdentity
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 
@@ -80,7 +80,7 @@ class RegistrationService:
         *,
         identity: Callable[[], BrokerIdentity],
         namesrv: NameServer | None = None,
-        caller: Caller | None = None,
+        caller: AddressCaller | None = None,
     ) -> None:
         """`identity` tells who registers, asked when there is something to tell;
         `caller` carries calls to the name servers of `namesrvAddr`.

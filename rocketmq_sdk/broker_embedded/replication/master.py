@@ -21,7 +21,7 @@ import trio
 from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head
 from rocketmq_sdk.broker_embedded.store.append.replicas import Replica, Replicas
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
-from rocketmq_sdk.transport.ends import stream_ends
+from rocketmq_sdk.transport.addresses import stream_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -109,7 +109,7 @@ class Master:
         """Serve one slave until its connection ends, for whatever reason, which goes to
         the log.
         """
-        replica = Replica(stream_ends(stream).remote_address)
+        replica = Replica(stream_addresses(stream).remote_address)
         async with stream:
             if not self._make_place(replica):
                 return

@@ -23,7 +23,7 @@ from rocketmq_sdk.protocol.headers.groups import GetAllSubscriptionGroupRequestH
 from rocketmq_sdk.protocol.headers.topics import GetAllTopicConfigRequestHeader
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.registration.calls import Caller
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.protocol.header import Header
 
 CALL_TIMEOUT = 10.0
@@ -33,7 +33,7 @@ _Value = TypeVar("_Value")
 
 
 async def ask(
-    caller: Caller, address: str, code: RequestCode, header: Header | None = None
+    caller: AddressCaller, address: str, code: RequestCode, header: Header | None = None
 ) -> Command:
     """One request to the master. Raises `BrokerError` when it is refused,
     `ConnectError` or `RequestTimeoutError` when there is no answer.
@@ -44,7 +44,7 @@ async def ask(
     return answer
 
 
-async def all_topics(caller: Caller, address: str) -> TopicConfigSerializeWrapper:
+async def all_topics(caller: AddressCaller, address: str) -> TopicConfigSerializeWrapper:
     """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes
     of it.
 
@@ -70,7 +70,7 @@ async def all_topics(caller: Caller, address: str) -> TopicConfigSerializeWrappe
     )
 
 
-async def all_groups(caller: Caller, address: str) -> SubscriptionGroupWrapper:
+async def all_groups(caller: AddressCaller, address: str) -> SubscriptionGroupWrapper:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the
     master makes of it. Raises as `all_topics` does.
     """
@@ -120,14 +120,14 @@ def _complete(
     return False
 
 
-async def all_offsets(caller: Caller, address: str) -> ConsumerOffsetSerializeWrapper:
+async def all_offsets(caller: AddressCaller, address: str) -> ConsumerOffsetSerializeWrapper:
     """GET_ALL_CONSUMER_OFFSET (43). Raises as `ask` does."""
     return ConsumerOffsetSerializeWrapper.decode(
         (await ask(caller, address, RequestCode.GET_ALL_CONSUMER_OFFSET)).body
     )
 
 
-async def delay_offsets(caller: Caller, address: str) -> DelayOffsetSerializeWrapper:
+async def delay_offsets(caller: AddressCaller, address: str) -> DelayOffsetSerializeWrapper:
     """GET_ALL_DELAY_OFFSET (45). Raises as `ask` does."""
     return DelayOffsetSerializeWrapper.decode(
         (await ask(caller, address, RequestCode.GET_ALL_DELAY_OFFSET)).body

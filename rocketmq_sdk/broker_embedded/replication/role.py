@@ -20,7 +20,7 @@ from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.broker_embedded.registration.calls import Caller
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
@@ -92,7 +92,7 @@ class Replication:
                 self.sync.wake()
         self.slave.set_master(ha_address)
 
-    def follow(self, context: BrokerContext, caller: Caller) -> SlaveSync:
+    def follow(self, context: BrokerContext, caller: AddressCaller) -> SlaveSync:
         """The service that takes over what is not in the log, made once the other parts
         of a slave are there.
         """

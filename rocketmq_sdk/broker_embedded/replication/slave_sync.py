@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.broker_embedded.registration.calls import Caller
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.broker_embedded.store.messages import Arrival
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class SlaveSync:
     """
 
     def __init__(
-        self, context: BrokerContext, caller: Caller, master: Callable[[], str | None]
+        self, context: BrokerContext, caller: AddressCaller, master: Callable[[], str | None]
     ) -> None:
         self._context = context
         self._caller = caller

@@ -22,7 +22,7 @@ class GroupList(Body):
 
 
 @attrs.frozen
-class Connection(Body):
+class ClientConnection(Body):
     """One connected client."""
 
     client_id: str
@@ -35,7 +35,7 @@ class Connection(Body):
 class ConsumerConnection(Body):
     """Answer to GET_CONSUMER_CONNECTION_LIST (203)."""
 
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
     subscription_table: dict[str, SubscriptionData] = attrs.field(factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -46,7 +46,7 @@ class ConsumerConnection(Body):
 class ProducerConnection(Body):
     """Answer to GET_PRODUCER_CONNECTION_LIST (204)."""
 
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConnectError, LocalProtocolError, TooManyRequestsError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
-from rocketmq_sdk.remoting.calls import CallTable
+from rocketmq_sdk.remoting.call_table import CallTable
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
 from rocketmq_sdk.remoting.dispatch import error_response
 

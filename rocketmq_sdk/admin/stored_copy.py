@@ -1,6 +1,4 @@
-"""What a stored message tells of its way: where it was sent, where it is, what delayed
-it, how often it was retried.
-"""
+"""One stored copy of a message: where it is, what delays it, its retries."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 _DELAY_QUEUE_OFFSET: Final = 1
 
 
-class Station(Enum):
+class CopyKind(Enum):
     """What a stored copy of a message is for."""
 
     TOPIC = "in its topic"
@@ -38,7 +36,7 @@ class Station(Enum):
 
 
 @attrs.frozen(kw_only=True)
-class MessageTrail:
+class StoredCopy:
     """One stored copy of a message, in words.
 
     `topic` is the topic that the producer sent to, `queue` where this copy is stored,
@@ -49,7 +47,7 @@ class MessageTrail:
     sent back.
     """
 
-    station: Station
+    kind: CopyKind
     topic: str
     queue: MessageQueue
     offset: int
@@ -70,16 +68,18 @@ class MessageTrail:
     prepared_offset: int | None = None
 
     @classmethod
-    def of(cls, message: ReceivedMessage, stored_in: str | None = None) -> MessageTrail:
-        """The trail that a message carries. `stored_in` is the topic of its record, for
-        messages of a retry topic that bear the original one.
+    def of(cls, message: ReceivedMessage, stored_in: str | None = None) -> StoredCopy:
+        """What a stored message says of itself.
+
+        `stored_in` is the topic of its record, for messages of a retry topic that bear
+        the original one.
         """
         properties = message.properties
         place = stored_in or message.topic
-        station = _station(place)
+        kind = _kind(place)
         target = (
             properties.get(names.REAL_TOPIC)
-            if station in (Station.DELAYED, Station.TIMED, Station.PREPARED)
+            if kind in (CopyKind.DELAYED, CopyKind.TIMED, CopyKind.PREPARED)
             else None
         )
         origin = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
@@ -89,7 +89,7 @@ class MessageTrail:
             properties.get(names.TIMER_DELIVER_MS)
         )
         return cls(
-            station=station,
+            kind=kind,
             topic=origin,
             queue=MessageQueue(place, message.broker_name, message.queue_id),
             offset=message.offset,
@@ -104,7 +104,7 @@ class MessageTrail:
             retries=message.reconsume_times,
             max_retries=_number(properties.get(names.MAX_RECONSUME_TIMES)),
             delay_level=message.queue_id + _DELAY_QUEUE_OFFSET
-            if station is Station.DELAYED
+            if kind is CopyKind.DELAYED
             else _number(properties.get(names.DELAY)),
             deliver_at=deliver_at,
             origin_message_id=properties.get(names.DLQ_ORIGIN_MESSAGE_ID)
@@ -114,16 +114,16 @@ class MessageTrail:
         )
 
 
-def _station(topic: str) -> Station:
+def _kind(topic: str) -> CopyKind:
     if topic.startswith(RETRY_PREFIX):
-        return Station.RETRY
+        return CopyKind.RETRY
     if topic.startswith(DLQ_PREFIX):
-        return Station.DEAD
+        return CopyKind.DEAD
     return {
-        SCHEDULE_TOPIC: Station.DELAYED,
-        TIMER_TOPIC: Station.TIMED,
-        TRANSACTION_HALF_TOPIC: Station.PREPARED,
-    }.get(topic, Station.TOPIC)
+        SCHEDULE_TOPIC: CopyKind.DELAYED,
+        TIMER_TOPIC: CopyKind.TIMED,
+        TRANSACTION_HALF_TOPIC: CopyKind.PREPARED,
+    }.get(topic, CopyKind.TOPIC)
 
 
 def _group(place: str, topic: str) -> str | None:

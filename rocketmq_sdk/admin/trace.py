@@ -1,6 +1,4 @@
-"""The story of one message: what producers, consumers and brokers tell of it, put
-together.
-"""
+"""The trace of one message: records of producers and consumers, and stored copies."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.model.trail import MessageTrail
+from rocketmq_sdk.admin.stored_copy import StoredCopy
 from rocketmq_sdk.protocol.trace import (
     ConsumeEnded,
     ConsumeResult,
@@ -47,12 +45,12 @@ class Consumption:
 
 
 @attrs.frozen(kw_only=True)
-class MessageStory:
+class MessageTrace:
     """What is known of one message, each part in order of time.
 
     `published` are sends by producers that trace, `transactions` how transactions
     ended, `consumptions` the calls of listeners of consumers that trace, `recalls`
-    timers taken back, `trail` the copies that brokers keep.
+    timers taken back, `copies` the copies that brokers keep.
     """
 
     message_id: str
@@ -61,7 +59,7 @@ class MessageStory:
     transactions: tuple[TransactionEnded, ...] = ()
     consumptions: tuple[Consumption, ...] = ()
     recalls: tuple[Recalled, ...] = ()
-    trail: tuple[MessageTrail, ...] = ()
+    copies: tuple[StoredCopy, ...] = ()
 
     def groups(self) -> dict[str, bool]:
         """The consumer groups that had the message, and whether one of their calls took
@@ -73,9 +71,10 @@ class MessageStory:
         return found
 
 
-def tell(message_id: str, records: Iterable[TraceRecord]) -> MessageStory:
-    """The story in a number of trace records; those of other messages are left out, and
-    so are copies of one record.
+def trace_of(message_id: str, records: Iterable[TraceRecord]) -> MessageTrace:
+    """The trace of a message out of trace records.
+
+    Records of other messages are left out, and so are doubled ones.
     """
     mine = list(
         dict.fromkeys(record for record in records if message_id in record.message_id.split(","))
@@ -91,7 +90,7 @@ def tell(message_id: str, records: Iterable[TraceRecord]) -> MessageStory:
         (record for record in mine if isinstance(record, Recalled)), key=lambda record: record.time
     )
     topics = [record.topic for part in (published, transactions, recalls) for record in part]
-    return MessageStory(
+    return MessageTrace(
         message_id=message_id,
         topic=topics[0] if topics else None,
         published=tuple(published),

@@ -1,4 +1,4 @@
-"""Stories of messages: traces of producers and consumers over an embedded broker, put
+"""Traces of messages: records of producers and consumers over an embedded broker, put
 together again.
 """
 
@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.admin.stored_copy import CopyKind
 from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
@@ -19,7 +20,6 @@ from rocketmq_sdk.consumer.push import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import Message
-from rocketmq_sdk.model.trail import Station
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.trace import ConsumeResult, MessageType, Published
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LIMIT = 3600
 
 
-async def test_the_story_of_a_message_that_failed_twice(autojump_clock: MockClock) -> None:
+async def test_the_trace_of_a_message_that_failed_twice(autojump_clock: MockClock) -> None:
     attempts: list[int] = []
 
     async def listener(message: object) -> None:
@@ -58,8 +58,8 @@ async def test_the_story_of_a_message_that_failed_twice(autojump_clock: MockCloc
                     )
                     await until(lambda: len(attempts) == 3, LIMIT)
                     await trio.sleep(1)
-            story = await admin.messages.story(sent.message_id)
-            (published,) = story.published
+            trace = await admin.messages.trace(sent.message_id)
+            (published,) = trace.published
             assert (published.group, published.topic, published.tags, published.keys) == (
                 "shop",
                 "orders",
@@ -76,47 +76,49 @@ async def test_the_story_of_a_message_that_failed_twice(autojump_clock: MockCloc
                 sent.offset_message_id,
             )
             assert [
-                (each.group, each.retries, each.result, each.cost) for each in story.consumptions
+                (each.group, each.retries, each.result, each.cost) for each in trace.consumptions
             ] == [
                 ("billing", 0, ConsumeResult.EXCEPTION, 250),
                 ("billing", 1, ConsumeResult.FAILED, 250),
                 ("billing", 2, ConsumeResult.SUCCESS, 250),
             ]
-            assert story.groups() == {"billing": True}
-            assert [
-                step.station for step in story.trail if step.station is not Station.DELAYED
-            ] == [Station.TOPIC, Station.RETRY, Station.RETRY]
-            (same,) = await admin.messages.stories("42")
+            assert trace.groups() == {"billing": True}
+            assert [step.kind for step in trace.copies if step.kind is not CopyKind.DELAYED] == [
+                CopyKind.TOPIC,
+                CopyKind.RETRY,
+                CopyKind.RETRY,
+            ]
+            (same,) = await admin.messages.traces("42")
             assert (same.message_id, same.published, same.consumptions) == (
                 sent.message_id,
-                story.published,
-                story.consumptions,
+                trace.published,
+                trace.consumptions,
             )
             with pytest.raises(NotFoundError, match="nobody tells anything"):
-                await admin.messages.story("0" * 32, topic="orders")
+                await admin.messages.trace("0" * 32, topic="orders")
 
 
-async def test_a_message_without_traces_has_its_trail(autojump_clock: MockClock) -> None:
+async def test_a_message_without_traces_has_its_copies(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedBroker() as broker,
         Producer("shop", namesrv=broker) as producer,
         Admin(namesrv=broker) as admin,
     ):
         sent = await producer.send(Message("orders", b"x"))
-        story = await admin.messages.story(sent.message_id, topic="orders")
-        assert story.published == ()
-        assert [step.station for step in story.trail] == [Station.TOPIC]
+        trace = await admin.messages.trace(sent.message_id, topic="orders")
+        assert trace.published == ()
+        assert [step.kind for step in trace.copies] == [CopyKind.TOPIC]
 
 
-async def test_without_a_trace_topic_there_is_the_trail(autojump_clock: MockClock) -> None:
+async def test_without_a_trace_topic_there_are_the_copies(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedBroker(trace_topic_enable=False) as broker,
         Producer("shop", namesrv=broker) as producer,
         Admin(namesrv=broker) as admin,
     ):
         sent = await producer.send(Message("orders", b"x"))
-        assert len((await admin.messages.story(sent.message_id, topic="orders")).trail) == 1
-        assert await admin.messages.stories("42") == []
+        assert len((await admin.messages.trace(sent.message_id, topic="orders")).copies) == 1
+        assert await admin.messages.traces("42") == []
 
 
 async def test_kinds_of_sends(autojump_clock: MockClock) -> None:
@@ -128,13 +130,13 @@ async def test_kinds_of_sends(autojump_clock: MockClock) -> None:
                     [Message("orders", b"1", keys=["a"]), Message("orders", b"2", keys=["b"])]
                 )
                 big = await producer.send(Message("orders", b"x" * 10_000))
-            assert (await admin.messages.story(delayed.message_id)).published[
+            assert (await admin.messages.trace(delayed.message_id)).published[
                 0
             ].message_type is MessageType.DELAY
             for message_id in batch.message_id.split(","):
-                (published,) = (await admin.messages.story(message_id)).published
+                (published,) = (await admin.messages.trace(message_id)).published
                 assert published.message_id == batch.message_id
-            assert (await admin.messages.story(big.message_id)).published[0].body_length < 10_000
+            assert (await admin.messages.trace(big.message_id)).published[0].body_length < 10_000
 
 
 async def test_transactions(autojump_clock: MockClock) -> None:
@@ -157,9 +159,9 @@ async def test_transactions(autojump_clock: MockClock) -> None:
                 async with producer.transaction(Message("orders", b"open")) as left:
                     left.unknown()
                 await trio.sleep(60)
-            story = await admin.messages.story(kept.message_id)
-            assert story.published[0].message_type is MessageType.TRANSACTION_HALF
-            (ended,) = story.transactions
+            trace = await admin.messages.trace(kept.message_id)
+            assert trace.published[0].message_type is MessageType.TRANSACTION_HALF
+            (ended,) = trace.transactions
             assert (ended.state, ended.tags, ended.keys, ended.from_check) == (
                 "COMMIT_MESSAGE",
                 "paid",
@@ -167,10 +169,10 @@ async def test_transactions(autojump_clock: MockClock) -> None:
                 False,
             )
             assert ended.transaction_id == kept.transaction_id
-            assert [step.station for step in story.trail] == [Station.PREPARED, Station.TOPIC]
+            assert [step.kind for step in trace.copies] == [CopyKind.PREPARED, CopyKind.TOPIC]
             states = [
                 (each.state, each.from_check)
-                for each in (await admin.messages.story(left.message_id)).transactions
+                for each in (await admin.messages.trace(left.message_id)).transactions
             ]
             assert states == [("UNKNOW", False), ("ROLLBACK_MESSAGE", True)]
 
@@ -181,7 +183,7 @@ async def test_a_broker_that_wants_no_traces_gets_none(autojump_clock: MockClock
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
                 sent = await producer.send(Message("orders", b"x"))
             with pytest.raises(NotFoundError):
-                await admin.messages.story(sent.message_id)
+                await admin.messages.trace(sent.message_id)
 
 
 async def test_the_trace_topic_may_be_another_one(autojump_clock: MockClock) -> None:
@@ -193,8 +195,8 @@ async def test_the_trace_topic_may_be_another_one(autojump_clock: MockClock) -> 
                 sent = await producer.send(Message("orders", b"x"))
                 own = await producer.send(Message("our_traces", b"not traced itself"))
             async with Admin(namesrv=broker, trace_topic="our_traces") as admin:
-                assert (await admin.messages.story(sent.message_id)).published
-                assert await admin.messages.stories(own.message_id) == []
+                assert (await admin.messages.trace(sent.message_id)).published
+                assert await admin.messages.traces(own.message_id) == []
 
 
 async def test_events_are_sent_together_and_after_five_seconds(autojump_clock: MockClock) -> None:
@@ -305,12 +307,12 @@ async def test_names_of_a_namespace_are_those_that_users_write(autojump_clock: M
             assert (
                 await admin.messages.by_offset_id(sent.offset_message_id, topic="orders")
             ).topic == "orders"
-            story = await admin.messages.story(sent.message_id)
-            assert (story.topic, story.published[0].group, story.groups()) == (
+            trace = await admin.messages.trace(sent.message_id)
+            assert (trace.topic, trace.published[0].group, trace.groups()) == (
                 "orders",
                 "pg",
                 {"billing": True},
             )
-            assert [(step.topic, step.queue.topic) for step in story.trail] == [
+            assert [(step.topic, step.queue.topic) for step in trace.copies] == [
                 ("orders", "shop%orders")
             ]

@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @attrs.frozen
-class StreamEnds:
+class StreamAddresses:
     """Both ends of a connection."""
 
     local_address: str
@@ -23,7 +23,7 @@ class StreamEnds:
     remote_host_packed: bytes
 
 
-def stream_ends(stream: trio.abc.Stream) -> StreamEnds:
+def stream_addresses(stream: trio.abc.Stream) -> StreamAddresses:
     """The ends of a TCP or memory stream; `unknown:0` for others and for a socket whose
     peer is gone.
     """
@@ -40,4 +40,4 @@ def stream_ends(stream: trio.abc.Stream) -> StreamEnds:
         packed = pack_host(*remote)
     except ConfigurationError:
         packed = pack_host(LOOPBACK, remote[1])  # a name: only memory networks have them
-    return StreamEnds(join_address(*local), join_address(*remote), packed)
+    return StreamAddresses(join_address(*local), join_address(*remote), packed)
