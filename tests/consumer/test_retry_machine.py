@@ -24,7 +24,7 @@ from rocketmq_sdk.consumer.retry_machine import (
     received,
     states,
 )
-from rocketmq_sdk.model.delay_levels import parse_delay_levels
+from rocketmq_sdk.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
 PAGE = Path(__file__).parents[2] / "docs" / "retries.md"
 
@@ -80,7 +80,7 @@ def test_a_receive_hands_out_until_the_attempts_are_exhausted() -> None:
 
 
 def test_the_intervals_are_the_brokers_delay_levels_from_three_on() -> None:
-    levels = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    levels = parse_delay_levels(DEFAULT_DELAY_LEVELS)
     assert [milliseconds / 1000 for milliseconds in levels[2:]] == list(INTERVALS)
     assert [interval(times) for times in (-1, 0, 1, 15, 16, 99)] == [10, 10, 30, 7200, 7200, 7200]
 

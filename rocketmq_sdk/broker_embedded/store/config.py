@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import attrs
 from attrs import validators
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.delay_levels import DEFAULT_DELAY_LEVELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MEBIBYTE = 1024 * 1024
 PAGE_SIZE = 4096
@@ -16,18 +21,14 @@ QUEUE_UNIT_SIZE = 20
 BATCH_UNIT_SIZE = 46
 
 
-def _whole_units(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value < QUEUE_UNIT_SIZE or value % QUEUE_UNIT_SIZE:
-        raise ValueError(
-            f"{attribute.name} must be a positive multiple of {QUEUE_UNIT_SIZE}, not {value}"
-        )
+def _whole_units(unit_size: int) -> Callable[[object, attrs.Attribute[int], int], None]:
+    def check(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
+        if value < unit_size or value % unit_size:
+            raise ValueError(
+                f"{attribute.name} must be a positive multiple of {unit_size}, not {value}"
+            )
 
-
-def _whole_batch_units(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-    if value < BATCH_UNIT_SIZE or value % BATCH_UNIT_SIZE:
-        raise ValueError(
-            f"{attribute.name} must be a positive multiple of {BATCH_UNIT_SIZE}, not {value}"
-        )
+    return check
 
 
 def _hours(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -65,7 +66,7 @@ class StoreConfig:
     with.
     """
     mapped_file_size_consume_queue: int = attrs.field(
-        default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units
+        default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units(QUEUE_UNIT_SIZE)
     )
     """Size of one queue file; a multiple of 20."""
     mapped_file_size_consume_queue_ext: int = attrs.field(
@@ -77,7 +78,7 @@ class StoreConfig:
     there are some).
     """
     mapper_file_size_batch_consume_queue: int = attrs.field(
-        default=300_000 * BATCH_UNIT_SIZE, validator=_whole_batch_units
+        default=300_000 * BATCH_UNIT_SIZE, validator=_whole_units(BATCH_UNIT_SIZE)
     )
     """Size of one file of a batch consume queue; a multiple of 46."""
     flush_disk_type: FlushDiskType = attrs.field(
@@ -204,7 +205,7 @@ class StoreConfig:
     """The most bytes of the log in one frame to a slave."""
     offset_check_in_slave: bool = False
     """Whether a slave corrects consumers that ask for offsets outside of a queue."""
-    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
     mapped_file_size_timer_log: int = attrs.field(
         default=100 * MEBIBYTE, validator=validators.ge(68)
     )

@@ -11,8 +11,6 @@ import trio.testing
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, open_broker, pull_request, send_request
@@ -169,23 +167,6 @@ async def test_a_broker_with_nothing_delayed_sleeps(autojump_clock: MockClock) -
     async with EmbeddedBroker() as broker:
         assert broker.context.schedule.next_due_ms() is None
         assert broker.context.schedule.wrapper().offset_table == {}
-
-
-def test_levels() -> None:
-    levels = DelayLevels("1s 5s 1m")
-    assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 99, -1)] == [
-        0,
-        1000,
-        5000,
-        60_000,
-        60_000,
-        60_000,
-        0,
-    ]
-    assert levels.maximum == 3
-    assert levels.clamp(7) == 3
-    with pytest.raises(ConfigurationError):
-        DelayLevels("1s,5s")
 
 
 @pytest.mark.real_time

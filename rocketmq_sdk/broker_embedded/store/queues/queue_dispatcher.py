@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
     BatchUnit,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
+from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.model.properties import (
     DELAY,
     INNER_NUM,
@@ -38,28 +39,11 @@ if TYPE_CHECKING:
     )
 
 _log = logging.getLogger(__name__)
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_UNKNOWN_LEVEL_MS = 1000
 _MAX_LONG = (1 << 63) - 1
 _DIGITS = 10
 _NOT_PLAIN = int(SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH)
 _TAGS = TAGS.encode()
 MAX_INNER = 0x7FFF
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delays of the levels 1, 2, ... in milliseconds. Raises `ValueError` for a
-    text that is no list like `1s 5m 2h`.
-    """
-    delays: list[int] = []
-    for part in text.split():
-        unit = _UNIT_MS.get(part[-1])
-        if unit is None or not part[:-1].isdecimal():
-            raise ValueError(
-                f"messageDelayLevel: {part!r} is no number with s, m, h or d behind it"
-            )
-        delays.append(int(part[:-1]) * unit)
-    return tuple(delays)
 
 
 def inner_count(properties: str, sys_flag: int) -> int:
@@ -77,7 +61,7 @@ class QueueDispatcher:
     """Puts records into their queues and tells the listeners."""
 
     __slots__ = (
-        "_delays",
+        "_levels",
         "_of_topics",
         "_watchers",
         "arrivals",
@@ -104,7 +88,7 @@ class QueueDispatcher:
         """
         self.bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None = None
         """The bit map of the filters that a message passes, by topic and properties."""
-        self._delays = parse_delay_levels(delay_levels)
+        self._levels = DelayLevels(delay_levels)
 
     def deliver_time(self, properties: str, store_timestamp: int) -> int | None:
         """When a record of the delay topic is due; None when it names no level above
@@ -117,11 +101,7 @@ class QueueDispatcher:
             level = 0
         if level <= 0:
             return None
-        delays = self._delays
-        due = store_timestamp + (
-            delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_LEVEL_MS
-        )
-        return min(due, _MAX_LONG)
+        return min(store_timestamp + self._levels.delay_ms(level), _MAX_LONG)
 
     def extended(
         self, queue: ConsumeQueue, code: int, store_timestamp: int, properties: str
