@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
     from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
     from rocketmq_sdk.consumer.health import ConsumerHealth
-    from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
-    from rocketmq_sdk.consumer.lite_pull_member import AssignmentChange
+    from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+    from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
+    from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
     from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
-    from rocketmq_sdk.consumer.pull_consumer import PullConsumer
-    from rocketmq_sdk.consumer.push import PushConsumer
-    from rocketmq_sdk.consumer.receipt import PoppedMessage, Receipt
-    from rocketmq_sdk.consumer.simple import SimpleConsumer
+    from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+    from rocketmq_sdk.consumer.push.consumer import PushConsumer
+    from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
     from rocketmq_sdk.consumer.statistics import (
         ConsumerStatistics,
         PopStatistics,
@@ -111,14 +111,14 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.assign.consistent_hash": ("ConsistentHash",),
     "consumer.assign.machine_room": ("MachineRoom", "MachineRoomNearby"),
     "consumer.config": ("LitePullConfig", "PushConfig", "SimpleConfig"),
-    "consumer.lite_pull": ("LitePullConsumer",),
-    "consumer.lite_pull_member": ("AssignmentChange",),
+    "consumer.lite_pull.consumer": ("LitePullConsumer",),
+    "consumer.lite_pull.member": ("AssignmentChange",),
     "consumer.health": ("ConsumerHealth",),
     "consumer.outcome": ("ConsumeLater", "RejectMessage"),
-    "consumer.pull_consumer": ("PullConsumer",),
-    "consumer.push": ("PushConsumer",),
-    "consumer.receipt": ("PoppedMessage", "Receipt"),
-    "consumer.simple": ("SimpleConsumer",),
+    "consumer.lite_pull.pull_consumer": ("PullConsumer",),
+    "consumer.push.consumer": ("PushConsumer",),
+    "consumer.pop.receipt": ("PoppedMessage", "Receipt"),
+    "consumer.simple.consumer": ("SimpleConsumer",),
     "consumer.statistics": (
         "ConsumerStatistics",
         "PopStatistics",

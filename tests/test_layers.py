@@ -79,30 +79,6 @@ ORDERS = {
         ["producer"],
         ["transaction"],
     ],
-    "consumer": [
-        [
-            "assign",
-            "offsets",
-            "flow_control",
-            "outcome",
-            "statistics",
-            "retry_machine",
-            "queue_locks",
-            "health",
-            "hooks",
-            "retry_policy",
-        ],
-        ["process_queue", "config", "start_offset", "arguments", "queue_facts", "receipt"],
-        ["workers", "receive"],
-        ["retry", "pull"],
-        ["concurrent", "orderly", "polled_queue", "poll"],
-        ["rebalance", "direct"],
-        ["chosen_queues", "all_queues", "report", "pop"],
-        ["membership"],
-        ["renewal"],
-        ["member", "lite_pull_member", "simple_member"],
-        ["push", "lite_pull", "pull_consumer", "simple"],
-    ],
     "admin": [["stored_copy"], ["trace", "track"], ["messages"], ["client"]],
     "broker_embedded": [
         ["store", "filter", "acl", "namesrv"],
@@ -115,6 +91,15 @@ ORDERS = {
 # Rooms inside a package, each row above the ones before it; imports for typing count
 # too.
 ROOMS = {
+    "consumer": [
+        ["assign", "offsets"],
+        ["config", "constructor_arguments", "listener", "outcome", "statistics"],
+        ["retry_states", "retry_delays", "send_back", "health", "hooks", "trace"],
+        ["pull"],
+        ["pop"],
+        ["group"],
+        ["push", "lite_pull", "simple"],
+    ],
     "broker_embedded.store": [
         ["config", "messages", "files"],
         ["state", "log"],

@@ -23,7 +23,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.cli.progress import progress
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, TooManyRequestsError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage

@@ -11,7 +11,7 @@ from rocketmq_sdk.model.message import ReceivedMessage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketmq_sdk.consumer.workers import AsyncListener
+    from rocketmq_sdk.consumer.listener import AsyncListener
     from rocketmq_sdk.model.queue import MessageQueue
 
 logger = logging.getLogger("rocketmq_sdk.consumer")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
 
 import attrs
 import trio
 
 from rocketmq_sdk.model.queue import MessageQueue
-
-if TYPE_CHECKING:
-    from rocketmq_sdk.consumer.routine import Job
 
 SAMPLE_INTERVAL: Final = 10.0
 SAMPLES: Final = 7
@@ -156,7 +153,7 @@ class Rates:
             (now, {topic: of_topic.values() for topic, of_topic in counters.items()})
         )
 
-    def sampling(self, counters: Mapping[str, Counters]) -> Job:
+    def sampling(self, counters: Mapping[str, Counters]) -> Callable[[], Awaitable[float]]:
         """The job that keeps samples."""
 
         async def sample() -> float:

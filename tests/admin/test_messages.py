@@ -14,11 +14,11 @@ from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.admin.stored_copy import CopyKind
 from rocketmq_sdk.admin.track import Track
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
 from rocketmq_sdk.consumer.outcome import RejectMessage
-from rocketmq_sdk.consumer.pull_consumer import PullConsumer
-from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.consumer.simple import SimpleConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, NotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message

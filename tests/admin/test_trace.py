@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import MAX_MESSAGE, MAX_WAITING, TraceDispatcher
 from rocketmq_sdk.consumer.outcome import ConsumeLater
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import Message

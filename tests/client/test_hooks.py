@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.names import pop_retry_topic_v1

@@ -15,9 +15,9 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.outcome import RejectMessage
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage

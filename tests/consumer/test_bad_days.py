@@ -12,9 +12,9 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
-from rocketmq_sdk.consumer.pull_consumer import PullConsumer
-from rocketmq_sdk.consumer.simple import SimpleConsumer
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue

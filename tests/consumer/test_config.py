@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.consumer.config import PushConfig
-from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
-from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.consumer.simple import SimpleConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 

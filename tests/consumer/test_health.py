@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.health import LONGEST_REASON, told
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import Collector, Switch, open_sender, refuse, until
 

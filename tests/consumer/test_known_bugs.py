@@ -19,8 +19,8 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.member import Member
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.push.member import Member
 from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from support.consuming import Collector, Switch, committed, open_sender, refuse, until
@@ -37,13 +37,13 @@ BUGS = [
     (
         "rocketmq-clients#1168",
         "starts and never receives",
-        "consumer.test_push",
+        "consumer.push.test_consumer",
         "test_a_topic_that_is_created_after_the_start",
     ),
     (
         "rocketmq-clients#1189",
         "the start hangs",
-        "consumer.test_life",
+        "consumer.push.test_life",
         "test_a_start_may_be_cancelled",
     ),
     (
@@ -56,37 +56,37 @@ BUGS = [
     (
         "rocketmq-client-go#947",
         "consumption blocked for good",
-        "consumer.test_push",
+        "consumer.push.test_consumer",
         "test_pulling_stops_above_the_threshold_and_goes_on_below",
     ),
     (
         "rocketmq#9170",
         "stops receiving after a restart",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_a_broker_that_is_restarted",
     ),
     (
         "rocketmq-clients#1137",
         "the broker forgets settings at its restart",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_a_broker_that_is_restarted",
     ),
     (
         "rocketmq-clients#818",
         "no start while one server is down",
-        "consumer.test_life",
+        "consumer.push.test_life",
         "test_a_start_without_any_name_server_goes_on_trying",
     ),
     (
         "rocketmq-client-go#1071",
         "queues of a restarted broker stay unread",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_a_broker_that_is_restarted",
     ),
     (
         "rocketmq-client-go#1085",
         "queues of a restarted broker stay unread",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_a_broker_that_is_restarted",
     ),
     (
@@ -98,13 +98,13 @@ BUGS = [
     (
         "rocketmq-client-go#497",
         "a second consumer reuses a closed connection",
-        "consumer.test_push",
+        "consumer.push.test_consumer",
         "test_a_group_goes_on_where_it_ended",
     ),
     (
         "rocketmq-client-go#611",
         "a second consumer reuses a closed connection",
-        "consumer.test_push",
+        "consumer.push.test_consumer",
         "test_a_group_goes_on_where_it_ended",
     ),
     (
@@ -140,31 +140,31 @@ BUGS = [
     (
         "kafka-python#3108",
         "closing stalls without brokers",
-        "consumer.test_life",
+        "consumer.push.test_life",
         "test_leaving_is_bounded_when_the_connection_is_gone",
     ),
     (
         "kafka-python#2086",
         "closing stalls while no message comes",
-        "consumer.test_life",
+        "consumer.push.test_life",
         "test_leaving_is_bounded_when_the_broker_does_not_answer",
     ),
     (
         "nats.py#234",
         "dead after a reconnection",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_a_connection_that_is_cut_for_a_while",
     ),
     (
         "rocketmq-client-go#976",
         "the offset passes a message that was not sent back",
-        "consumer.test_retry",
+        "consumer.push.test_retry",
         "test_a_message_that_no_broker_takes_back_is_consumed_again_here_and_holds_the_offset",
     ),
     (
         "rocketmq-client-go#797",
         "the same",
-        "consumer.test_retry",
+        "consumer.push.test_retry",
         "test_a_message_that_could_not_be_sent_back_is_delivered_again_after_a_restart",
     ),
     (
@@ -176,7 +176,7 @@ BUGS = [
     (
         "rocketmq-client-go#571",
         "no correction behind expired messages",
-        "consumer.test_push",
+        "consumer.push.test_consumer",
         "test_an_offset_that_the_broker_refuses_is_corrected_at_once",
     ),
     (
@@ -188,7 +188,7 @@ BUGS = [
     (
         "alibaba/rocketmq#367",
         "offsets saved before the drain",
-        "consumer.test_life",
+        "consumer.push.test_life",
         "test_leaving_waits_for_running_listeners_and_commits_what_they_did",
     ),
     (
@@ -200,19 +200,19 @@ BUGS = [
     (
         "rocketmq#5465",
         "not locked at the start",
-        "consumer.test_orderly",
+        "consumer.push.test_orderly",
         "test_the_lock_of_a_queue_is_taken_before_it_is_owned_renewed_and_given_back",
     ),
     (
         "rocketmq#2632",
         "not locked at the start",
-        "consumer.test_orderly",
+        "consumer.push.test_orderly",
         "test_the_lock_of_a_queue_is_taken_before_it_is_owned_renewed_and_given_back",
     ),
     (
         "alibaba/rocketmq#459",
         "an ordered queue never resumes",
-        "consumer.test_dynamic",
+        "consumer.push.test_dynamic",
         "test_nothing_is_pulled_while_suspended_and_all_of_it_later_also_after_hours",
     ),
     (
@@ -230,7 +230,7 @@ BUGS = [
     (
         "rocketmq-client-go#313",
         "rebalances at the same time",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_members_come_and_go_under_load_and_nothing_is_lost",
     ),
     (
@@ -242,37 +242,37 @@ BUGS = [
     (
         "rocketmq-client-go#1056",
         "added queues are ignored",
-        "consumer.test_dynamic",
+        "consumer.push.test_dynamic",
         "test_queues_that_are_added_to_a_topic_are_picked_up",
     ),
     (
         "rocketmq-client-cpp#293",
         "stuck in a rebalance",
-        "consumer.test_members",
+        "consumer.group.test_members",
         "test_members_come_and_go_under_load_and_nothing_is_lost",
     ),
     (
         "rocketmq-client-go#558",
         "a reset is ignored",
-        "consumer.test_asked",
+        "consumer.push.test_administrators",
         "test_a_reset_is_obeyed_at_once",
     ),
     (
         "rocketmq-client-go#605",
         "a reset is ignored",
-        "consumer.test_asked",
+        "consumer.push.test_administrators",
         "test_a_reset_is_obeyed_at_once",
     ),
     (
         "rocketmq-client-go#956",
         "a reset takes minutes",
-        "consumer.test_asked",
+        "consumer.push.test_administrators",
         "test_a_reset_is_obeyed_at_once",
     ),
     (
         "rocketmq-client-cpp#481",
         "a reset takes minutes",
-        "consumer.test_asked",
+        "consumer.push.test_administrators",
         "test_a_reset_is_obeyed_at_once",
     ),
     (
@@ -297,31 +297,31 @@ BUGS = [
     (
         "rocketmq-clients#1168",
         "starts and never receives",
-        "consumer.test_simple",
+        "consumer.simple.test_consumer",
         "test_an_unknown_topic_is_received_once_it_exists",
     ),
     (
         "nats.py#234",
         "dead after a reconnection",
-        "consumer.test_simple",
+        "consumer.simple.test_consumer",
         "test_a_broken_connection_raises_and_iterating_goes_on",
     ),
     (
         "nats.py#234",
         "dead after a reconnection",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_consumption_goes_on_behind_a_broken_connection",
     ),
     (
         "kafka-python#2086",
         "closing stalls while no message comes",
-        "consumer.test_simple",
+        "consumer.simple.test_consumer",
         "test_leaving_ends_receives_that_wait",
     ),
     (
         "kafka-python#2086",
         "closing stalls while no message comes",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_a_poll_that_waits_ends_when_the_block_does",
     ),
     (
@@ -333,55 +333,55 @@ BUGS = [
     (
         "rocketmq-client-go#976",
         "lost when it cannot be put aside",
-        "consumer.test_simple",
+        "consumer.simple.test_consumer",
         "test_a_message_that_can_not_be_buried_is_not_lost",
     ),
     (
         "rocketmq-client-go#183",
         "wrong offsets below the pull size",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_what_a_poll_gave_is_committed_when_the_next_one_has_begun",
     ),
     (
         "rocketmq-client-go#571",
         "no correction behind expired messages",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_an_offset_that_the_queue_does_not_reach_is_corrected",
     ),
     (
         "rocketmq#7182",
         "Ctrl-C commits nothing and doubles messages",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_a_block_that_fails_commits_only_what_was_finished",
     ),
     (
         "rocketmq-connect#546",
         "what is in memory is lost at a restart",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_a_cancelled_poll_loses_nothing",
     ),
     (
         "rocketmq-connect#546",
         "what is in memory is lost at a restart",
-        "consumer.test_simple",
+        "consumer.simple.test_consumer",
         "test_a_cancelled_receive_loses_nothing",
     ),
     (
         "rocketmq-clients#708",
         "order blocked behind a lost answer",
-        "consumer.test_simple_fifo",
+        "consumer.simple.test_fifo",
         "test_messages_of_a_lost_answer_come_at_once",
     ),
     (
         "rocketmq-client-go#313",
         "rebalances at the same time",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_two_members_share_the_queues_and_take_over",
     ),
     (
         "rocketmq-client-go#956",
         "a reset takes minutes",
-        "consumer.test_lite_pull",
+        "consumer.lite_pull.test_consumer",
         "test_an_administrator_moves_the_group",
     ),
 ]

@@ -11,8 +11,8 @@ import trio
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.consumer.lite_pull import LitePullConsumer
-from rocketmq_sdk.consumer.simple import SimpleConsumer
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.trace import ConsumeResult
 from support.consuming import open_sender, until

@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import is_address
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.admin.client import Admin
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, NotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 from rocketmq_sdk.model.message import Message, ReceivedMessage

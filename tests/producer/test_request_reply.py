@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RequestTimeoutError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.properties import CORRELATION_ID, REPLY_TO_CLIENT

@@ -23,7 +23,7 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.clock import TrioClock
-from rocketmq_sdk.consumer.push import PushConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import dead_letter_topic

@@ -20,10 +20,10 @@ import trio
 from rocketmq_sdk.client.api.members import set_message_request_mode
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater
-from rocketmq_sdk.consumer.push import PushConsumer
-from rocketmq_sdk.consumer.receipt import PoppedMessage
-from rocketmq_sdk.consumer.retry_machine import State
-from rocketmq_sdk.consumer.simple import SimpleConsumer
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.retry_states import State
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode

@@ -1,0 +1,335 @@
+"""The life of a member of a consumer group, whatever it does with messages: learn the
+routes, tell brokers who is here, consume, leave in time.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import trio
+
+from rocketmq_sdk.client.api.groups import group_config
+from rocketmq_sdk.client.api.members import check_client_config
+from rocketmq_sdk.client.callbacks import ConsumerCallbacks
+from rocketmq_sdk.consumer.group.periodic_jobs import Routine
+from rocketmq_sdk.consumer.trace import ConsumeTrace
+from rocketmq_sdk.errors import RocketMQError, RouteError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.group.rebalance import Rebalancer
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+DRAIN_GRACE: Final = 8.0
+CLOSE_NORMAL: Final = 10.0
+CLOSE_HURRIED: Final = 2.0
+ABANDON: Final = 1.0
+INTRODUCTION_PAUSE: Final = 1.0
+GROUP_INTERVAL: Final = 120.0
+"""Seconds between two looks at the group's settings."""
+FIRST_ROUND: Final = 3.0
+"""Seconds that entering the block waits at most for the first queues."""
+
+
+class Membership(ConsumerCallbacks):
+    """One member of one group between its start and its end. Use it once:
+    `async with member.started(nursery)`.
+    """
+
+    kind: ClassVar[str]
+    """What the member is called in messages."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        subscriptions: dict[str, SubscriptionData],
+        *,
+        own_client: bool,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._subscriptions = subscriptions
+        self._own_client = own_client
+        self._scope = trio.CancelScope()
+        self._closing = trio.Event()
+        self._ended = trio.Event()
+        self._grace = 0.0
+        self._introduced = float("-inf")
+        self._routine = Routine()
+        self._retries_of_group: int | None = None
+        self._policy_of_group: GroupRetryPolicy | None = None
+        self._trace = ConsumeTrace(client, group) if client.config.enable_trace else None
+
+    @abstractmethod
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it
+        may be cancelled. Jobs of the routine are added before it first waits.
+        """
+
+    @abstractmethod
+    async def _finish(self, grace: float) -> None:
+        """Stop consuming and commit; what is being consumed may take `grace` seconds.
+        Behind the shield, bounded by the caller.
+        """
+
+    # -- life
+
+    @asynccontextmanager
+    async def started(self, nursery: trio.Nursery) -> AsyncIterator[None]:
+        """Consume while the block runs."""
+        graceful = False
+        await nursery.start(self._live)
+        try:
+            yield
+            # A block whose scope was cancelled may end before it notices.
+            graceful = trio.current_effective_deadline() > float("-inf")
+        finally:
+            self._grace = DRAIN_GRACE if graceful else 0.0
+            with trio.move_on_after(CLOSE_NORMAL if graceful else CLOSE_HURRIED, shield=True):
+                self._closing.set()
+                await self._ended.wait()
+            self._scope.cancel()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
+        """The whole life. Behind a shield once it runs, its own client too, so that a
+        cancelled block still commits and unregisters.
+        """
+        try:
+            with self._scope:
+                async with self._client if self._own_client else nullcontext():
+                    self._client.register_consumer(self._group, self)
+                    try:
+                        await self._introduce()
+                        await self._consume(task_status)
+                        await self._client.unregister_consumer(self._group)
+                    finally:
+                        await self._forget()
+        except RocketMQError:
+            raise
+        except Exception as error:
+            raise RocketMQError(
+                f"the {self.kind} of group {self._group!r} failed in the background: {error!r}"
+            ) from error
+        finally:
+            self._ended.set()
+
+    async def _forget(self) -> None:
+        for topic in self._subscriptions:
+            self._client.routes.release(topic)
+        # Does nothing behind a regular end; else there is no time to wait for brokers.
+        with trio.move_on_after(0.0, shield=True):
+            await self._client.unregister_consumer(self._group)
+
+    async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
+        async with open_quiet_nursery() as nursery:
+            nursery.start_soon(self._routine.run)
+            if self._trace is not None:
+                nursery.start_soon(self._trace.dispatcher.run)
+            await self._begin(nursery)
+            # Behind the shield nobody would hear of a cancellation that has come
+            # already, and the member would live for ever.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._scope.shield = True
+            task_status.started()
+            try:
+                await self._closing.wait()
+                await self._finish(self._grace)
+                if self._trace is not None:
+                    await self._trace.dispatcher.aclose()
+            except BaseException:
+                # Something in the background has failed, or Ctrl-C has hit a listener:
+                # what is done is still committed.
+                with trio.move_on_after(ABANDON, shield=True):
+                    try:
+                        await self._abandon()
+                    except Exception:
+                        logger.exception(
+                            "group %s: what was done could not be committed", self._group
+                        )
+                raise
+            nursery.cancel_scope.cancel()
+
+    async def _abandon(self) -> None:
+        """Commit what is done when the consumer ends by a failure; its tasks are gone.
+        The caller bounds the time.
+        """
+
+    async def _introduce(self) -> None:
+        """Learn the routes, ask whether brokers can serve the subscriptions, and tell
+        them who is here.
+        """
+        for topic in self._subscriptions:
+            self._client.routes.use(topic)
+        for topic, subscription in self._subscriptions.items():
+            try:
+                route = await self._client.route(topic)
+            except RouteError as error:
+                logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+                continue
+            except RocketMQError as error:
+                logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
+                return
+            await self._check_subscription(subscription, route)
+        await self._client.heartbeat_now()
+
+    async def _check_subscription(self, subscription: SubscriptionData, route: TopicRoute) -> None:
+        """Ask a broker whether it can serve a subscription that is no list of tags;
+        raises its error when it cannot.
+        """
+        if not subscription.is_tag_type and route.broker_datas:
+            address = self._client.broker_address(route.broker_datas[0].broker_name)
+            if address is not None:
+                await check_client_config(self._client, address, self._group, subscription)
+
+    async def _introduce_again(self) -> None:
+        if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
+            self._introduced = trio.current_time()
+            await self._client.heartbeat_now()
+
+    async def _read_group(self) -> float:
+        """Keep up with how often the group may be delivered a message again, which an
+        administrator may change. A job of the routine.
+        """
+        address = next(iter(self._client.brokers.all(masters_only=True)), None)
+        if address is None:
+            return INTRODUCTION_PAUSE
+        try:
+            config = await group_config(self._client, address, self._group)
+        except RocketMQError as error:
+            logger.debug(
+                "group %s: its settings cannot be read at %s: %s", self._group, address, error
+            )
+        else:
+            self._retries_of_group = config.retry_max_times
+            self._policy_of_group = config.group_retry_policy
+        return GROUP_INTERVAL
+
+    # -- subscriptions
+
+    async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
+        """Consume a topic too, or by another expression; returns when brokers have been
+        told. Raises a broker's error for what it cannot serve.
+        """
+        known = self._subscriptions.get(topic)
+        # Brokers keep the newest, so two changes within a millisecond must differ.
+        version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
+        subscription = build_subscription(topic, *expression, sub_version=version)
+        if known is None:
+            self._client.routes.use(topic)
+        try:
+            await self._check_subscription(subscription, await self._client.route(topic))
+        except RouteError as error:
+            logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+        except BaseException:
+            if known is None:
+                self._client.routes.release(topic)
+            raise
+        self._subscriptions[topic] = subscription
+        await self._client.heartbeat_now()
+        self._subscription_changed(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; returns when brokers have been told. What was handed out is
+        finished and committed.
+        """
+        if self._subscriptions.pop(topic, None) is None:
+            return
+        self._client.routes.release(topic)
+        self._subscription_changed(topic)
+        await self._client.heartbeat_now()
+
+    def _subscription_changed(self, topic: str) -> None:
+        """A topic was subscribed to, by another expression, or given up."""
+
+
+class QueueMembership(Membership):
+    """A member that owns queues: `_rebalancer` decides which, and is told what brokers
+    say of members, routes and offsets.
+    """
+
+    _rebalancer: Rebalancer
+    _commit_interval: float | None
+    """Seconds between two commits of what is consumed; None: only whoever uses the
+    member commits.
+    """
+    _balancing: trio.CancelScope
+    _balanced: trio.Event
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        self._balancing, self._balanced = trio.CancelScope(), trio.Event()
+        nursery.start_soon(self._balance, nursery)
+        if self._commit_interval is not None:
+            self._routine.add(self._commit, self._commit_interval)
+        with trio.move_on_after(FIRST_ROUND):
+            await self._rebalancer.first_round.wait()
+
+    async def _finish(self, grace: float) -> None:
+        self._balancing.cancel()
+        # An answer that is there already still lets the task take one queue more.
+        await self._balanced.wait()
+        await self._rebalancer.close(grace)
+
+    async def _balance(self, nursery: trio.Nursery) -> None:
+        with self._balancing:
+            await self._rebalancer.run(nursery)
+        self._balanced.set()
+
+    async def _abandon(self) -> None:
+        if self._commit_interval is not None:
+            await self._rebalancer.commit_all()
+
+    async def _commit(self) -> float:
+        """A job of the routine."""
+        assert self._commit_interval is not None
+        await self._rebalancer.commit_all()
+        return self._commit_interval
+
+    def _subscription_changed(self, topic: str) -> None:
+        subscription = self._subscriptions.get(topic)
+        if subscription is not None:
+            for queue, owned in self._rebalancer.owned.items():
+                if queue.topic == topic:
+                    owned.puller.resubscribe(subscription)
+        self._rebalancer.wake()
+
+    # -- what the client and brokers ask
+
+    def on_ids_changed(self) -> None:
+        """Members came or went: rebalance now."""
+        self._rebalancer.wake()
+
+    def on_route_changed(self, topic: str) -> None:
+        """A topic has other queues: rebalance now."""
+        if topic in self._subscriptions:
+            self._rebalancer.wake()
+
+    def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
+        """A broker is there, perhaps again: rebalance now."""
+        self._rebalancer.wake()
+
+    def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """An administrator moves the group in a topic."""
+        self._rebalancer.reset(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        )
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        """How far the owned queues of a topic are consumed."""
+        return {
+            queue: owned.process_queue.commit_offset
+            for queue, owned in self._rebalancer.owned.items()
+            if queue.topic == topic
+        }

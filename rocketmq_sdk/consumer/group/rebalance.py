@@ -1,0 +1,500 @@
+"""Which queues this member owns: one task computes it, one task with one cancel scope
+lives for each owned queue.
+
+Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every
+20 s, after 1 s when a round could not be completed, and at once when the members or a
+route change. A queue that goes to another member is not flagged; its task is told to
+stop pulling, lets the running listeners finish within the grace, commits the contiguous
+prefix and ends, and only then can the queue be owned again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from rocketmq_sdk.client.api.members import consumer_ids
+from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
+from rocketmq_sdk.consumer.config import shared_limits
+from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
+from rocketmq_sdk.consumer.pull.puller import PullContext, QueuePuller
+from rocketmq_sdk.errors import ClosedError, RocketMQError
+from rocketmq_sdk.watermark import Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
+    from rocketmq_sdk.consumer.group.start_offset import StartOffsets
+    from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+RETRY_INTERVAL: Final = 1.0
+"""Seconds after which a round is repeated that could not be completed."""
+MINIMUM_PAUSE: Final = 0.1
+"""Least seconds between two rounds, however many notices come."""
+RENEW_RETRY: Final = 2.0
+"""Seconds after which locks are renewed again when a broker did not answer."""
+
+
+class OrderlyQueues(Protocol):
+    """What an orderly consumer adds: who runs the listeners tells when they have
+    stopped.
+    """
+
+    async def wait_settled(self, process_queue: ProcessQueue) -> bool:
+        """Wait until no worker has a withdrawn process queue; False when a listener may
+        run on all the same.
+        """
+        ...
+
+
+class OwnedQueue:
+    """One queue of this member: its pull loop, the scopes around it and around the wait
+    for its listeners, and whether its task has ended.
+    """
+
+    __slots__ = ("draining", "ended", "lost", "puller", "pulling", "queue", "reset_to")
+
+    def __init__(self, queue: MessageQueue, puller: QueuePuller) -> None:
+        self.queue = queue
+        self.puller = puller
+        self.pulling = trio.CancelScope()
+        self.draining = trio.CancelScope()
+        self.ended = trio.Event()
+        self.reset_to: int | None = None
+        self.lost = False
+        """The broker's lock is not ours any more, so the offset is not either."""
+
+    @property
+    def process_queue(self) -> ProcessQueue:
+        """What is cached of the queue, and counts for its offset."""
+        return self.puller.process_queue
+
+    @property
+    def process_queues(self) -> tuple[ProcessQueue, ...]:
+        """The same, and in front of it what listeners still work on from before a
+        correction of the offset.
+        """
+        return (*self.puller.former, self.puller.process_queue)
+
+
+class Rebalancer:
+    """Owns the owned queues of one consumer."""
+
+    def __init__(
+        self,
+        context: PullContext,
+        subscriptions: Mapping[str, SubscriptionData],
+        start_offsets: StartOffsets,
+        *,
+        locks: QueueLocks | None = None,
+        orderly: OrderlyQueues | None = None,
+    ) -> None:
+        self.owned: dict[MessageQueue, OwnedQueue] = {}
+        self.leaving: dict[MessageQueue, OwnedQueue] = {}
+        self.last_round: float | None = None
+        self.first_round = trio.Event()
+        self._context = context
+        self._subscriptions = subscriptions
+        self._start_offsets = start_offsets
+        self._grace = context.config.revoke_grace
+        self.on_change: Callable[[set[MessageQueue]], None] | None = None
+        """Called, if set, with the queues owned before when a round has changed
+        them.
+        """
+        self._woken = trio.Event()
+        self._begun = 0
+        self._rounds = Watermark()
+        self.complaint = ""
+        """Why the members of the group are not known; empty when they are."""
+        self.member_count = 0
+        self.refused: set[MessageQueue] = set()
+        """Queues that another member had locked in the last round."""
+        self.suspended = False
+        self._resumed = trio.Event()
+        self.locks = locks
+        self._orderly = orderly
+        self._renew = trio.Event()
+
+    def wake(self) -> None:
+        """Run a round at once."""
+        self._woken.set()
+
+    async def next_round(self) -> None:
+        """Run a round at once, and wait until one that begins after this call has
+        ended. Raises `ClosedError` when there is none any more.
+        """
+        self.wake()
+        await self._rounds.wait_reached(self._begun + 1)
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Rebalance until cancelled; the tasks of the owned queues live in
+        `nursery`.
+        """
+        while True:
+            self._woken = trio.Event()
+            self._begun += 1
+            if self.suspended:
+                await self._resumed.wait()
+            self.refused.clear()
+            complete = await self._round(nursery)
+            self._rounds.advance(self._begun)
+            self.last_round = trio.current_time()
+            self.first_round.set()
+            pause = self._context.config.rebalance_interval if complete else RETRY_INTERVAL
+            with trio.move_on_after(REFUSED_PAUSE if self.refused else pause):
+                await self._woken.wait()
+                await trio.sleep(MINIMUM_PAUSE)
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues; what is cached is still consumed, and owned
+        queues stay owned.
+        """
+        if not self.suspended:
+            self.suspended, self._resumed = True, trio.Event()
+        for owned in self.owned.values():
+            owned.process_queue.set_paused(True)
+
+    def resume(self) -> None:
+        """The counterpart of `suspend`."""
+        self.suspended = False
+        self._resumed.set()
+        for owned in self.owned.values():
+            owned.process_queue.set_paused(False)
+        self.wake()
+
+    async def commit_all(self) -> None:
+        """Commit the contiguous prefix of each owned queue, without waiting for
+        brokers.
+        """
+        unreachable: set[str] = set()
+        for owned in list(self.owned.values()):
+            queue = owned.queue
+            if queue.broker_name not in unreachable and self._may_commit(owned):
+                sent = await self._context.offsets.commit(
+                    queue, owned.process_queue.commit_offset, confirmed=False
+                )
+                if not sent:
+                    unreachable.add(queue.broker_name)
+
+    async def close(self, grace: float) -> None:
+        """Give up all queues; returns when each is committed. `grace` bounds how long
+        running listeners may take from now on.
+
+        Call it when `run` has ended: until then queues may be added.
+        """
+        self._rounds.fail(ClosedError("the consumer is closed"))
+        self._grace = grace
+        latest = trio.current_time() + grace
+        for owned in self.leaving.values():
+            owned.draining.deadline = min(owned.draining.deadline, latest)
+        for owned in list(self.owned.values()):
+            self._revoke(owned)
+        for owned in list(self.leaving.values()):
+            await owned.ended.wait()
+        if self.locks is not None:
+            await self.locks.unlock(list(self.locks.held))
+
+    def _may_commit(self, owned: OwnedQueue) -> bool:
+        if self.locks is None:
+            return True
+        return not owned.lost and self.locks.trusted_until(owned.queue) > trio.current_time()
+
+    # -- locks
+
+    def renew_locks(self) -> None:
+        """Renew all locks now: a broker that was started again knows none."""
+        self._renew.set()
+
+    def distrust_locks(self, broker_name: str) -> None:
+        """Hand out nothing more of a broker's ordered queues until their locks are
+        renewed: a broker that starts again has forgotten them.
+        """
+        if self.locks is not None:
+            for queue, owned in self.owned.items():
+                if queue.broker_name == broker_name:
+                    owned.process_queue.locked_until = trio.current_time()
+
+    async def keep_locks(self) -> None:
+        """Renew the locks of the owned queues until cancelled, and give up queues whose
+        lock is lost.
+        """
+        locks = self.locks
+        assert locks is not None
+        pause = RENEW_INTERVAL
+        while True:
+            with trio.move_on_at(
+                min([trio.current_time() + pause, *map(locks.trusted_until, self.owned)])
+            ):
+                await self._renew.wait()
+            self._renew = trio.Event()
+            locked, refused = await locks.lock(lambda: list(self.owned))
+            pause = RENEW_INTERVAL
+            for queue, owned in list(self.owned.items()):
+                if queue in locked:
+                    owned.process_queue.locked_until = locks.trusted_until(queue)
+                    self._context.service.add(owned.process_queue)
+                elif queue in refused or locks.trusted_until(queue) <= trio.current_time():
+                    why = (
+                        "is held by another member"
+                        if queue in refused
+                        else "could not be renewed in time"
+                    )
+                    logger.warning(
+                        "group %s: the lock on %r %s; the queue is given up",
+                        self._context.group,
+                        queue,
+                        why,
+                    )
+                    owned.lost = True
+                    for each in owned.process_queues:
+                        each.locked_until = trio.current_time()
+                        self._context.service.interrupt(
+                            each
+                            # what it does now counts for nothing, and may be done
+                            # elsewhere at the same time
+                        )
+                    self._revoke(owned)
+                else:
+                    pause = RENEW_RETRY
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Let the owned ones of these queues begin again at other offsets
+        (`MQClientInstance.resetOffset`).
+        """
+        for queue, offset in offsets.items():
+            owned = self.owned.get(queue)
+            if owned is not None:
+                owned.reset_to = offset
+                self._revoke(owned)
+
+    # -- a round
+
+    async def _round(self, nursery: trio.Nursery) -> bool:
+        unreachable: set[str] = set()
+        before = set(self.owned)
+        complete = await self._rebalance(nursery, unreachable)
+        if set(self.owned) != before:
+            self._share_limits()
+            logger.info("group %s: %d queues owned", self._context.group, len(self.owned))
+            if self.on_change is not None:
+                self.on_change(before)
+        return complete
+
+    async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        complete = True
+        members: dict[str, list[str]] = {}
+        for owned in [
+            owned for queue, owned in self.owned.items() if queue.topic not in self._subscriptions
+        ]:
+            self._revoke(owned)
+        for topic in list(self._subscriptions):
+            complete &= await self._rebalance_topic(topic, nursery, unreachable, members)
+        return complete
+
+    async def _rebalance_topic(
+        self,
+        topic: str,
+        nursery: trio.Nursery,
+        unreachable: set[str],
+        members: dict[str, list[str]],
+    ) -> bool:
+        """One topic's part of a round; False when it should be repeated soon."""
+        client, config = self._context.client, self._context.config
+        queues = client.routes.subscribe_queues(topic)
+        if not queues:
+            return True  # the route is polled, and its arrival wakes this task
+        ids = await self._members(topic, members)
+        if not ids:
+            return False
+        try:
+            wanted = wanted_queues(config.strategy, client.client_id, queues, ids)
+        except Exception:
+            logger.exception(
+                "group %s: the strategy %s failed for topic %s; its queues stay as they are",
+                self._context.group,
+                config.strategy.name,
+                topic,
+            )
+            return False
+        change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
+        for queue in change.revoked:
+            self._revoke(self.owned[queue])
+        complete = client.client_id in ids
+        if not complete:
+            # The broker has not seen the heartbeat: all queues of the topic were given
+            # up.
+            await self._context.introduce()
+        taken = await self._locked_of(change.added)
+        complete &= len(taken) == len(change.added)
+        for queue in taken:
+            complete &= await self._acquire(queue, nursery, unreachable)
+        return complete
+
+    async def _locked_of(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Those of the queues that may be taken: all, or in order those whose lock the
+        broker gave.
+        """
+        if self.locks is None or not queues:
+            return queues
+        free = [queue for queue in queues if queue not in self.leaving]
+        locked, refused = await self.locks.lock(lambda: free)
+        self.refused |= refused
+        return [queue for queue in queues if queue in locked or queue in self.leaving]
+
+    async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
+        """The members of the group, from a broker of the topic; none when no broker
+        knows any.
+        """
+        client = self._context.client
+        route = client.routes.get(topic)
+        names = [] if route is None else [data.broker_name for data in route.broker_datas]
+        random.shuffle(names)
+        problem = "no broker has seen its heartbeat"
+        for name in names:
+            if name not in known:
+                found = client.brokers.subscribe_address(name)
+                if found is None:
+                    continue
+                try:
+                    known[name] = await consumer_ids(client, found.address, self._context.group)
+                except RocketMQError as error:
+                    known[name] = []
+                    problem = str(error)
+            if known[name]:
+                self.complaint = ""
+                self.member_count = len(set(known[name]))
+                return known[name]
+        if problem != self.complaint:
+            self.complaint = problem
+            logger.info(
+                "group %s: the members are not known, so the queues of topic %s stay as they are: "
+                "%s",
+                self._context.group,
+                topic,
+                problem,
+            )
+        return []
+
+    async def _acquire(
+        self, queue: MessageQueue, nursery: trio.Nursery, unreachable: set[str]
+    ) -> bool:
+        if queue in self.leaving:
+            return True  # the end of the old task wakes this one
+        if queue.broker_name in unreachable:
+            if self.locks is not None:
+                await self.locks.unlock([queue])
+            return False
+        try:
+            offset = await self._first_offset(queue)
+        except RocketMQError as error:
+            unreachable.add(queue.broker_name)
+            logger.info(
+                "group %s: the first offset of %r is not known, so it is not taken yet: %s",
+                self._context.group,
+                queue,
+                error,
+            )
+            if self.locks is not None:
+                await self.locks.unlock([queue])
+            return False
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:  # unsubscribed while the broker was asked
+            if self.locks is not None:
+                await self.locks.unlock([queue])
+            return True
+        limits = self._context.config.flow_limits
+        owned = OwnedQueue(queue, QueuePuller(self._context, queue, subscription, offset, limits))
+        if self.locks is not None:
+            owned.process_queue.locked_until = self.locks.trusted_until(queue)
+        owned.process_queue.set_paused(self.suspended)
+        self.owned[queue] = owned
+        nursery.start_soon(self._own, owned, name=f"queue {queue!r} of group {self._context.group}")
+        return True
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        return await self._start_offsets.first_offset(queue)
+
+    def _share_limits(self) -> None:
+        config = self._context.config
+        limits = shared_limits(
+            config.flow_limits,
+            config.pull_threshold_for_topic,
+            config.pull_threshold_size_for_topic,
+            len(self.owned),
+        )
+        for owned in self.owned.values():
+            owned.process_queue.set_limits(limits)
+
+    # -- the life of an owned queue
+
+    def _revoke(self, owned: OwnedQueue) -> None:
+        del self.owned[owned.queue]
+        self.leaving[owned.queue] = owned
+        owned.pulling.cancel()
+
+    async def _own(self, owned: OwnedQueue) -> None:
+        try:
+            with owned.pulling:
+                await owned.puller.run()
+            await self._give_up(owned)
+        finally:
+            self.leaving.pop(owned.queue, None)
+            owned.ended.set()
+        self.wake()
+
+    async def _give_up(self, owned: OwnedQueue) -> None:
+        """Let running listeners finish, and commit how far the queue was consumed."""
+        context, process_queue = self._context, owned.process_queue
+        process_queues = owned.process_queues
+        for each in process_queues:
+            context.service.withdraw(each)
+        committed = process_queue.commit_offset
+        if (
+            context.commits
+            and owned.reset_to is None
+            and process_queue.in_flight
+            and self._may_commit(owned)
+        ):
+            # The next owner may start right now: the sooner it knows, the fewer
+            # messages are delivered twice.
+            await context.offsets.commit(owned.queue, committed, confirmed=False)
+        owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
+        with owned.draining:
+            for each in process_queues:
+                await each.wait_drained()
+        for each in process_queues:
+            context.service.interrupt(each)
+        settled = True
+        if self._orderly is not None:
+            for each in process_queues:
+                settled &= await self._orderly.wait_settled(each)
+        if (context.commits or owned.reset_to is not None) and self._may_commit(owned):
+            final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
+            await context.offsets.commit(owned.queue, final, confirmed=True)
+        if self.locks is not None:
+            await self._give_lock_back(self.locks, owned, settled=settled)
+
+    async def _give_lock_back(self, locks: QueueLocks, owned: OwnedQueue, *, settled: bool) -> None:
+        if owned.lost:
+            locks.forget(owned.queue)
+        elif settled:
+            await locks.unlock([owned.queue])
+        else:
+            # Its listener runs on in a thread: nobody else should have the queue before
+            # the lock expires.
+            group, queue = self._context.group, owned.queue
+            logger.warning(
+                "group %s: a listener of %r still runs in its thread; the lock is not given back, "
+                "it expires",
+                group,
+                queue,
+            )
+            locks.forget(owned.queue)

@@ -1,0 +1,81 @@
+"""The queues of members that do not share them with their group: all queues
+(broadcasting), or those that the program chooses (`DefaultLitePullConsumer.assign`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.consumer.assign.difference import difference
+from rocketmq_sdk.consumer.group.rebalance import Rebalancer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import trio
+
+    from rocketmq_sdk.consumer.group.start_offset import StartOffsets
+    from rocketmq_sdk.consumer.pull.puller import PullContext
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+
+class AllQueues(Rebalancer):
+    """Owns every readable queue of the subscribed topics."""
+
+    async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        complete = True
+        self.member_count = 1
+        routes = self._context.client.routes
+        known = {topic: routes.subscribe_queues(topic) for topic in self._subscriptions}
+        wanted = sorted(queue for queues in known.values() for queue in queues)
+        # A topic whose route is not known at the moment keeps its queues.
+        kept = [queue for queue in self.owned if queue.topic in known and not known[queue.topic]]
+        change = difference(self.owned, [*wanted, *kept])
+        for queue in change.revoked:
+            self._revoke(self.owned[queue])
+        for queue in change.added:
+            complete &= await self._acquire(queue, nursery, unreachable)
+        return complete
+
+
+class ChosenQueues(Rebalancer):
+    """Owns the queues that it is told to own, whatever other members do."""
+
+    def __init__(
+        self,
+        context: PullContext,
+        subscriptions: Mapping[str, SubscriptionData],
+        start_offsets: StartOffsets,
+    ) -> None:
+        super().__init__(context, subscriptions, start_offsets)
+        self.chosen: frozenset[MessageQueue] = frozenset()
+        self._starts: dict[MessageQueue, int] = {}
+
+    def choose(self, queues: Collection[MessageQueue]) -> None:
+        """Own these queues and no others, from the next round on, which begins at
+        once.
+        """
+        self.chosen = frozenset(queues)
+        self._starts = {
+            queue: offset for queue, offset in self._starts.items() if queue in self.chosen
+        }
+        self.wake()
+
+    def start_at(self, queue: MessageQueue, offset: int) -> None:
+        """Begin a chosen queue that is not owned yet at an offset."""
+        self._starts[queue] = offset
+
+    async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        complete = True
+        change = difference(self.owned, sorted(self.chosen))
+        for queue in change.revoked:
+            self._revoke(self.owned[queue])
+        for queue in change.added:
+            complete &= await self._acquire(queue, nursery, unreachable)
+        return complete
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        stored = self._starts.get(queue)
+        offset = await super()._first_offset(queue) if stored is None else stored
+        return self._starts.pop(queue, offset)

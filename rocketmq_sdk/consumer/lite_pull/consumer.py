@@ -1,0 +1,279 @@
+"""`LitePullConsumer`: the program polls prefetched messages (`DefaultLitePullConsumer`
+of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, Unpack
+
+import trio
+
+from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
+from rocketmq_sdk.consumer.constructor_arguments import (
+    Settings,
+    Subscription,
+    checked_expression,
+    checked_subscriptions,
+)
+from rocketmq_sdk.consumer.health import ConsumerHealth
+from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMember
+from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueFacts
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping
+    from datetime import datetime, timedelta
+
+    from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+
+
+class LitePullConsumer(QueueFacts, RunsOnce):
+    """A consumer whose program asks for messages, which are prefetched per queue in the
+    background.
+
+    ```
+    async with LitePullConsumer("billing", namesrv=..., subscriptions={"orders": "*"})
+    as consumer:
+        async for message in consumer:
+            ...
+    ```
+
+    With `subscriptions` the members of the group share the queues of the topics;
+    without, the program chooses queues by `assign`, filtered by the `expressions` of
+    their topics. A failure to process a message is the program's business: there are no
+    retries and no dead letter topic.
+
+    With `auto_commit` (the default) what a poll gave counts as done when the next poll
+    begins, or when the block is left without an error, and is committed every
+    `auto_commit_interval`; in `async for` each message counts when the next one is
+    asked for. Without, only `commit` commits. A message may come more than once: what
+    was not committed is given again to whoever owns the queue next. When a queue goes
+    to another member, what was polled from it has `revoke_grace` to be done.
+
+    `on_assignment_change` is called, one change after the other, with an
+    `AssignmentChange` (an async function is awaited); not at the end of the block. One
+    task polls. Entering and leaving take as long as for a `PushConsumer`. Raises
+    `ConfigurationError` for settings that are not acceptable; a failure in the
+    background cancels the block and is raised from it as one `RocketMQError`.
+    """
+
+    _second_time = "a consumer runs once; make a new one"
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription] | None = None,
+        expressions: Mapping[str, Subscription] | None = None,
+        on_assignment_change: ChangeListener | None = None,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[LitePullOptions],
+    ) -> None:
+        settings = Settings("LitePullConsumer", group, LITE_PULL_OPTIONS, options, namesrv, client)
+        if on_assignment_change is not None and not callable(on_assignment_change):
+            raise ConfigurationError(
+                f"on_assignment_change is {on_assignment_change!r}, which cannot be called"
+            )
+        if subscriptions is not None and expressions is not None:
+            raise ConfigurationError(
+                "subscriptions have their expressions with them; expressions= is for queues "
+                "chosen by assign()"
+            )
+        self.group = group
+        self.config = LitePullConfig(**settings.own)
+        self._client = settings.client
+        namespace = settings.client.namespace
+        wanted = (
+            None
+            if subscriptions is None
+            else namespace.wrap_keys(checked_subscriptions(subscriptions))
+        )
+        chosen = namespace.wrap_keys(
+            {topic: checked_expression(topic, wish) for topic, wish in (expressions or {}).items()}
+        )
+        self._member = LitePullMember(
+            settings.client,
+            settings.group,
+            self.config,
+            wanted,
+            chosen,
+            on_assignment_change,
+            own_client=settings.own_client,
+        )
+        self._offsets = self._member.offsets
+        self._running = False
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        async with open_quiet_nursery() as nursery, self._member.started(nursery):
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+
+    # -- messages
+
+    async def poll(
+        self, timeout: float | timedelta | None = None, *, max_messages: int | None = None
+    ) -> list[ReceivedMessage]:
+        """Messages that are there, or the first that come within `timeout`
+        (`poll_timeout`); an empty list when none come.
+
+        They may be of several queues, in the order of each; at most `max_messages`
+        (`pull_batch_size`). Cancelling it loses nothing. Raises `ClosedError` outside
+        of the block, `ConfigurationError` when another task polls.
+        """
+        self._check_running()
+        most = self.config.pull_batch_size if max_messages is None else max_messages
+        if most < 1:
+            raise ConfigurationError(f"max_messages is {max_messages!r}; it must be at least 1")
+        seconds = self.config.poll_timeout if timeout is None else to_seconds(timeout)
+        return await self._member.service.poll(most, trio.current_time() + seconds)
+
+    def __aiter__(self) -> Self:
+        """Poll for ever, one message at a time."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if not self._running:
+            raise StopAsyncIteration
+        return (await self._member.service.poll(1, float("inf")))[0]
+
+    # -- queues
+
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Share the queues of another topic too, or read a topic by another expression;
+        returns when brokers have been told.
+
+        Only for a consumer with subscriptions. Raises `ConfigurationError`, a broker's
+        error for an expression that it cannot serve, `ClosedError`.
+        """
+        self._check_running()
+        self._member.check_shared()
+        await self._member.subscribe(
+            self._client.namespace.wrap(topic), checked_expression(topic, expression)
+        )
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; what was polled of it is committed once it is done. Raises
+        `ClosedError`.
+        """
+        self._check_running()
+        await self._member.unsubscribe(self._client.namespace.wrap(topic))
+
+    async def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Read exactly these queues from now on; those that stay go on where they are,
+        others begin at the group's committed offset.
+
+        Only for a consumer without subscriptions. Returns when the queues are taken, or
+        cannot be yet because their broker is away; such ones are tried again every
+        second. Raises `ConfigurationError`, or `RouteError` when a topic is not known.
+        """
+        self._check_running()
+        await self._member.assign(queues)
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that the consumer reads now."""
+        return self._member.assignment()
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Neither pull nor hand out messages of these queues until `resume`; what is
+        prefetched is kept. Ends when a queue is revoked.
+
+        Raises `ConfigurationError` for a queue that is not assigned.
+        """
+        for queue in queues:
+            self._member.owned(queue)
+        for queue in queues:
+            self._member.pause(queue)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with paused queues.
+
+        Raises `ConfigurationError` for a queue that is not assigned.
+        """
+        for queue in queues:
+            self._member.owned(queue)
+        for queue in queues:
+            self._member.resume(queue)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message of a queue that a poll will give (filtered
+        messages count).
+
+        Raises `ConfigurationError` for a queue that is not assigned.
+        """
+        return self._member.position(queue)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Let the next poll of a queue begin at an offset; prefetched messages of the
+        queue are dropped.
+
+        Raises `ConfigurationError` for a queue that is not assigned, or an offset that
+        the queue does not reach; the broker's errors.
+        """
+        self._check_running()
+        await self._member.seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the first message that is still stored."""
+        await self.seek(queue, await self.begin_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the last message."""
+        await self.seek(queue, await self.end_offset(queue))
+
+    async def seek_to_timestamp(self, queue: MessageQueue, moment: datetime | int) -> None:
+        """Go on at the message stored at a moment (aware datetime or epoch
+        milliseconds), else the next one.
+        """
+        await self.seek(queue, await self.offset_for_timestamp(queue, moment))
+
+    # -- offsets
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit at the brokers, and wait for their confirmation: everything that was
+        polled, or the given offsets of queues.
+
+        An offset is that of the next message to consume. Raises the error of a broker
+        that did not confirm; the others were asked all the same.
+        """
+        self._check_running()
+        if offsets is None:
+            await self._member.commit()
+        else:
+            await self._member.write(offsets)
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
+
+    def statistics(self) -> ConsumerStatistics:
+        """What the consumer owns, holds and has handed out (`consumed`), its lag and
+        its rates.
+        """
+        return self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether messages come to who polls, and what stands in the way, in plain
+        words. Asks nobody: it tells what the consumer knows.
+        """
+        if not self._running:
+            return ConsumerHealth(
+                False, ("it is not running: use it inside its `async with` block",)
+            )
+        return self._member.health()

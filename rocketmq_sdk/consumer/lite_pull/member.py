@@ -1,0 +1,293 @@
+"""A lite pull consumer between its start and its end: its parts, wired together."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+import trio
+
+from rocketmq_sdk.client.api.offsets import max_offset, min_offset
+from rocketmq_sdk.consumer.group.consumer_report import Report
+from rocketmq_sdk.consumer.group.membership import QueueMembership
+from rocketmq_sdk.consumer.group.rebalance import Rebalancer
+from rocketmq_sdk.consumer.group.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
+from rocketmq_sdk.consumer.group.unshared_queues import ChosenQueues
+from rocketmq_sdk.consumer.lite_pull.poll_service import PollService
+from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PolledQueue
+from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
+from rocketmq_sdk.consumer.pull.puller import PullContext
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.config import LitePullConfig
+    from rocketmq_sdk.consumer.constructor_arguments import Expression
+    from rocketmq_sdk.consumer.group.rebalance import OwnedQueue
+    from rocketmq_sdk.consumer.health import ConsumerHealth
+    from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+
+@attrs.frozen
+class AssignmentChange:
+    """How the queues of a consumer have changed."""
+
+    added: frozenset[MessageQueue]
+    revoked: frozenset[MessageQueue]
+    assigned: frozenset[MessageQueue]
+    """All queues of the consumer now."""
+
+
+ChangeListener = Callable[[AssignmentChange], Awaitable[object] | object]
+
+
+class LitePullMember(QueueMembership):
+    """Use it once: `async with member.started(nursery)`.
+
+    With `wanted` None the queues are chosen by `assign`, filtered by the expressions
+    given for their topics.
+    """
+
+    kind: ClassVar[str] = "lite pull consumer"
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        config: LitePullConfig,
+        wanted: Mapping[str, Expression] | None,
+        expressions: Mapping[str, Expression],
+        on_change: ChangeListener | None,
+        *,
+        own_client: bool,
+    ) -> None:
+        now = client.clock.now_ms()
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in (wanted or {}).items()
+        }
+        super().__init__(client, group, subscriptions, own_client=own_client)
+        self._config = config
+        self._commit_interval = config.auto_commit_interval if config.auto_commit else None
+        self._expressions = expressions
+        self.service = PollService(auto_release=config.auto_commit, trace=self._trace)
+        self.offsets = RemoteOffsets(client, group)
+        timestamp = (
+            now - DEFAULT_LOOK_BACK_MS
+            if config.consume_timestamp is None
+            else config.consume_timestamp
+        )
+        context = PullContext(
+            client,
+            group,
+            config,
+            self.service,
+            self.offsets,
+            self._introduce_again,
+            PolledQueue,
+            lite=True,
+            commits=config.auto_commit,
+        )
+        starts = StartOffsets(client, self.offsets, config.consume_from, timestamp)
+        self._chosen = (
+            None if wanted is not None else ChosenQueues(context, self._subscriptions, starts)
+        )
+        self._rebalancer = self._chosen or Rebalancer(context, self._subscriptions, starts)
+        self._on_change = on_change
+        self._changes, self._told = trio.open_memory_channel[AssignmentChange](float("inf"))
+        if on_change is not None:
+            self._rebalancer.on_change = self._note_change
+        self._rates = Rates()
+        self._report = Report(
+            client,
+            group,
+            config,
+            self._subscriptions,
+            self._rebalancer,
+            self.service,
+            self._rates,
+            now,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            taker="that nobody has polled",
+        )
+
+    # -- life
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        if self._on_change is not None:
+            nursery.start_soon(self._tell_changes, self._on_change)
+        self._routine.add(self._rates.sampling(self.service.counters))
+        await super()._begin(nursery)
+
+    async def _finish(self, grace: float) -> None:
+        self.service.close()
+        if self._config.auto_commit and grace:
+            # The block has ended without an error: what it polled is done.
+            self.service.release()
+        await super()._finish(0.0)
+
+    def _note_change(self, before: set[MessageQueue]) -> None:
+        owned = frozenset(self._rebalancer.owned)
+        self._changes.send_nowait(
+            AssignmentChange(
+                added=owned - before, revoked=frozenset(before) - owned, assigned=owned
+            )
+        )
+
+    async def _tell_changes(self, listener: ChangeListener) -> None:
+        async for change in self._told:
+            try:
+                result = listener(change)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception(
+                    "group %s: the listener of assignment changes failed; consumption goes on",
+                    self._group,
+                )
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's entry in the heartbeat; `LAST_OFFSET` whatever the settings
+        say, as Apache's, and no topics when the queues are chosen.
+        """
+        return ConsumerData(
+            self._group,
+            ConsumeType.CONSUME_ACTIVELY,
+            MessageModel.CLUSTERING,
+            ConsumeFrom.LAST_OFFSET,
+            () if self._chosen is not None else tuple(self._subscriptions.values()),
+            self._client.config.unit_mode,
+        )
+
+    # -- queues
+
+    def check_shared(self) -> None:
+        """Raise `ConfigurationError` when the queues are chosen."""
+        if self._chosen is not None:
+            raise ConfigurationError(
+                "the consumer chooses its queues by assign(); only one that was made with "
+                "subscriptions= can subscribe"
+            )
+
+    async def assign(self, queues: Collection[MessageQueue]) -> None:
+        """Own exactly these queues; returns when the consumer owns them or knows that
+        it cannot yet.
+        """
+        if self._chosen is None:
+            raise ConfigurationError(
+                "the consumer shares the queues of its subscriptions; a consumer without "
+                "subscriptions can choose its queues"
+            )
+        for topic in {queue.topic for queue in queues} - set(self._subscriptions):
+            expression = self._expressions.get(topic, (None, "TAG"))
+            self._subscriptions[topic] = build_subscription(
+                topic, *expression, sub_version=self._client.clock.now_ms()
+            )
+            self._client.routes.use(topic)
+        for topic in {queue.topic for queue in queues}:
+            await self._client.route(topic)
+        self._chosen.choose(queues)
+        await self._chosen.next_round()
+
+    def owned(self, queue: MessageQueue) -> OwnedQueue:
+        """A queue of this consumer.
+
+        Raises `ConfigurationError` when it has not got it.
+        """
+        owned = self._rebalancer.owned.get(queue)
+        if owned is None:
+            raise ConfigurationError(
+                f"{queue!r} does not belong to this consumer of group {self._group!r} now"
+            )
+        return owned
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues of this consumer."""
+        return frozenset(self._rebalancer.owned)
+
+    def pause(self, queue: MessageQueue) -> None:
+        """Pull and hand out nothing more of a queue."""
+        process_queue = self.owned(queue).process_queue
+        process_queue.set_paused(True)
+        self.service.hold(process_queue)
+
+    def resume(self, queue: MessageQueue) -> None:
+        """Go on with a paused queue."""
+        process_queue = self.owned(queue).process_queue
+        process_queue.set_paused(False)
+        self.service.add(process_queue)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that a poll hands out."""
+        process_queue = self.owned(queue).process_queue
+        assert isinstance(process_queue, PolledQueue)
+        return process_queue.position
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset inside the queue."""
+        chosen = self._chosen
+        waiting = chosen is not None and queue in chosen.chosen and queue not in chosen.owned
+        if not waiting:
+            self.owned(queue)
+        low = max(await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0)
+        high = await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
+        if not low <= offset <= high:
+            raise ConfigurationError(
+                f"offset {offset} is outside of {queue!r}, which reaches from {low} to {high}"
+            )
+        if chosen is not None and queue in chosen.chosen and queue not in chosen.owned:
+            chosen.start_at(queue, offset)
+        else:
+            self.owned(queue).puller.seek(offset)
+
+    async def commit(self) -> None:
+        """Commit how far all queues were polled, confirmed by their brokers; all are
+        tried before an error is raised.
+        """
+        self.service.release()
+        rebalancer = self._rebalancer
+        await self.write(
+            {
+                queue: owned.process_queue.commit_offset
+                for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())
+            }
+        )
+
+    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Commit offsets, confirmed by their brokers; all are tried before an error is
+        raised.
+        """
+        failure: RocketMQError | None = None
+        for queue, offset in offsets.items():
+            try:
+                await self.offsets.write(queue, offset, confirmed=True)
+            except RocketMQError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    # -- what is known of it
+
+    def statistics(self) -> ConsumerStatistics:
+        """Numbers of this moment."""
+        return self._report.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether it is consuming, and if not, why."""
+        return self._report.health()
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        """The state of the consumer (307)."""
+        return self._report.running_info(stacks=stacks)

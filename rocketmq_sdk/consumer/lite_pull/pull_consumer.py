@@ -1,0 +1,218 @@
+"""`PullConsumer`: one pull of one queue at an offset, and the offsets of the group
+(`DefaultMQPullConsumer` of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, ClassVar, Final, Unpack
+
+from rocketmq_sdk.client.api.pull import pull_message
+from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.client.config import ClientOptions, NamesrvSource, to_seconds
+from rocketmq_sdk.consumer.constructor_arguments import Settings, Subscription, checked_expression
+from rocketmq_sdk.consumer.group.membership import Membership
+from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueFacts
+from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
+from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES
+from rocketmq_sdk.consumer.pull.puller import reading_address
+from rocketmq_sdk.consumer.send_back import SEND_BACK_TIMEOUT
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.route import MASTER_ID
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
+from rocketmq_sdk.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from datetime import timedelta
+
+    import trio
+
+    from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import PullResult
+
+PULL_TIMEOUT: Final = 10.0
+"""Seconds that an answer may take, besides the time that the broker may hold the pull
+(`consumerPullTimeoutMillis`).
+"""
+MAX_BYTES: Final = 2**31 - 1
+
+
+class _PullMember(Membership):
+    """Tells brokers that the group has a member; owns nothing."""
+
+    kind: ClassVar[str] = "pull consumer"
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Nothing runs in the background."""
+
+    async def _finish(self, grace: float) -> None:
+        """Nothing is to be committed."""
+
+    async def topic_route(self, topic: str) -> None:
+        """Keep the route of a topic fresh while the consumer lives.
+
+        Raises `RocketMQError` when there is none.
+        """
+        if topic not in self._subscriptions:
+            await self._client.route(topic)
+            self._subscriptions[topic] = build_subscription(topic, None, sub_version=0)
+            self._client.routes.use(topic)
+            await self._client.heartbeat_now()
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's entry in the heartbeat, without subscriptions, as Apache's."""
+        return ConsumerData(
+            self._group,
+            ConsumeType.CONSUME_ACTIVELY,
+            MessageModel.CLUSTERING,
+            ConsumeFrom.LAST_OFFSET,
+            (),
+            self._client.config.unit_mode,
+        )
+
+
+class PullConsumer(QueueFacts, RunsOnce):
+    """Reads queues at offsets of the program's choice: nothing is prefetched, shared
+    out or committed by itself.
+
+    ```
+    async with PullConsumer("audit", namesrv=...) as consumer:
+        for queue in await consumer.message_queues("orders"):
+            result = await consumer.pull(queue, await consumer.begin_offset(queue))
+    ```
+
+    Any number of tasks may use it. Raises `ConfigurationError` for settings that are
+    not acceptable.
+    """
+
+    _second_time = "a consumer runs once; make a new one"
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        settings = Settings("PullConsumer", group, frozenset(), options, namesrv, client)
+        self.group = settings.group
+        self._client = settings.client
+        self._member = _PullMember(
+            settings.client, settings.group, {}, own_client=settings.own_client
+        )
+        self._offsets = RemoteOffsets(settings.client, settings.group)
+        self._suggested: dict[MessageQueue, int] = {}
+        self._running = False
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        async with open_quiet_nursery() as nursery, self._member.started(nursery):
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        expression: Subscription = None,
+        wait: float | timedelta = 0.0,
+        timeout: float | timedelta | None = None,
+    ) -> PullResult:
+        """One pull. `wait` is how long the broker may hold it while there is nothing to
+        read; an answer must come within `timeout` besides (10 s).
+
+        The result says what was found and where to pull next; `OFFSET_ILLEGAL` means
+        that the queue does not reach the offset. Follows the broker's advice to read
+        from a replica. Raises `RouteError`, `ConnectError`, `RequestTimeoutError`, the
+        broker's errors, and `RemoteProtocolError` when a message cannot be decoded.
+        """
+        if not self._running:
+            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+        if offset < 0 or max_messages < 1:
+            raise ConfigurationError(
+                f"offset {offset} must not be below 0 and max_messages {max_messages} not below 1"
+            )
+        subscription = build_subscription(
+            queue.topic, *checked_expression(queue.topic, expression), sub_version=0
+        )
+        hold = to_seconds(wait)
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if hold > 0 else 0),
+            commit_offset=0,
+            suspend_timeout_millis=round(hold * 1000),
+            subscription=subscription.sub_string,
+            sub_version=0,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=MAX_BYTES,
+            bname=queue.broker_name,
+        )
+        await self._member.topic_route(queue.topic)
+        found = reading_address(self._client, queue, self._suggested.get(queue, MASTER_ID))
+        tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        limit = hold + (PULL_TIMEOUT if timeout is None else to_seconds(timeout))
+        try:
+            result = await pull_message(
+                self._client, found.address, queue.broker_name, header, limit, tags=tags
+            )
+        except RocketMQError as error:
+            self._suggested.pop(queue, None)
+            if error.route_stale:
+                self._client.routes.request_refresh(queue.topic)
+            raise
+        self._suggested[queue] = result.suggest_broker_id
+        return result
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Commit the group's offset in a queue, that of the next message to consume;
+        returns when the broker has confirmed it.
+        """
+        await self._member.topic_route(queue.topic)
+        await self._offsets.write(queue, offset, confirmed=True)
+
+    async def send_back(
+        self,
+        messages: ReceivedMessage | Iterable[ReceivedMessage],
+        *,
+        delay_level: int = BROKER_CHOOSES,
+    ) -> None:
+        """Have messages delivered again later to the group's push consumers, or with
+        `delay_level` -1 put them into the dead letter topic (36).
+
+        Raises the broker's error; the messages in front of the one that failed were
+        taken.
+        """
+        for message in [messages] if isinstance(messages, ReceivedMessage) else messages:
+            await consumer_send_back(
+                self._client,
+                message.broker_name,
+                self.group,
+                message.commit_log_offset,
+                delay_level=delay_level,
+                origin_message_id=message.message_id,
+                origin_topic=message.topic,
+                timeout=SEND_BACK_TIMEOUT,
+            )

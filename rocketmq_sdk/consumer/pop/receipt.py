@@ -1,0 +1,174 @@
+"""Popped messages and the receipts that say whose they are at the moment.
+
+A receipt is good until its message is acknowledged, its invisible duration is over, or
+it is replaced because the duration was changed. Apache's broker says yes to an
+acknowledgement with an old handle and does nothing; here such a call is refused before
+it is sent, so that a program learns that its message is with somebody else. A receipt
+names its group as well: the broker would say yes to the acknowledgement of any other
+one too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.consumer.retry_states import SIMPLE, Event, State, next_state
+from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
+from rocketmq_sdk.protocol.receipt_handle import NORMAL
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+
+class Receipt:
+    """One delivery of one message to a consumer of `group`.
+
+    `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its
+    invisible duration is over at the latest; `replaced_by` is the receipt that has
+    taken its place; `busy`, while a request about it is under way, the event that ends
+    it: an acknowledgement and a change of the same moment must not overtake each other,
+    or the change would bring back what is acknowledged.
+    """
+
+    __slots__ = ("busy", "expires_at", "group", "handle", "replaced_by", "state", "topic")
+
+    def __init__(self, topic: str, handle: ReceiptHandle, expires_at: float, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self.handle = handle
+        self.expires_at = expires_at
+        self.state = State.INFLIGHT
+        self.replaced_by: Receipt | None = None
+        self.busy: trio.Event | None = None
+
+    @property
+    def newest(self) -> Receipt:
+        """The receipt that counts now."""
+        receipt = self
+        while receipt.replaced_by is not None:
+            receipt = receipt.replaced_by
+        return receipt
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the message is still this consumer's."""
+        return (
+            self.state is State.INFLIGHT
+            and self.replaced_by is None
+            and trio.current_time() < self.expires_at
+        )
+
+    def problem(self, now: float, group: str) -> str | None:
+        """Why it is no good, or no good for a consumer of `group`; None when it is
+        good.
+        """
+        if self.group != group:
+            return (
+                f"the receipt handle '{self.handle}' was given to group {self.group!r}, not to "
+                f"{group!r}; use it with a consumer of its own group"
+            )
+        if self.replaced_by is not None:
+            return (
+                f"the receipt handle '{self.handle}' was replaced when the invisible duration was "
+                "changed"
+            )
+        if self.state is State.COMMIT:
+            return f"the receipt handle '{self.handle}' was used: the message is acknowledged"
+        if self.state is State.INFLIGHT and now < self.expires_at:
+            return None
+        if self.state is State.INFLIGHT:
+            self.state = next_state(SIMPLE, State.INFLIGHT, Event.TIMED_OUT)
+        return (
+            f"the receipt handle '{self.handle}' is expired: the invisible duration is over, and "
+            "the message goes to whoever receives it next"
+        )
+
+    def check(self, group: str) -> None:
+        """Raise `ReceiptHandleError` when it is no good, or no good for a consumer of
+        `group`.
+        """
+        problem = self.problem(trio.current_time(), group)
+        if problem is not None:
+            raise ReceiptHandleError(problem)
+
+    def acknowledged(self) -> None:
+        """The broker has confirmed that the message is done."""
+        self.state = State.COMMIT
+
+    def replace(self, handle: ReceiptHandle, expires_at: float) -> Receipt:
+        """The receipt that takes this one's place."""
+        self.replaced_by = new = Receipt(self.topic, handle, expires_at, self.group)
+        return new
+
+    def __repr__(self) -> str:
+        replaced = ", replaced" if self.replaced_by else ""
+        return (
+            f"Receipt(topic={self.topic!r}, group={self.group!r}, handle='{self.handle}', "
+            f"state={self.state.value}{replaced})"
+        )
+
+
+class PoppedMessage(ReceivedMessage):
+    """A message that a broker has handed out for a time; `receipt` says whether it
+    still is this consumer's.
+    """
+
+    __slots__ = ("_receipt",)
+
+    _receipt: Receipt
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt that counts now."""
+        receipt = self._receipt
+        if receipt.replaced_by is not None:
+            self._receipt = receipt = receipt.newest
+        return receipt
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, system ones included; POP_CK is the handle of the delivery
+        and 1ST_POP_TIME the time of the first one.
+        """
+        found = super().properties
+        receipt: Receipt | None = getattr(
+            self, "_receipt", None
+        )  # none yet while the answer is taken apart
+        if receipt is not None and POP_CK not in found:
+            found[POP_CK] = str(receipt.handle)
+            found.setdefault(FIRST_POP_TIME, str(receipt.handle.pop_time))
+        return found
+
+    @property
+    def failed_before(self) -> int:
+        """How many deliveries to this group failed. What is not popped in order and not
+        from a retry topic comes for the first time.
+
+        Such a message may have a count all the same: a dead letter has that of the
+        group that gave it up.
+        """
+        handle = self._receipt.handle
+        return self.reconsume_times if handle.kind != NORMAL or handle.is_ordered else 0
+
+    @property
+    def delivery_attempt(self) -> int:
+        """Which delivery to the group this is, 1 for the first."""
+        return self.failed_before + 1
+
+
+def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
+    """What a call means: the receipt that counts now for a message, the very receipt
+    otherwise.
+    """
+    if isinstance(message, Receipt):
+        return message
+    if isinstance(message, PoppedMessage):
+        return message.receipt
+    raise ConfigurationError(
+        f"{message!r} has no receipt; only messages that a simple consumer has received can be "
+        "acknowledged or changed"
+    )

@@ -1,0 +1,239 @@
+"""What a consumer holds of one queue: pulled messages that wait, messages that
+listeners work on, and the offset that may be committed.
+
+Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages
+arrive in offset order and are taken in offset order, so a deque of waiting messages and
+an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that
+is not finished is the first key of the dictionary, else the first waiting message, else
+the offset to pull next. That offset is the contiguous prefix, and it costs nothing per
+message because it is looked up only when it is committed. A message whose send-back
+failed stays in the dictionary, where it holds the prefix back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.consumer.config import FlowLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.consumer.statistics import Counters
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.queue import MessageQueue
+
+
+class ProcessQueue:
+    """The cached messages of one owned queue. Synchronous except for the two waits;
+    used from one trio thread.
+    """
+
+    __slots__ = (
+        "_drained",
+        "_last_offset",
+        "_room",
+        "again",
+        "byte_count",
+        "counters",
+        "deferred",
+        "limits",
+        "locked_until",
+        "next_offset",
+        "paused",
+        "pending",
+        "queue",
+        "scheduled",
+        "taken",
+        "withdrawn",
+    )
+
+    def __init__(
+        self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None
+    ) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.limits = limits or FlowLimits()
+        self.pending: deque[ReceivedMessage] = deque()
+        self.again: deque[ReceivedMessage] | tuple[()] = ()
+        self.taken: dict[int, ReceivedMessage] = {}
+        self.deferred = 0
+        self.counters: Counters | None = None
+        """What its service counts of its topic; set when it first has messages."""
+        self.paused = False
+        self.byte_count = 0
+        self.scheduled = False
+        self.withdrawn = False
+        self.locked_until = math.inf
+        """For queues in order: until when the broker's lock is known to be held, in
+        seconds of trio's clock.
+        """
+        self._last_offset = next_offset
+        self._room: trio.Event | None = None
+        self._drained: trio.Event | None = None
+
+    @property
+    def message_count(self) -> int:
+        """How many messages are cached, in listeners or not."""
+        return len(self.pending) + len(self.taken)
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages listeners, or their send-back, work on."""
+        return len(self.taken) - self.deferred - len(self.again)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a worker may take a message."""
+        return bool(self.pending or self.again)
+
+    @property
+    def commit_offset(self) -> int:
+        """The smallest offset that is not finished; everything below it is."""
+        if self.taken:
+            return next(iter(self.taken))
+        if self.pending:
+            return self.pending[0].offset
+        return self.next_offset
+
+    @property
+    def span(self) -> int:
+        """Distance between the oldest and the newest cached offset."""
+        return self._last_offset - self.commit_offset if self.taken or self.pending else 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a pause or the flow limits forbid a pull now."""
+        return self.paused or self.is_full
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the flow limits forbid a pull now."""
+        return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
+
+    def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
+        """Take in what a pull found, in offset order, and where to pull next; gives the
+        number of new messages.
+
+        Messages in front of the pull offset are left out: a pull into the middle of a
+        stored batch brings the whole batch.
+        """
+        if messages and messages[0].offset < self.next_offset:
+            messages = [message for message in messages if message.offset >= self.next_offset]
+        if messages:
+            self.pending.extend(messages)
+            self.byte_count += sum([len(message.body) for message in messages])
+            self._last_offset = messages[-1].offset
+        if next_offset > self.next_offset:
+            self.next_offset = next_offset
+        return len(messages)
+
+    def take(self) -> ReceivedMessage:
+        """The next message for a listener; call only while `has_work`."""
+        if self.again:
+            return self.again.popleft()
+        message = self.pending.popleft()
+        self.taken[message.offset] = message
+        return message
+
+    def take_batch(self, most: int) -> list[ReceivedMessage]:
+        """Up to `most` messages for a listener, at least one; call only while
+        `has_work`.
+        """
+        batch = [self.take()]
+        while len(batch) < most and (self.pending or self.again):
+            batch.append(self.take())
+        return batch
+
+    def finish(self, message: ReceivedMessage) -> None:
+        """A taken message is done: consumed, or sent back."""
+        del self.taken[message.offset]
+        self.byte_count -= len(message.body)
+        if (
+            self._room is not None and not self.is_blocked
+        ):  # as `_look_for_room`, without a call for each message
+            self._room.set()
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:  # noqa: ARG002 - for those who have one
+        """Until when a listener may work on taken messages, besides the consume
+        timeout, in seconds of trio's clock.
+        """
+        return math.inf
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages wait again, in front of all others; for queues in order, of
+        which nothing else is taken.
+        """
+        for message in messages:
+            del self.taken[message.offset]
+        if self.withdrawn:
+            self.byte_count -= sum([len(message.body) for message in messages])
+            self.next_offset = messages[0].offset if messages else self.next_offset
+        else:
+            self.pending.extendleft(reversed(messages))
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def defer(self) -> None:
+        """A taken message could not be sent back; it stays cached until `resume`."""
+        self.deferred += 1
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def resume(self, message: ReceivedMessage) -> None:
+        """A deferred message is to be consumed again."""
+        self.deferred -= 1
+        if not self.again:  # there is rarely any, and an empty deque takes 760 bytes
+            self.again = deque()
+        self.again.append(message)
+
+    def withdraw(self) -> None:
+        """Forget what no listener has; the taken messages stay, to be finished, but
+        none of them goes to a listener again.
+        """
+        self.withdrawn = True
+        self.byte_count -= sum([len(message.body) for message in self.pending])
+        if self.pending:
+            self.next_offset = self.pending[0].offset
+            self.pending.clear()
+        self.deferred += len(self.again)
+        self.again = ()
+
+    def set_limits(self, limits: FlowLimits) -> None:
+        """Apply other limits at once."""
+        self.limits = limits
+        self._look_for_room()
+
+    def set_paused(self, paused: bool) -> None:
+        """Stop pulling, or go on; a pull that is under way still comes in."""
+        self.paused = paused
+        self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        if self._room is not None and not self.is_blocked:
+            self._room.set()
+
+    async def wait_room(self) -> None:
+        """Wait until the queue is not paused and the flow limits allow a pull."""
+        while self.is_blocked:
+            self._room = trio.Event()
+            try:
+                await self._room.wait()
+            finally:
+                self._room = None
+
+    async def wait_drained(self) -> None:
+        """Wait until no listener works on a message of this queue."""
+        if self.in_flight == 0:
+            return
+        self._drained = trio.Event()
+        try:
+            await self._drained.wait()
+        finally:
+            self._drained = None

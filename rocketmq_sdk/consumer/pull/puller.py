@@ -1,0 +1,388 @@
+"""The long-polling loop of one owned queue (`DefaultMQPushConsumerImpl.pullMessage` of
+Apache RocketMQ 5.4.0).
+
+One pull is under way at a time. The next one leaves before listeners have seen what the
+last one brought, so pulling and consuming overlap.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+import trio
+
+from rocketmq_sdk.backoff import Backoff
+from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.consumer.hooks import filtered
+from rocketmq_sdk.consumer.offsets.store import OffsetStore
+from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+from rocketmq_sdk.errors import (
+    BrokerError,
+    GroupNotFoundError,
+    RocketMQError,
+    RouteError,
+    SubscriptionError,
+)
+from rocketmq_sdk.model.enums import PullStatus
+from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.model.route import MASTER_ID
+from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
+from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rocketmq_sdk.client.brokers import FoundBroker
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.config import FlowLimits, QueueConfig
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.results import PullResult
+    from rocketmq_sdk.protocol.subscription import SubscriptionData
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+FLOW_CONTROL_DELAY: Final = 0.02
+"""Seconds to wait when a broker asks for a pause."""
+UNDECODABLE: Final = Backoff(first=1.0, limit=60.0, jitter=0.0)
+"""Pauses between tries of a message that cannot be decoded."""
+_AT_ONCE: Final = 0.005
+"""An answer that brings nothing new within these seconds is followed by a pause instead
+of the next pull.
+"""
+
+
+class QueueService(Protocol):
+    """Who gets the messages of process queues: the workers of a push consumer, or
+    whoever polls.
+    """
+
+    def add(self, process_queue: ProcessQueue) -> None:
+        """A process queue has messages."""
+        ...
+
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Nothing more is to be taken from a process queue; what was taken goes on."""
+        ...
+
+    def interrupt(self, process_queue: ProcessQueue) -> None:
+        """Give up what was taken from a process queue and is not done."""
+        ...
+
+
+@attrs.frozen
+class PullContext:
+    """What the pull loops of one consumer share."""
+
+    client: "Client"
+    group: str
+    config: "QueueConfig"
+    service: QueueService
+    offsets: OffsetStore
+    introduce: "Callable[[], Awaitable[None]]"
+    """Tells brokers again who is here; does so at most once a second, however many
+    queues ask.
+    """
+    new_queue: "Callable[[MessageQueue, int, FlowLimits], ProcessQueue]" = ProcessQueue
+    lite: bool = False
+    """Pulls are LITE_PULL_MESSAGE (361) and carry no offsets to commit."""
+    local_offsets: bool = False
+    """The offsets are not the broker's, so pulls carry none."""
+    commits: bool = True
+    """Whether a queue that is given up or corrected has its offset committed; else only
+    whoever uses the consumer commits.
+    """
+
+
+def reading_address(client: Client, queue: MessageQueue, broker_id: int) -> FoundBroker:
+    """Where to read a queue: the wanted replica of its broker, else another one.
+
+    Raises `RouteError` when no route in use names the broker, and has the route asked
+    for again.
+    """
+    found = client.brokers.subscribe_address(queue.broker_name, broker_id)
+    if found is None:
+        client.routes.request_refresh(queue.topic)
+        raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+    return found
+
+
+class QueuePuller:
+    """Pulls one queue into its process queue until it is cancelled."""
+
+    def __init__(
+        self,
+        context: PullContext,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        first_offset: int,
+        limits: FlowLimits,
+    ) -> None:
+        self.process_queue = context.new_queue(queue, first_offset, limits)
+        self.former: list[ProcessQueue] = []
+        """Process queues from before a correction of the offset that listeners still
+        work on.
+        """
+        self._context = context
+        self._queue = queue
+        self._namespace = context.client.namespace
+        self._origin = origin_of_pop_retry(queue.topic, context.group)
+        self._is_retry = queue.topic == retry_topic(context.group) or self._origin != queue.topic
+        self._broker_id = MASTER_ID
+        self.complaint = ""
+        """Why pulling does not work at present; empty when it does."""
+        self.max_offset: int | None = None
+        self.last_pull: float | None = None
+        self._undecodable: int | None = None
+        self._undecoded = 0
+        self._single = 0
+        self._looping = trio.CancelScope()
+        self._correcting = False
+        config = context.config
+        self._flags = PullSysFlag.SUSPEND | (
+            PullSysFlag.SUBSCRIPTION if config.post_subscription_when_pull else 0
+        )
+        if context.lite:
+            self._flags |= PullSysFlag.LITE_PULL
+        self._header = PullMessageRequestHeader(
+            consumer_group=context.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=first_offset,
+            max_msg_nums=config.pull_batch_size,
+            sys_flag=self._flags,
+            commit_offset=0,
+            suspend_timeout_millis=round(config.pull_suspend * 1000),
+            sub_version=subscription.sub_version,
+            max_msg_bytes=config.pull_batch_size_in_bytes,
+            bname=queue.broker_name,
+        )
+        self._set_subscription(subscription)
+
+    def _set_subscription(self, subscription: SubscriptionData) -> None:
+        self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
+        header = self._header
+        header.subscription = (
+            subscription.sub_string if self._context.config.post_subscription_when_pull else None
+        )
+        header.sub_version = subscription.sub_version
+        header.expression_type = subscription.expression_type
+
+    def resubscribe(self, subscription: SubscriptionData) -> None:
+        """Pull by another expression from now on: a pull under way by the old one is
+        forgotten, what is cached is still consumed.
+        """
+        self._set_subscription(subscription)
+        if not self._correcting:
+            self._looping.cancel()
+
+    async def run(self) -> None:
+        """Pull until cancelled; errors are logged and followed by a pause."""
+        while True:
+            with trio.CancelScope() as self._looping:
+                await self._loop()
+
+    def seek(self, offset: int) -> None:
+        """Go on at another offset: what is cached is dropped, and the answer to a pull
+        under way as well.
+        """
+        self.process_queue = self._replaced(offset)
+        self._looping.cancel()
+
+    def _replaced(self, offset: int) -> ProcessQueue:
+        old = self.process_queue
+        self._context.service.withdraw(old)
+        self.former = [former for former in (*self.former, old) if former.in_flight]
+        new = self._context.new_queue(self._queue, offset, old.limits)
+        new.paused = old.paused
+        new.locked_until = old.locked_until
+        return new
+
+    async def _loop(self) -> None:
+        config = self._context.config
+        while True:
+            if self.process_queue.is_blocked:
+                await self.process_queue.wait_room()
+            began = self.last_pull = trio.current_time()
+            pulled = self.process_queue
+            try:
+                result = await self._pull()
+            except RocketMQError as error:
+                if isinstance(error, UndecodableError):
+                    await self._after_undecodable(error)
+                else:
+                    await self._after_error(error)
+                continue
+            self._note(result, began)
+            if self.process_queue is not pulled:
+                continue  # somebody has chosen another offset while the answer was on its way
+            self.complaint = ""
+            if self._single:
+                self._leave_single(result)
+            self._broker_id = result.suggest_broker_id
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                self._correcting = True
+                try:
+                    await self._correct(result.next_begin_offset)
+                finally:  # a seek cancels it
+                    self._correcting = False
+            elif not self._take_in(result) and trio.current_time() - began < _AT_ONCE:
+                await trio.sleep(FLOW_CONTROL_DELAY)
+            if config.pull_interval:
+                await trio.sleep(config.pull_interval)
+
+    def _note(self, result: PullResult, began: float) -> None:
+        self.max_offset = result.max_offset
+        counters = self.process_queue.counters
+        if counters is not None:
+            counters.pulls += 1
+            counters.pulled += len(result.messages)
+            counters.pull_seconds += trio.current_time() - began
+
+    async def _pull(self) -> PullResult:
+        context, queue, header = self._context, self._queue, self._header
+        found = reading_address(context.client, queue, self._broker_id)
+        process_queue = self.process_queue
+        commit_offset = 0 if context.lite or context.local_offsets else process_queue.commit_offset
+        header.queue_offset = process_queue.next_offset
+        header.commit_offset = commit_offset
+        # A slave keeps no offsets of its own.
+        header.sys_flag = (
+            self._flags | PullSysFlag.COMMIT_OFFSET
+            if commit_offset > 0 and not found.is_slave
+            else self._flags
+        )
+        return await pull_message(
+            context.client,
+            found.address,
+            queue.broker_name,
+            header,
+            context.config.pull_timeout,
+            tags=self._tags,
+        )
+
+    def _take_in(self, result: PullResult) -> bool:
+        """Hand over what a pull brought; False when it brought neither messages nor
+        another offset.
+        """
+        process_queue = self.process_queue
+        before = process_queue.next_offset
+        messages = result.messages
+        if messages and self._is_retry:
+            for message in messages:
+                came_from = (
+                    message.properties.get(RETRY_TOPIC)
+                    if self._origin == self._queue.topic
+                    else self._origin
+                )
+                message.topic = origin_of_pop_retry(came_from or message.topic, self._context.group)
+        if messages and self._namespace:
+            for message in messages:
+                message.topic = self._namespace.unwrap(message.topic)
+        if messages and self._context.config.filter_hooks:
+            messages = filtered(
+                messages,
+                self._queue,
+                group=self._context.group,
+                hooks=self._context.config.filter_hooks,
+            )
+        if process_queue.put(messages, result.next_begin_offset):
+            self._context.service.add(process_queue)
+            return True
+        return process_queue.next_offset != before
+
+    async def _correct(self, offset: int) -> None:
+        """The broker has nothing at the pull offset, or an administrator moved it: go
+        on where the broker says.
+
+        What listeners have already got is finished, but counts for nothing.
+        """
+        old = self.process_queue
+        logger.warning(
+            "group %s: offset %d of %r is not valid at the broker; going on at %d",
+            self._context.group,
+            old.next_offset,
+            self._queue,
+            offset,
+        )
+        if old.locked_until < math.inf:
+            self._context.service.withdraw(old)
+            await old.wait_drained()  # in order nothing may run beside it
+        again = offset == old.next_offset
+        self.process_queue = self._replaced(offset)
+        if self._context.commits:
+            await self._context.offsets.commit(self._queue, offset, confirmed=True)
+        if again:
+            await trio.sleep(self._context.config.pull_time_delay_when_exception)
+
+    # Apache's client ends such a pull in its callback and tries again after three
+    # seconds, for ever. Here one message at a time is asked for, so that the good ones
+    # in front are delivered and the offset of the bad one is known. It is never left
+    # out: whether it may be is not ours to say.
+    async def _after_undecodable(self, error: UndecodableError) -> None:
+        """An answer holds a message that cannot be decoded: find it, tell of it once,
+        and try it ever more seldom.
+        """
+        config, queue, header = self._context.config, self._queue, self._header
+        offset = (
+            header.queue_offset if error.queue_offset is None else error.queue_offset
+        )  # the broker passes over what has other tags
+        if header.max_msg_nums > 1:
+            self._single = config.pull_batch_size
+            header.max_msg_nums = 1
+            return
+        if offset != self._undecodable:
+            self._undecodable, self._undecoded = offset, 0
+            logger.warning(
+                "group %s: the message of topic %s at broker %s, queue %d, offset %d cannot be "
+                "decoded: %s. The queue stands still in front of it. "
+                "Install what is missing and start again, or set the group's offset to %d to "
+                "leave the message out.",
+                self._context.group,
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                offset,
+                error,
+                offset + 1,
+            )
+        self._undecoded += 1
+        self.complaint = f"the message at offset {offset} cannot be decoded: {error}"
+        await trio.sleep(UNDECODABLE.delay(self._undecoded - 1))
+
+    def _leave_single(self, result: PullResult) -> None:
+        """Messages came while one at a time was asked for: go back to full pulls when
+        as many have come as a full pull brings, or the bad one has.
+        """
+        self._single = max(self._single - max(len(result.messages), 1), 0)
+        if self._undecodable is not None and result.next_begin_offset > self._undecodable:
+            self._undecodable, self._single = None, 0
+        if not self._single:
+            self._header.max_msg_nums = self._context.config.pull_batch_size
+
+    async def _after_error(self, error: RocketMQError) -> None:
+        context = self._context
+        complaint = str(error)
+        if complaint != self.complaint:
+            self.complaint = complaint
+            logger.info(
+                "group %s: pulling %r failed, to be tried again: %s",
+                context.group,
+                self._queue,
+                error,
+            )
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            await trio.sleep(FLOW_CONTROL_DELAY)
+            return
+        self._broker_id = MASTER_ID
+        if error.route_stale:
+            context.client.routes.request_refresh(self._queue.topic)
+        if isinstance(error, SubscriptionError | GroupNotFoundError):
+            # A broker that was restarted does not know the group until it hears from
+            # it.
+            await context.introduce()
+        await trio.sleep(context.config.pull_time_delay_when_exception)

@@ -1,0 +1,270 @@
+"""Handing messages to the listener in any order: a fixed number of workers for the
+whole consumer, and one sweeper.
+
+What `ConsumeMessageConcurrentlyService` of Apache RocketMQ 5.4.0 does with a thread
+pool. A worker takes one message (or one batch) of the queue that stands first in the
+line and puts the queue back at the end of it, so several workers may work on one queue.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES, ListenerAnswer
+from rocketmq_sdk.consumer.push.listener_service import (
+    NOT_RUNNING,
+    SLICE,
+    STREAK,
+    GiveBack,
+    ListenerService,
+    Worker,
+    describe,
+)
+from rocketmq_sdk.consumer.retry_states import Event, State, failure
+from rocketmq_sdk.consumer.send_back import RECONSUME_DELAY, TIMEOUT_DELAY_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+
+class ConcurrentService(ListenerService):
+    """Runs the listener for the messages of all process queues of one consumer.
+
+    `most_retries` gives how often a message may be delivered again now: the group's
+    number may change while the consumer runs. What comes of a failed message is the
+    broker's to decide; it counts what is stored.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        group: str,
+        batch: int,
+        concurrency: int,
+        consume_timeout: float,
+        give_back: GiveBack,
+        most_retries: Callable[[], int],
+    ) -> None:
+        super().__init__(listener, group=group, batch=batch, concurrency=concurrency)
+        self._consume_timeout = consume_timeout
+        self._give_back = give_back
+        self._most_retries = most_retries
+        self._deferred: list[tuple[float, int, ProcessQueue, ReceivedMessage]] = []
+        self._looks: list[float] = []
+        self._order = count()
+
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Take a process queue out: what the listener has not got is forgotten, what it
+        has goes on.
+        """
+        if process_queue.scheduled:
+            self._line.remove(process_queue)
+            process_queue.scheduled = False
+        process_queue.withdraw()
+        if process_queue.deferred:
+            self._deferred = [entry for entry in self._deferred if entry[2] is not process_queue]
+            heapq.heapify(self._deferred)
+
+    @property
+    def waiting_for_retry(self) -> int:
+        """How many messages wait to be consumed again because no broker took them
+        back.
+        """
+        return len(self._deferred)
+
+    def look_at(self, moment: float) -> None:
+        """Have the sweeper look at listeners at a moment too, in seconds of trio's
+        clock.
+        """
+        heapq.heappush(self._looks, moment)
+        if self._looks[0] == moment:
+            self._sweep.set()
+
+    # -- workers
+
+    async def _consume(self, worker: Worker) -> None:
+        line, listener, most, now = (
+            self._line,
+            self._listener,
+            self._batch,
+            trio.lowlevel.current_clock().current_time,
+        )
+        streak, slice_end = 0, now() + SLICE
+        messages: Sequence[ReceivedMessage]
+        argument: ReceivedMessage | list[ReceivedMessage]
+        while True:
+            if streak >= STREAK or not line:
+                await self._wait_work()
+                streak, slice_end = 0, now() + SLICE
+                continue
+            process_queue = line.popleft()
+            if not process_queue.has_work:  # what waited was popped, and its time is over
+                process_queue.scheduled = False
+                continue
+            if most == 1:
+                argument = process_queue.take()
+                messages = (argument,)
+            else:
+                messages = process_queue.take_batch(most)
+                argument = list(
+                    messages
+                )  # the listener's own; what it does to it does not matter here
+            streak += len(messages)
+            if process_queue.pending or process_queue.again:
+                line.append(process_queue)
+            else:
+                process_queue.scheduled = False
+            if line and not self._waking:
+                self._wake_one()
+            worker.process_queue = process_queue
+            worker.messages = messages
+            worker.started = started = now()
+            if started > slice_end:
+                streak = STREAK
+            try:
+                await listener(argument)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
+                await self._after_failure(worker, error)
+            except BaseExceptionGroup as group:
+                await self._after_mixed_failure(worker, group)
+            else:
+                if worker.abandoned:
+                    await trio.lowlevel.checkpoint()
+                for message in messages:
+                    process_queue.finish(message)
+                counters = process_queue.counters
+                assert counters is not None
+                counters.consumed += len(messages)
+                counters.consume_seconds += now() - started
+            worker.started = NOT_RUNNING
+            worker.process_queue = None
+
+    # -- failures
+
+    async def _after_failure(self, worker: Worker, error: Exception) -> None:
+        """The listener has raised: send back what it has not done."""
+        worker.started = NOT_RUNNING
+        if worker.abandoned:
+            await trio.lowlevel.checkpoint()
+        process_queue, messages = worker.process_queue, worker.messages
+        assert process_queue is not None
+        delay_level = BROKER_CHOOSES
+        failed: Sequence[ReceivedMessage] = messages
+        if isinstance(error, ListenerAnswer):
+            delay_level = error.delay_level
+            failed = self._meant(error, messages)
+            logger.debug(
+                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+            )
+        else:
+            self.last_failure = repr(error)
+            logger.warning(
+                "group %s: the listener failed; %s: %s",
+                self._group,
+                self._fate(failed),
+                describe(failed),
+                exc_info=error,
+            )
+        if len(failed) != len(messages):
+            kept = {id(message) for message in failed}
+            for message in messages:
+                if id(message) not in kept:
+                    process_queue.finish(message)
+            self.counters_of(process_queue.queue.topic).consumed += len(messages) - len(failed)
+        worker.messages = ()
+        await self._return(process_queue, failed, delay_level)
+
+    def _fate(self, messages: Sequence[ReceivedMessage], event: Event = Event.FAILED) -> str:
+        if (
+            messages
+            and failure(messages[0].reconsume_times, self._most_retries(), event) is State.DLQ
+        ):
+            return "its attempts are exhausted, so it goes to the dead letter topic"
+        return "to be consumed again later"
+
+    async def _return(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], delay_level: int
+    ) -> None:
+        self.counters_of(process_queue.queue.topic).failed += len(messages)
+        for message in messages:
+            if await self._give_back(message, delay_level):
+                process_queue.finish(message)
+            else:
+                process_queue.defer()
+                if process_queue.withdrawn:
+                    continue  # it holds the offset back, so the next owner gets it
+                message.reconsume_times += 1
+                heapq.heappush(
+                    self._deferred,
+                    (
+                        trio.current_time() + RECONSUME_DELAY,
+                        next(self._order),
+                        process_queue,
+                        message,
+                    ),
+                )
+                self._sweep.set()
+
+    async def _conclude(self, worker: Worker) -> None:
+        """Clean up behind a worker whose scope was cancelled by the sweeper or by
+        `interrupt`.
+        """
+        process_queue, messages, timed_out = worker.process_queue, worker.messages, worker.timed_out
+        worker.abandoned = worker.timed_out = False
+        worker.process_queue, worker.messages, worker.started = None, (), NOT_RUNNING
+        if timed_out and process_queue is not None:
+            self.timed_out += len(messages)
+            fate = self._fate(messages, Event.TIMED_OUT)
+            logger.warning(
+                "group %s: the listener took more than %g s; %s: %s",
+                self._group,
+                self._consume_timeout,
+                fate,
+                describe(messages),
+            )
+            await self._return(process_queue, messages, TIMEOUT_DELAY_LEVEL)
+
+    # -- the sweeper
+
+    async def _sweep_forever(self) -> None:
+        """Cancel listeners that take too long and bring deferred messages back, each
+        when it is due.
+        """
+        while True:
+            self._sweep = trio.Event()
+            now = trio.current_time()
+            due = now + self._consume_timeout
+            for worker in self._workers:
+                deadline = worker.started + self._consume_timeout
+                if worker.process_queue is not None and worker.started is not NOT_RUNNING:
+                    deadline = min(deadline, worker.process_queue.deadline_of(worker.messages))
+                if deadline <= now:
+                    worker.started = NOT_RUNNING
+                    worker.abandoned = worker.timed_out = True
+                    worker.scope.cancel()
+                elif deadline < due:
+                    due = deadline
+            while self._deferred and self._deferred[0][0] <= now:
+                _due, _order, process_queue, message = heapq.heappop(self._deferred)
+                process_queue.resume(message)
+                self.add(process_queue)
+            if self._deferred:
+                due = min(due, self._deferred[0][0])
+            while self._looks and self._looks[0] <= now:
+                heapq.heappop(self._looks)
+            if self._looks:
+                due = min(due, self._looks[0])
+            with trio.move_on_at(due):
+                await self._sweep.wait()

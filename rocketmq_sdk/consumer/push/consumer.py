@@ -1,0 +1,161 @@
+"""`PushConsumer`: messages come to a listener (`DefaultMQPushConsumer`, clustering and
+concurrent, of Apache RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Unpack
+
+from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
+from rocketmq_sdk.consumer.constructor_arguments import (
+    Settings,
+    Subscription,
+    checked_expression,
+    checked_subscriptions,
+)
+from rocketmq_sdk.consumer.health import ConsumerHealth
+from rocketmq_sdk.consumer.push.member import Member
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.model.enums import MessageModel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from rocketmq_sdk.client.config import NamesrvSource
+    from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.listener import Listener
+
+BROADCAST_INSTANCE: Final = "DEFAULT"
+"""The instance name of a broadcasting consumer, so that its client id, and with it the
+place of its offsets, is the same after a restart.
+"""
+
+
+class PushConsumer(RunsOnce):
+    """A member of a consumer group that hands each message to a listener.
+
+    ```
+    async with PushConsumer("billing", namesrv=..., subscriptions={"orders": "paid ||
+    refunded"}, listener=on_order):
+        ...
+    ```
+
+    `listener` takes one message (with `batch` above 1 a list) and is an async function,
+    or a plain one that runs in a worker thread. Returning means done; an exception
+    means later, after a delay that grows with each attempt and in the end in the dead
+    letter topic. `ConsumeLater` and `RejectMessage` choose. A message may be delivered
+    more than once. A listener that runs longer than `consume_timeout` is cancelled (a
+    thread goes on, its result ignored) and its message is sent back. Give `namesrv`, or
+    a `Client` to share as `client`; all else is in `PushConfig` and `ClientConfig`.
+
+    Entering the block returns when brokers know the member and it has its first queues,
+    or after three seconds. Leaving it stops pulling, lets running listeners finish for
+    up to 8 seconds, commits and unregisters, in 10 seconds at most; leaving it by an
+    exception or cancellation cancels the listeners and takes at most 2. Only a listener
+    that shields itself from cancellation or blocks the event loop can outlast that: a
+    task cannot be abandoned, so the block ends when it does. What was not consumed is
+    delivered again to whoever owns the queue. Raises `ConfigurationError` for settings
+    that are not acceptable; a failure in the background cancels the block and is raised
+    from it as one `RocketMQError`.
+    """
+
+    _second_time = "a consumer runs once; make a new one"
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: Listener,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        if options.get("message_model") is MessageModel.BROADCASTING and client is None:
+            options.setdefault("instance_name", BROADCAST_INSTANCE)
+        settings = Settings("PushConsumer", group, PUSH_OPTIONS, options, namesrv, client)
+        if not callable(listener):
+            raise ConfigurationError(f"the listener is {listener!r}, which cannot be called")
+        self.group = group
+        self.config = PushConfig(**settings.own)
+        self._listener = listener
+        self._settings = settings
+        self._wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
+        self._member: Member | None = None
+        self._running = False
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        self._member = member = Member(
+            self._settings.client,
+            self._settings.group,
+            self.config,
+            self._wanted,
+            self._listener,
+            own_client=self._settings.own_client,
+        )
+        async with open_quiet_nursery() as nursery, member.started(nursery):
+            self._running = True
+            try:
+                yield
+            finally:
+                self._running = False
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._settings.client.messages
+
+    def statistics(self) -> ConsumerStatistics:
+        """What the consumer owns, holds and has done, its lag and its rates."""
+        return ConsumerStatistics() if self._member is None else self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether the consumer is consuming, and what stands in its way, in plain
+        words. Asks nobody: it tells what the consumer knows.
+        """
+        if self._member is None or not self._running:
+            state = (
+                "is not running: enter it with `async with`"
+                if self._member is None
+                else "has ended"
+            )
+            return ConsumerHealth(False, (f"it {state}",))
+        return self._member.health()
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues, until `resume`. What is cached is still
+        consumed; owned queues stay owned. Raises `ClosedError`.
+        """
+        self._running_member().suspend()
+
+    def resume(self) -> None:
+        """Go on after `suspend`, at once. Raises `ClosedError`."""
+        self._running_member().resume()
+
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Consume another topic too, or a topic by another expression.
+
+        Returns when brokers have been told; queues are taken right after. Every member
+        of the group must hold the same subscriptions. Raises `ConfigurationError` for
+        what is no expression, a broker's error for one that it cannot serve,
+        `ClosedError`. When it is cancelled, brokers may know already; the next
+        heartbeat tells them what holds.
+        """
+        checked = checked_expression(topic, expression)
+        await self._running_member().subscribe(self._settings.client.namespace.wrap(topic), checked)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic: what listeners have got is finished and committed, the rest
+        is left to other members. Raises `ClosedError`.
+        """
+        await self._running_member().unsubscribe(self._settings.client.namespace.wrap(topic))
+
+    def _running_member(self) -> Member:
+        if self._member is None or not self._running:
+            raise ClosedError("the consumer is not running; enter it with `async with`")
+        return self._member

@@ -1,0 +1,336 @@
+"""A push consumer between its start and its end: its parts, wired together, and what
+users and brokers ask of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import trio
+
+from rocketmq_sdk.consumer.group.assigned_queues import AssignedQueues
+from rocketmq_sdk.consumer.group.consumer_report import Report
+from rocketmq_sdk.consumer.group.membership import QueueMembership
+from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
+from rocketmq_sdk.consumer.group.rebalance import Rebalancer
+from rocketmq_sdk.consumer.group.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
+from rocketmq_sdk.consumer.group.unshared_queues import AllQueues
+from rocketmq_sdk.consumer.hooks import hooked
+from rocketmq_sdk.consumer.offsets.local import LocalOffsets
+from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
+from rocketmq_sdk.consumer.outcome import ListenerAnswer
+from rocketmq_sdk.consumer.pop.places import PopPlaces
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
+from rocketmq_sdk.consumer.pull.puller import PullContext
+from rocketmq_sdk.consumer.push.concurrent import ConcurrentService
+from rocketmq_sdk.consumer.push.orderly import OrderlyService
+from rocketmq_sdk.consumer.send_back import SendBack
+from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
+from rocketmq_sdk.model.enums import ConsumeType
+from rocketmq_sdk.model.properties import RETRY_TOPIC
+from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
+from rocketmq_sdk.protocol.bodies.connections import ConsumeMessageDirectlyResult, ConsumeResult
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_sdk.client.callbacks import DirectConsumption
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.config import PushConfig
+    from rocketmq_sdk.consumer.health import ConsumerHealth
+    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.push.listener_service import GiveBack, ListenerService
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+
+class Member(QueueMembership):
+    """Use it once: `async with member.started(nursery)`."""
+
+    kind: ClassVar[str] = "push consumer"
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        config: PushConfig,
+        wanted: Mapping[str, tuple[str | None, str]],
+        listener: Listener,
+        *,
+        own_client: bool,
+    ) -> None:
+        now = client.clock.now_ms()
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in wanted.items()
+        }
+        if not config.broadcasting:
+            subscriptions[retry_topic(group)] = SubscriptionData(
+                retry_topic(group), sub_version=now
+            )
+        super().__init__(client, group, subscriptions, own_client=own_client)
+        self._config = config
+        self._places: PopPlaces | None = None
+        self._commit_interval = config.persist_consumer_offset_interval
+        self._send_back = SendBack(client, group, most_retries=self._most_retries)
+        give_back = self._forget_failure if config.broadcasting else self._give_back
+        self._service, orderly = _make_service(
+            listener, group, config, give_back, self._most_retries
+        )
+        if config.consume_hooks:
+            self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
+        if self._trace is not None:
+            self._service.wrap_listener(self._trace.around)
+        self._local = (
+            LocalOffsets(config.local_offset_store_dir, client.client_id, group)
+            if config.broadcasting
+            else None
+        )
+        offsets = self._local or RemoteOffsets(client, group)
+        timestamp = (
+            now - DEFAULT_LOOK_BACK_MS
+            if config.consume_timestamp is None
+            else config.consume_timestamp
+        )
+        context = PullContext(
+            client,
+            group,
+            config,
+            self._service,
+            offsets,
+            self._introduce_again,
+            local_offsets=config.broadcasting,
+        )
+        start_offsets = StartOffsets(client, offsets, config.consume_from, timestamp)
+        if config.broadcasting:
+            self._rebalancer: Rebalancer = AllQueues(
+                context, self._subscriptions, start_offsets, orderly=orderly
+            )
+        elif config.asks_broker:
+            self._rebalancer = assigned = AssignedQueues(
+                context, self._subscriptions, start_offsets
+            )
+            assert isinstance(self._service, ConcurrentService)
+            assigned.places = self._places = PopPlaces(
+                client,
+                group,
+                config,
+                self._service,
+                self._most_retries,
+                lambda: self._policy_of_group,
+            )
+            assigned.places.subscriptions = self._subscriptions
+        else:
+            locks = QueueLocks(client, group) if orderly is not None else None
+            self._rebalancer = Rebalancer(
+                context, self._subscriptions, start_offsets, locks=locks, orderly=orderly
+            )
+        self._rates = Rates()
+        self._report = Report(
+            client,
+            group,
+            config,
+            self._subscriptions,
+            self._rebalancer,
+            self._service,
+            self._rates,
+            now,
+            orderly=config.orderly,
+            concurrency=config.concurrency,
+            pops=dict if self._places is None else self._places.held,
+        )
+
+    # -- life
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        if self._local is not None:
+            self._local.load()
+        self._service.start(nursery)
+        self._routine.add(self._rates.sampling(self._service.counters))
+        if self._config.broadcasting:
+            nursery.start_soon(self._flush_forever)
+        else:
+            self._routine.add(self._read_group)
+        if self._places is not None:
+            nursery.start_soon(self._places.acks.run)
+        if self._rebalancer.locks is not None:
+            nursery.start_soon(self._rebalancer.keep_locks)
+        await super()._begin(nursery)
+
+    async def _finish(self, grace: float) -> None:
+        if self._places is not None:
+            self._balancing.cancel()
+            await self._balanced.wait()
+            await self._places.close(grace)
+        await super()._finish(grace)
+
+    async def _abandon(self) -> None:
+        if self._places is not None:
+            await self._places.acks.flush()
+        await super()._abandon()
+
+    async def _forget(self) -> None:
+        if self._local is not None:
+            self._local.flush()
+            self._local.release()
+        await super()._forget()
+
+    async def _flush_forever(self) -> None:
+        assert self._local is not None
+        while True:
+            await trio.sleep(self._config.persist_consumer_offset_interval)
+            self._local.flush()
+
+    def _most_retries(self) -> int:
+        return self._config.most_retries(self._retries_of_group)
+
+    async def _give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        if self._places is not None and isinstance(message, PoppedMessage):
+            return await self._places.give_back(message, delay_level)
+        return await self._send_back.give_back(message, delay_level)
+
+    async def _forget_failure(self, message: ReceivedMessage, _delay_level: int) -> bool:
+        """Broadcasting: nobody else would have the message, and nobody delivers it
+        again.
+        """
+        logger.warning(
+            "group %s: message %s failed and is left out: broadcasting has no retries",
+            self._group,
+            message.message_id,
+        )
+        return True
+
+    # -- what users ask
+
+    def statistics(self) -> ConsumerStatistics:
+        """Numbers of this moment."""
+        return self._report.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether it is consuming, and if not, why."""
+        return self._report.health()
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues."""
+        self._rebalancer.suspend()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._rebalancer.resume()
+
+    # -- what brokers ask
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's entry in the heartbeat."""
+        return ConsumerData(
+            self._group,
+            ConsumeType.CONSUME_PASSIVELY,
+            self._config.message_model,
+            self._config.consume_from,
+            tuple(self._subscriptions.values()),
+            self._client.config.unit_mode,
+        )
+
+    def on_broker_connected(self, address: str) -> None:
+        """A broker is there, perhaps again: it may know neither the locks nor the
+        member.
+        """
+        self._rebalancer.renew_locks()
+        super().on_broker_connected(address)
+
+    def on_broker_disconnected(self, broker_name: str) -> None:
+        """A broker is away: when it is there again it may have given our locks to
+        others.
+        """
+        self._rebalancer.distrust_locks(broker_name)
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        """The state of the consumer (307)."""
+        return self._report.running_info(stacks=stacks)
+
+    def consume_directly(
+        self, message: ReceivedMessage, broker_name: str | None
+    ) -> DirectConsumption:
+        """Have the listener take one message now (309)."""
+        return _consume_directly(
+            self._service,
+            self._client,
+            self._group,
+            message,
+            broker_name,
+            orderly=self._config.orderly,
+        )
+
+
+def _make_service(
+    listener: Listener,
+    group: str,
+    config: PushConfig,
+    give_back: GiveBack,
+    most_retries: Callable[[], int],
+) -> tuple[ListenerService, OrderlyService | None]:
+    """Who runs the listener; a second time where that keeps the order of queues."""
+    if config.orderly:
+        orderly = OrderlyService(
+            listener,
+            group=group,
+            batch=config.batch,
+            concurrency=config.concurrency,
+            suspension=config.suspend_current_queue_time,
+            give_back=give_back,
+            most_retries=most_retries,
+        )
+        return orderly, orderly
+    service = ConcurrentService(
+        listener,
+        group=group,
+        batch=config.batch,
+        concurrency=config.concurrency,
+        consume_timeout=config.consume_timeout,
+        give_back=give_back,
+        most_retries=most_retries,
+    )
+    return service, None
+
+
+def _consume_directly(
+    service: ListenerService,
+    client: Client,
+    group: str,
+    message: ReceivedMessage,
+    broker_name: str | None,
+    *,
+    orderly: bool,
+) -> DirectConsumption:
+    """What hands the message to the listener, as a pull would bring it, and tells how
+    it was taken. No offset moves, nothing is sent back.
+    """
+    clock = client.clock
+
+    async def run() -> ConsumeMessageDirectlyResult:
+        if message.topic == retry_topic(group):
+            message.topic = message.properties.get(RETRY_TOPIC) or message.topic
+        message.topic = client.namespace.unwrap(origin_of_pop_retry(message.topic, group))
+        message.broker_name = broker_name or message.broker_name
+        began = clock.now_ms()
+        result, remark = ConsumeResult.SUCCESS, None
+        try:
+            await service.consume_directly(message)
+        except ListenerAnswer as answer:
+            result, remark = ConsumeResult.LATER, repr(answer)
+        except Exception as error:
+            logger.warning(
+                "the listener failed on message %s, which it was handed directly",
+                message.message_id,
+                exc_info=True,
+            )
+            result, remark = ConsumeResult.THROW_EXCEPTION, repr(error)
+        return ConsumeMessageDirectlyResult(orderly, True, result, remark, clock.now_ms() - began)
+
+    return run

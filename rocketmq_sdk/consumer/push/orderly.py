@@ -1,0 +1,271 @@
+"""Handing messages to the listener in the order of their queues: of each queue one call
+at a time.
+
+What `ConsumeMessageOrderlyService` of Apache RocketMQ 5.4.0 does. A queue with work
+stands in the line or is with one worker, never both. When the listener fails the
+messages stay at the head of their queue, which is suspended for a fixed time; other
+queues go on. A queue is consumed only while the broker's lock on it is known to be
+held. There is no consume timeout: a message that takes long holds up its own queue and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.consumer.outcome import DEAD_LETTER, ConsumeLater, ListenerAnswer
+from rocketmq_sdk.consumer.push.listener_service import (
+    NOT_RUNNING,
+    SLICE,
+    STREAK,
+    GiveBack,
+    ListenerService,
+    Worker,
+    describe,
+)
+from rocketmq_sdk.consumer.retry_states import State, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+SHORTEST_SUSPENSION: Final = 0.01
+LONGEST_SUSPENSION: Final = 30.0
+
+
+class OrderlyService(ListenerService):
+    """Runs the listener for the messages of all process queues of one consumer, each
+    queue in order.
+
+    `suspension` is how long a queue rests after a failure, in seconds, brought into the
+    bounds of 10 ms and 30 s; `most_retries` gives how often a message may be delivered
+    again now. A message whose attempts are exhausted goes to the dead letter topic by
+    `give_back`; until that has worked its queue does not pass it.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        group: str,
+        batch: int,
+        concurrency: int,
+        suspension: float,
+        give_back: GiveBack,
+        most_retries: Callable[[], int],
+    ) -> None:
+        super().__init__(listener, group=group, batch=batch, concurrency=concurrency)
+        self._suspension = suspension
+        self._give_back = give_back
+        self._most_retries = most_retries
+        self._suspended: list[tuple[float, int, ProcessQueue]] = []
+        self._order = count()
+        self._settled: dict[int, trio.Event] = {}
+
+    # `scheduled` means here: in the line, with a worker, or suspended.
+
+    def withdraw(self, process_queue: ProcessQueue) -> None:
+        """Take a process queue out: what the listener has not got is forgotten, what it
+        has goes on.
+        """
+        process_queue.withdraw()
+        if process_queue in self._line:
+            self._line.remove(process_queue)
+        self._suspended = [entry for entry in self._suspended if entry[2] is not process_queue]
+        heapq.heapify(self._suspended)
+
+    async def wait_settled(self, process_queue: ProcessQueue) -> bool:
+        """Wait until no worker has a withdrawn process queue; False when its listener
+        may run on in a thread that nobody waits for.
+        """
+        while any(worker.process_queue is process_queue for worker in self._workers):
+            event = self._settled.setdefault(id(process_queue), trio.Event())
+            await event.wait()
+        return not (self.in_threads and process_queue.in_flight)
+
+    @property
+    def waiting_for_retry(self) -> int:
+        """How many queues are suspended; of each, one message or batch waits to be
+        consumed again.
+        """
+        return len(self._suspended)
+
+    # -- workers
+
+    async def _consume(self, worker: Worker) -> None:
+        line, listener, most, now = (
+            self._line,
+            self._listener,
+            self._batch,
+            trio.lowlevel.current_clock().current_time,
+        )
+        streak, slice_end = 0, now() + SLICE
+        messages: Sequence[ReceivedMessage]
+        argument: ReceivedMessage | list[ReceivedMessage]
+        while True:
+            if streak >= STREAK or not line:
+                await self._wait_work()
+                streak, slice_end = 0, now() + SLICE
+                continue
+            process_queue = line.popleft()
+            started = now()
+            if process_queue.locked_until <= started or not process_queue.has_work:
+                process_queue.scheduled = False  # whoever renews the lock brings it back
+                continue
+            if most == 1:
+                argument = process_queue.take()
+                messages = (argument,)
+            else:
+                messages = process_queue.take_batch(most)
+                argument = list(messages)
+            streak += len(messages)
+            if line and not self._waking:
+                self._wake_one()
+            worker.process_queue = process_queue
+            worker.messages = messages
+            worker.started = started
+            if started > slice_end:
+                streak = STREAK
+            try:
+                await listener(argument)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
+                await self._after_failure(worker, error)
+            except BaseExceptionGroup as group:
+                await self._after_mixed_failure(worker, group)
+            else:
+                if worker.abandoned:
+                    await trio.lowlevel.checkpoint()
+                for message in messages:
+                    process_queue.finish(message)
+                counters = process_queue.counters
+                assert counters is not None
+                counters.consumed += len(messages)
+                counters.consume_seconds += now() - started
+                self._leave(worker, process_queue, 0.0)
+
+    def _leave(self, worker: Worker, process_queue: ProcessQueue, suspension: float) -> None:
+        """A worker is done with a queue, which goes back to the line, or rests, or has
+        nothing to do.
+        """
+        worker.started = NOT_RUNNING
+        worker.process_queue = None
+        worker.messages = ()
+        if not process_queue.has_work:
+            process_queue.scheduled = False
+        elif suspension:
+            heapq.heappush(
+                self._suspended,
+                (trio.current_time() + suspension, next(self._order), process_queue),
+            )
+            self._sweep.set()
+        else:
+            self._line.append(process_queue)
+        if self._settled and (event := self._settled.pop(id(process_queue), None)) is not None:
+            event.set()
+
+    async def _conclude(self, worker: Worker) -> None:
+        """Clean up behind a worker whose scope was cancelled by `interrupt`: its queue
+        belongs to somebody else now.
+        """
+        process_queue = worker.process_queue
+        worker.abandoned = worker.timed_out = False
+        if process_queue is not None:
+            self._leave(worker, process_queue, 0.0)
+
+    # -- failures
+
+    async def _after_failure(self, worker: Worker, error: Exception) -> None:
+        """The listener has raised: keep what it has not done at the head of the queue,
+        and rest.
+        """
+        worker.started = NOT_RUNNING
+        if worker.abandoned:
+            await trio.lowlevel.checkpoint()
+        process_queue, messages = worker.process_queue, worker.messages
+        assert process_queue is not None
+        suspension = self._suspension
+        failed: Sequence[ReceivedMessage] = messages
+        rejected = False
+        if isinstance(error, ListenerAnswer):
+            failed = self._meant(error, messages)
+            rejected = error.delay_level == DEAD_LETTER
+            if isinstance(error, ConsumeLater) and error.suspend is not None:
+                suspension = error.suspend
+            logger.debug(
+                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+            )
+        else:
+            self.last_failure = repr(error)
+            logger.warning(
+                "group %s: the listener failed; its queue rests: %s",
+                self._group,
+                describe(failed),
+                exc_info=error,
+            )
+        self.counters_of(process_queue.queue.topic).failed += len(failed)
+        kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
+        if worker.abandoned:
+            return  # the queue is somebody else's now; what was not done holds the offset back
+        process_queue.put_back(kept)
+        self._leave(
+            worker,
+            process_queue,
+            min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION) if kept else 0.0,
+        )
+
+    async def _sort_out(
+        self,
+        process_queue: ProcessQueue,
+        messages: Sequence[ReceivedMessage],
+        failed: Sequence[ReceivedMessage],
+        *,
+        rejected: bool,
+    ) -> list[ReceivedMessage]:
+        """Finish what is done or given up; gives what has to come again, in order: the
+        first that failed and all behind it that is not finished.
+        """
+        kept: list[ReceivedMessage] = []
+        concerned = {id(message) for message in failed}
+        for message in messages:
+            if id(message) not in concerned:
+                if kept:
+                    kept.append(
+                        message
+                    )  # the listener has seen it, but not behind the one that comes again
+                else:
+                    process_queue.finish(message)
+                    self.counters_of(process_queue.queue.topic).consumed += 1
+                continue
+            given_up = (
+                rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
+            )
+            if given_up and not kept and await self._give_back(message, DEAD_LETTER):
+                process_queue.finish(message)
+                continue
+            message.reconsume_times += 1
+            kept.append(message)
+        return kept
+
+    # -- the sweeper
+
+    async def _sweep_forever(self) -> None:
+        """Bring suspended queues back to the line, each when it is due."""
+        while True:
+            self._sweep = trio.Event()
+            now = trio.current_time()
+            while self._suspended and self._suspended[0][0] <= now:
+                _due, _order, process_queue = heapq.heappop(self._suspended)
+                self._line.append(process_queue)
+                self._wake_one()
+            with trio.move_on_at(self._suspended[0][0] if self._suspended else NOT_RUNNING):
+                await self._sweep.wait()

@@ -1,0 +1,280 @@
+"""`SimpleConsumer`: the program receives messages for a time and acknowledges each (the
+simple consumer of Apache RocketMQ 5, over POP).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Self, Unpack
+
+import trio
+
+from rocketmq_sdk.client.config import NamesrvSource, to_seconds
+from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
+from rocketmq_sdk.consumer.constructor_arguments import (
+    Settings,
+    Subscription,
+    checked_expression,
+    checked_subscriptions,
+)
+from rocketmq_sdk.consumer.health import ConsumerHealth
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.retry_states import State
+from rocketmq_sdk.consumer.simple.member import SimpleMember
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import timedelta
+
+    from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.statistics import SimpleStatistics
+
+DEFAULT_BATCH: Final = 16
+MAX_BATCH: Final = 32
+"""The most messages that a broker gives at a time."""
+ERROR_PAUSE: Final = 1.0
+"""Seconds after which an iteration asks again behind an error, or behind an answer that
+came too soon.
+"""
+
+
+class SimpleConsumer(RunsOnce):
+    """A member of a consumer group that receives messages one by one for a time, and
+    acknowledges each of them.
+
+    ```
+    async with SimpleConsumer("billing", namesrv=..., subscriptions={"orders": "*"}) as
+    consumer:
+        for message in await consumer.receive(max_messages=32, invisible_duration=30):
+            ...
+            await consumer.ack(message)
+    ```
+
+    What is not acknowledged within its invisible duration comes again, with
+    `reconsume_times` one higher, to whichever member receives it; so there is no limit
+    on how many members share a queue, and nothing is bound to this one. A message that
+    has used up its attempts is put into the group's dead letter topic when it is found
+    by a receive. Needs brokers of release 5. Any number of tasks may receive,
+    acknowledge and change.
+
+    Leaving the block ends receives that wait with `ClosedError` and unregisters, in 10
+    seconds at most (2 after an error or a cancellation); what was not acknowledged
+    comes again when its time is over. Raises `ConfigurationError` for settings that are
+    not acceptable.
+    """
+
+    _second_time = "a consumer runs once; make a new one"
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[SimpleOptions],
+    ) -> None:
+        settings = Settings("SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client)
+        self.group = group
+        self.config = SimpleConfig(**settings.own)
+        self._client = settings.client
+        self._namespace = settings.client.namespace
+        wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
+        self._member = SimpleMember(
+            settings.client, settings.group, self.config, wanted, own_client=settings.own_client
+        )
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        async with open_quiet_nursery() as nursery, self._member.started(nursery):
+            yield
+
+    # -- what is known of it
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Questions about stored messages: by id, key, tag, place and time."""
+        return self._client.messages
+
+    def statistics(self) -> SimpleStatistics:
+        """What the consumer has received, acknowledged and given up, and its rates."""
+        return self._member.statistics()
+
+    def health(self) -> ConsumerHealth:
+        """Whether receives get what comes, and what stands in the way, in plain words.
+        Asks nobody: it tells what the consumer knows.
+        """
+        if not self._member.running:
+            return ConsumerHealth(
+                False, ("it is not running: use it inside its `async with` block",)
+            )
+        return self._member.health()
+
+    # -- receiving
+
+    async def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Receive messages of another topic too, or of a topic by another expression;
+        returns when brokers have been told.
+
+        Raises `ConfigurationError`, a broker's error for an expression that it cannot
+        serve, `ClosedError`.
+        """
+        self._member.check_running()
+        await self._member.subscribe(
+            self._namespace.wrap(topic), checked_expression(topic, expression)
+        )
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive nothing more of a topic; what was received can still be acknowledged.
+        Raises `ClosedError`.
+        """
+        self._member.check_running()
+        await self._member.unsubscribe(self._namespace.wrap(topic))
+
+    async def receive(
+        self,
+        max_messages: int = DEFAULT_BATCH,
+        invisible_duration: float | timedelta | None = None,
+        await_duration: float | timedelta | None = None,
+    ) -> list[PoppedMessage]:
+        """Up to `max_messages` (1-32) messages of one topic and broker, the places
+        taking turns; an empty list when none come in `await_duration`.
+
+        Nobody else gets them for `invisible_duration`. Raises `ConnectError`,
+        `RequestTimeoutError` and the broker's errors when no place can be asked,
+        `ClosedError` outside of the block, `ConfigurationError` for arguments out of
+        bounds. After a cancellation what a broker had handed out already comes again
+        when its time is over.
+        """
+        if not 1 <= max_messages <= MAX_BATCH:
+            raise ConfigurationError(
+                f"max_messages is {max_messages!r}; it must be from 1 to {MAX_BATCH}"
+            )
+        config = self.config
+        invisible = config.invisible_ms(
+            config.invisible_duration
+            if invisible_duration is None
+            else to_seconds(invisible_duration)
+        )
+        wait = config.await_duration if await_duration is None else to_seconds(await_duration)
+        return await self._member.receive(max_messages, invisible, trio.current_time() + wait)
+
+    def __aiter__(self) -> ReceivedMessages:
+        """Receive for ever; the program acknowledges each message, or has it processed
+        with `processing`.
+        """
+        return ReceivedMessages(self)
+
+    # -- receipts
+
+    async def ack(self, message: PoppedMessage | Receipt) -> None:
+        """Tell the broker that a message is done.
+
+        Raises `ReceiptHandleError`, and sends nothing, when the message was
+        acknowledged before, its invisible duration is over, the receipt was replaced by
+        another one, or was given to another group; after any other error the message
+        may be acknowledged again.
+        """
+        self._member.check_running()
+        await self._member.ack(message)
+
+    async def batch_ack(self, messages: Sequence[PoppedMessage | Receipt]) -> None:
+        """Tell brokers that messages are done, with one request for each broker.
+
+        Those with good receipts are acknowledged; then, when there were others,
+        `ReceiptHandleError` is raised and names them.
+        """
+        self._member.check_running()
+        await self._member.batch_ack(messages)
+
+    async def change_invisible_duration(
+        self, message: PoppedMessage | Receipt, invisible_duration: float | timedelta | None = None
+    ) -> Receipt:
+        """Let a message be seen again `invisible_duration` from now (0: at once); the
+        message's receipt is replaced, the old one is void.
+
+        Without a duration it is seen again after the delay that the group's retry
+        policy has for its attempt (10 s, 30 s, 1 min ... 2 h if the group has none).
+        Raises `ReceiptHandleError` like `ack`, and the broker's errors; when no answer
+        comes it is open which of the two receipts counts.
+        """
+        self._member.check_running()
+        if invisible_duration is None:
+            if not isinstance(message, PoppedMessage):
+                raise ConfigurationError(
+                    "how long a retry waits depends on the message's attempt: give the message, "
+                    "or an invisible_duration"
+                )
+            return await self._member.postpone(message)
+        seconds = to_seconds(invisible_duration)
+        self.config.invisible_ms(seconds, changing=True)
+        return await self._member.change_invisible_duration(message, seconds)
+
+    @asynccontextmanager
+    async def processing(
+        self, message: PoppedMessage, *, invisible_duration: float | timedelta | None = None
+    ) -> AsyncIterator[PoppedMessage]:
+        """Keep a message invisible while the block runs, and acknowledge it at the end,
+        unless the block has.
+
+        Whenever the time is nearly over it is extended to `invisible_duration` (that of
+        the settings), for at most `processing_limit`. When the block raises, the
+        message is not acknowledged and comes again after the delay of the group's retry
+        policy; with `fifo`, when the block is cancelled, and when it has changed the
+        duration itself, the message comes again when its time is over. Raises
+        `ReceiptHandleError` at either end of the block when the message is not this
+        consumer's any more.
+        """
+        self._member.check_running()
+        seconds = (
+            self.config.invisible_duration
+            if invisible_duration is None
+            else to_seconds(invisible_duration)
+        )
+        self.config.invisible_ms(seconds)
+        self._member.check(message)
+        extended = self._member.renewals.add(message, seconds, self.config.processing_limit)
+        try:
+            yield message
+        except Exception:
+            extended.ended = True
+            if message.receipt is extended.known:  # else the program has chosen when it comes again
+                await self._member.give_up(message)
+            raise
+        finally:
+            extended.ended = True
+        if message.receipt.state is not State.COMMIT:
+            await self._member.ack(message)
+
+
+class ReceivedMessages:
+    """The messages of a simple consumer, one after the other, for one task."""
+
+    def __init__(self, consumer: SimpleConsumer) -> None:
+        self._consumer = consumer
+        self._waiting: deque[PoppedMessage] = deque()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PoppedMessage:
+        while True:
+            while self._waiting:
+                message = self._waiting.popleft()
+                # What has waited here for too long is somebody else's by now.
+                if message.receipt.is_good:
+                    return message
+            began = trio.current_time()
+            try:
+                self._waiting.extend(await self._consumer.receive())
+            except ClosedError:
+                raise StopAsyncIteration from None
+            except RocketMQError as error:
+                if not error.retryable:
+                    raise
+            if not self._waiting and trio.current_time() - began < ERROR_PAUSE:
+                await trio.sleep(ERROR_PAUSE)

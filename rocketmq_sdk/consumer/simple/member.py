@@ -1,0 +1,406 @@
+"""A simple consumer between its start and its end: receives, acknowledgements, changes
+of invisible durations, dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import trio
+
+from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
+from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.consumer.group.membership import Membership
+from rocketmq_sdk.consumer.health import ConsumerHealth, told
+from rocketmq_sdk.consumer.outcome import DEAD_LETTER
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
+from rocketmq_sdk.consumer.retry_delays import delay_ms
+from rocketmq_sdk.consumer.retry_states import State, received
+from rocketmq_sdk.consumer.send_back import SEND_BACK_TIMEOUT
+from rocketmq_sdk.consumer.simple.receiver import (
+    INIT_AT_BEGINNING,
+    INIT_AT_END,
+    Place,
+    Popped,
+    Receiver,
+)
+from rocketmq_sdk.consumer.simple.renewal import Renewals
+from rocketmq_sdk.consumer.simple.trace import ReceiptTrace
+from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
+from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.protocol.bodies.members import ConsumerData
+from rocketmq_sdk.protocol.subscription import build_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.config import SimpleConfig
+    from rocketmq_sdk.consumer.constructor_arguments import Expression
+    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
+RECEIVE_MARGIN: Final = 10.0
+"""Seconds that an answer to a pop may take, besides the time that the broker may hold
+it.
+"""
+
+GIVE_UP_LIMIT: Final = 2.0
+"""Seconds for which a failure of the program is held up to tell the broker of it."""
+
+
+class SimpleMember(Membership):
+    """Use it once: `async with member.started(nursery)`."""
+
+    kind: ClassVar[str] = "simple consumer"
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        config: SimpleConfig,
+        wanted: Mapping[str, Expression],
+        *,
+        own_client: bool,
+    ) -> None:
+        now = client.clock.now_ms()
+        subscriptions = {
+            topic: build_subscription(topic, *expression, sub_version=now)
+            for topic, expression in wanted.items()
+        }
+        super().__init__(client, group, subscriptions, own_client=own_client)
+        self._config = config
+        at = INIT_AT_BEGINNING if config.consume_from is ConsumeFrom.FIRST_OFFSET else INIT_AT_END
+        self.receiver = Receiver(
+            client,
+            group,
+            self._subscriptions,
+            margin=RECEIVE_MARGIN,
+            fifo=config.fifo,
+            init_mode=at,
+        )
+        self.renewals = Renewals(group, self.change_invisible_duration)
+        self.running = False
+        self._receiving: set[trio.CancelScope] = set()
+        self._counters: dict[str, Counters] = {}
+        self._rates = Rates()
+        self._dead_letters = 0
+        self._deliveries = None if self._trace is None else ReceiptTrace(self._trace)
+
+    # -- life
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        self._routine.add(self._read_group)
+        nursery.start_soon(self.renewals.run)
+        self._routine.add(self._rates.sampling(self._counters))
+        if self._deliveries is not None:
+            self._routine.add(self._deliveries.expire)
+        self.running = True
+
+    async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
+        self.running = False
+        for scope in self._receiving:
+            scope.cancel()
+
+    def check_running(self) -> None:
+        """Raise `ClosedError` outside of the block."""
+        if not self.running:
+            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+
+    def check(self, target: PoppedMessage | Receipt) -> None:
+        """Raise `ReceiptHandleError` when a message is not this consumer's, or not any
+        more.
+        """
+        receipt_of(target).check(self._group)
+
+    def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
+        self.receiver.wake()
+
+    def on_route_changed(self, topic: str) -> None:
+        """A topic has other brokers: receives that wait look again."""
+        if topic in self._subscriptions:
+            self.receiver.wake()
+
+    def heartbeat_data(self) -> ConsumerData:
+        """The consumer's entry in the heartbeat, as a proxy writes it for its simple
+        consumers.
+        """
+        return ConsumerData(
+            self._group,
+            ConsumeType.CONSUME_ACTIVELY,
+            MessageModel.CLUSTERING,
+            self._config.consume_from,
+            tuple(self._subscriptions.values()),
+            self._client.config.unit_mode,
+        )
+
+    # -- what is known of it
+
+    def statistics(self) -> SimpleStatistics:
+        """Numbers of this moment."""
+        now, counters, places = trio.current_time(), self._counters, self.receiver.places()
+        return SimpleStatistics(
+            received=sum(of_topic.pulled for of_topic in counters.values()),
+            consumed=sum(of_topic.consumed for of_topic in counters.values()),
+            dead_letters=self._dead_letters,
+            extended=self.renewals.extended,
+            receiving=len(self._receiving),
+            last_receive=self.receiver.last_pop,
+            places=len(places),
+            lag=sum(self.receiver.rests.get(place, 0) for place in places),
+            received_per_second=self._rates.per_second(now, counters, "pulled"),
+            consumed_per_second=self._rates.per_second(now, counters, "consumed"),
+        )
+
+    def health(self) -> ConsumerHealth:
+        """Whether receives get what comes, and if not, why."""
+        places = self.receiver.places()
+        complaints = {
+            place: text for place, text in self.receiver.complaints.items() if place in places
+        }
+        missing = {
+            topic
+            for topic in self._subscriptions
+            if not any(place.topic == topic for place in places)
+        }
+        reasons = [
+            f"no name server knows a readable queue of topic {topic} at a master"
+            for topic in sorted(missing)
+        ]
+        reasons += [
+            f"{place.topic} at {place.broker_name} cannot be popped: {told(text)}"
+            for place, text in sorted(complaints.items())
+        ]
+        return ConsumerHealth(len(complaints) < len(places), tuple(reasons))
+
+    # -- receiving
+
+    async def receive(self, most: int, invisible_ms: int, deadline: float) -> list[PoppedMessage]:
+        """Messages that may be handed out; what has used up its attempts goes to the
+        dead letter topic instead.
+        """
+        self.check_running()
+        with trio.CancelScope() as scope:
+            self._receiving.add(scope)
+            try:
+                while True:
+                    found = await self.receiver.receive(most, invisible_ms, deadline)
+                    if found is None:
+                        return []
+                    messages = await self._sorted_out(*found)
+                    if messages:
+                        self._counters_of(messages[0].receipt.topic).pulled += len(messages)
+                        if self._deliveries is not None:
+                            self._deliveries.received(messages)
+                        return messages
+            finally:
+                self._receiving.discard(scope)
+        raise ClosedError("the consumer is closed")
+
+    async def _sorted_out(self, place: Place, popped: Popped) -> list[PoppedMessage]:
+        messages = popped.messages
+        if popped.unwanted:
+            await self._drop(place, popped.unwanted)
+        most = self._config.most_retries(self._retries_of_group)
+        # A count can only be too high, so most messages need no second look.
+        found = (*messages, *popped.undecodable)
+        exhausted = [
+            message
+            for message in found
+            if message.reconsume_times > most and received(message.failed_before, most) is State.DLQ
+        ]
+        if not exhausted:
+            return messages
+        for message in exhausted:
+            await self._bury(message)
+        return [message for message in messages if message not in exhausted]
+
+    async def _drop(self, place: Place, handles: Sequence[ReceiptHandle]) -> None:
+        try:
+            await batch_ack_messages(
+                self._client,
+                place.broker_name,
+                [(place.topic, self._group, handle) for handle in handles],
+            )
+        except RocketMQError as error:
+            logger.info(
+                "group %s: %d messages with other tags come again: %s",
+                self._group,
+                len(handles),
+                error,
+            )
+
+    async def _bury(self, message: PoppedMessage) -> None:
+        """Put a message into the dead letter topic; when that fails it comes again, and
+        is tried again.
+        """
+        try:
+            await consumer_send_back(
+                self._client,
+                message.broker_name,
+                self._group,
+                message.commit_log_offset,
+                delay_level=DEAD_LETTER,
+                origin_message_id=message.message_id,
+                origin_topic=message.receipt.topic,
+                max_reconsume_times=0,
+                timeout=SEND_BACK_TIMEOUT,
+            )
+            await self.ack(message)
+        except RocketMQError as error:
+            logger.warning(
+                "group %s: message %s of %s has used up its attempts, but could not be put into "
+                "the dead letter topic; to be tried again: %s",
+                self._group,
+                message.message_id,
+                message.topic,
+                error,
+            )
+            return
+        self._counters_of(message.receipt.topic).consumed -= 1
+        self._dead_letters += 1
+        logger.warning(
+            "group %s: message %s of %s has used up its attempts; it is in the dead letter topic",
+            self._group,
+            message.message_id,
+            message.topic,
+        )
+
+    # -- receipts
+
+    def _counters_of(self, topic: str) -> Counters:
+        found = self._counters.get(topic)
+        if found is None:
+            found = self._counters[topic] = Counters()
+        return found
+
+    async def _free(self, target: PoppedMessage | Receipt) -> Receipt:
+        """The receipt that is meant, once no other request about it is under way."""
+        receipt = receipt_of(target)
+        while receipt.busy is not None:
+            await receipt.busy.wait()
+            receipt = receipt_of(target)
+        return receipt
+
+    async def ack(self, target: PoppedMessage | Receipt) -> None:
+        """Tell the broker that a message is done."""
+        receipt = receipt_of(target)
+        if receipt.busy is not None:
+            receipt = await self._free(target)
+        receipt.check(self._group)
+        receipt.busy = busy = trio.Event()
+        try:
+            await ack_message(self._client, receipt.topic, self._group, receipt.handle)
+            receipt.acknowledged()
+            if self._deliveries is not None:
+                self._deliveries.acknowledged(receipt)
+        finally:
+            receipt.busy = None
+            busy.set()
+        self._counters_of(receipt.topic).consumed += 1
+
+    async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
+        """Tell brokers that messages are done; all brokers are tried, then the first
+        error is raised, else one for the receipts that are no good.
+        """
+        asked = [receipt_of(target) for target in targets]
+        if any(receipt.busy is not None for receipt in asked):
+            for target in targets:
+                await self._free(target)
+            asked = [receipt_of(target) for target in targets]
+        now = trio.current_time()
+        by_broker: dict[str, dict[Receipt, None]] = {}
+        problems: list[str] = []
+        for receipt in asked:
+            problem = receipt.problem(now, self._group)
+            if problem is None:
+                by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
+            else:
+                problems.append(problem)
+        failure: RocketMQError | None = None
+        for broker_name, good in by_broker.items():
+            try:
+                await self._ack_at(broker_name, good)
+            except RocketMQError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        if problems:
+            raise ReceiptHandleError("; ".join(problems))
+        if not by_broker:
+            await trio.lowlevel.checkpoint()
+
+    async def _ack_at(self, broker_name: str, receipts: Iterable[Receipt]) -> None:
+        busy = trio.Event()
+        for receipt in receipts:
+            receipt.busy = busy
+        try:
+            await batch_ack_messages(
+                self._client,
+                broker_name,
+                [(receipt.topic, self._group, receipt.handle) for receipt in receipts],
+            )
+            for receipt in receipts:
+                receipt.acknowledged()
+            if self._deliveries is not None:
+                for receipt in receipts:
+                    self._deliveries.acknowledged(receipt)
+            for topic, number in Counter([receipt.topic for receipt in receipts]).items():
+                self._counters_of(topic).consumed += number
+        finally:
+            for receipt in receipts:
+                receipt.busy = None
+            busy.set()
+
+    async def postpone(self, message: PoppedMessage) -> Receipt:
+        """Let a message that failed be seen again when the group's retry policy says;
+        gives its new receipt.
+        """
+        message.receipt.check(self._group)
+        return await self.change_invisible_duration(
+            message, delay_ms(self._policy_of_group, message.failed_before) / 1000
+        )
+
+    async def give_up(self, message: PoppedMessage) -> None:
+        """The program has failed on a message: postpone it if it still is this
+        consumer's; else, and after an error, it comes again by itself.
+
+        In order it waits for the end of its invisible duration: longer with each
+        attempt would hold up its queue.
+        """
+        if self._config.fifo or not message.receipt.is_good:
+            return
+        with trio.move_on_after(GIVE_UP_LIMIT, shield=True):
+            try:
+                await self.postpone(message)
+            except RocketMQError as error:
+                logger.info(
+                    "group %s: message %s failed and could not be postponed, it comes again when "
+                    "its time is over: %s",
+                    self._group,
+                    message.message_id,
+                    error,
+                )
+
+    async def change_invisible_duration(
+        self, target: PoppedMessage | Receipt, seconds: float
+    ) -> Receipt:
+        """Let a message be seen again `seconds` from now; gives its new receipt."""
+        receipt = await self._free(target)
+        receipt.check(self._group)
+        receipt.busy = busy = trio.Event()
+        try:
+            handle = await change_invisible_time(
+                self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000)
+            )
+            new = receipt.replace(handle, trio.current_time() + seconds)
+            if self._deliveries is not None:
+                self._deliveries.replaced(receipt, new)
+            return new
+        finally:
+            receipt.busy = None
+            busy.set()

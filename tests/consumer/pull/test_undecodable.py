@@ -1,0 +1,138 @@
+"""Stored messages that a consumer cannot decode: told once, tried ever more seldom, and
+not in the way of what is in front of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.errors import CodecMissingError
+from rocketmq_sdk.protocol import message_codec
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
+from support.consuming import Collector, Sender, committed, open_sender, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel
+
+
+async def send_broken(sender: Sender, topic: str) -> None:
+    """Store a message that says it is compressed and is not."""
+    header = SendMessageRequestHeaderV2(
+        producer_group="sender",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=SysFlag.COMPRESSED | 0x300,
+        born_timestamp=sender.client.clock.now_ms(),
+        flag=0,
+        properties="UNIQ_KEY\x01BROKEN\x02TAGS\x01paid\x02",
+    )
+    route = await sender.client.route(topic)
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=b"no zlib stream")
+    assert (
+        await sender.client.call_address(route.broker_datas[0].broker_addrs[0], request)
+    ).code == 0
+
+
+@pytest.mark.parametrize("why", ["corrupt", "codec missing"])
+async def test_a_message_that_can_not_be_decoded(
+    autojump_clock: MockClock,
+    collector: Collector,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+) -> None:
+    if why == "codec missing":
+
+        def decompress(_body: bytes, _sys_flag: int, *, limit: int) -> bytes:
+            raise CodecMissingError(f"bodies need a library (limit {limit}): pip install 'that'")
+
+        monkeypatch.setattr(message_codec, "decompress", decompress)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        pulls = 0
+        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
+
+        def count(channel: Channel, request: Command) -> object:
+            nonlocal pulls
+            pulls += request.ext_fields["topic"] == "orders"
+            return pull(channel, request)
+
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", queue=0, tags="paid")
+        await sender.send("orders", "for others", queue=0, tags="shipped")
+        await send_broken(sender, "orders")
+        await sender.send("orders", "c", queue=0, tags="paid")
+        broker.handler.handlers[RequestCode.PULL_MESSAGE] = count  # type: ignore[assignment]  # gives what the broker's own gives
+        caplog.set_level(logging.WARNING, "rocketmq_sdk.consumer")
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+        ):
+            await until(lambda: len(collector.bodies) == 2, 5)
+            await trio.sleep(600)
+            assert pulls < 25
+        assert collector.bodies == ["a", "b"]
+        assert committed(broker, "billing", "orders", 1) == [2]
+        (warning,) = [record for record in caplog.records if record.name == "rocketmq_sdk.consumer"]
+        text = warning.getMessage()
+        cause = "inflated" if why == "corrupt" else "pip install"
+        for part in (
+            "group billing",
+            "topic orders",
+            "broker broker-a",
+            "queue 0",
+            "offset 3",
+            "offset to 4",
+            cause,
+        ):
+            assert part in text
+        broker.context.offsets.commit("billing", "orders", 0, 4)
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+        ):
+            await until(lambda: collector.bodies == ["a", "b", "c"], 5)
+
+
+async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
+    autojump_clock: MockClock, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decompress(body: bytes, _sys_flag: int, *, limit: int) -> bytes:
+        if trio.current_time() - began < 20:
+            raise CodecMissingError(f"not yet (limit {limit})")
+        return body
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        asked: list[str] = []
+        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
+
+        def note(channel: Channel, request: Command) -> object:
+            if request.ext_fields["topic"] == "orders":
+                asked.append(request.ext_fields["maxMsgNums"])
+            return pull(channel, request)
+
+        await sender.create_topic("orders", 1)
+        await send_broken(sender, "orders")
+        await sender.send("orders", *map(str, range(300)), queue=0)
+        broker.handler.handlers[RequestCode.PULL_MESSAGE] = note  # type: ignore[assignment]  # gives what the broker's own gives
+        monkeypatch.setattr(message_codec, "decompress", decompress)
+        began = trio.current_time()
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector
+        ):
+            await until(lambda: len(collector.bodies) == 301)
+    assert collector.bodies == ["no zlib stream", *map(str, range(300))]
+    assert asked[0] == "32"
+    assert "1" in asked
+    assert asked[-1] == "32"
+    assert len(asked) < 80

@@ -1,0 +1,317 @@
+"""The workers alone: every message is handed over, whatever the listener and the queues
+do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+from rocketmq_sdk.consumer.push.concurrent import ConcurrentService
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+from support.consuming import received, stored
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.message import ReceivedMessage
+
+
+async def taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+    return True
+
+
+def queues(number: int) -> list[ProcessQueue]:
+    return [ProcessQueue(MessageQueue("T", "b", queue_id), 0) for queue_id in range(number)]
+
+
+def fill(process_queue: ProcessQueue, count: int) -> None:
+    first = process_queue.next_offset
+    process_queue.put(
+        [received(first + index, queue_id=process_queue.queue.queue_id) for index in range(count)],
+        first + count,
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
+    autojump_clock: MockClock, seed: int
+) -> None:
+    chance = random.Random(seed)
+    batch, concurrency = chance.choice([1, 1, 3]), chance.choice([1, 2, 7])
+    seen: Counter[tuple[int, int]] = Counter()
+
+    async def single(message: ReceivedMessage) -> None:
+        if chance.random() < 0.5:
+            await trio.sleep(chance.choice([0, 0, 0.1, 1]))
+        seen[message.queue_id, message.offset] += 1
+        if chance.random() < 0.2:
+            raise ValueError("as the test wants it")
+
+    async def several(messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            seen[message.queue_id, message.offset] += 1
+        await trio.sleep(chance.choice([0, 0.1]))
+
+    async def give_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        await trio.sleep(chance.choice([0, 0.5]))
+        return chance.random() < 0.7
+
+    service = ConcurrentService(
+        single if batch == 1 else several,
+        group="g",
+        batch=batch,
+        concurrency=concurrency,
+        consume_timeout=900,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
+    caches = queues(3)
+    with trio.fail_after(20_000):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            for _ in range(60):
+                cache = chance.choice(caches)
+                fill(cache, chance.randint(1, 40))
+                service.add(cache)
+                await trio.sleep(chance.choice([0, 0, 0, 0.3, 5]))
+            while any(cache.message_count for cache in caches):
+                await trio.sleep(0.05)
+                await wait_all_tasks_blocked()
+                busy = sum(cache.in_flight for cache in caches)
+                waiting = sum(len(cache.pending) + len(cache.again) for cache in caches)
+                assert not waiting or busy >= concurrency
+            nursery.cancel_scope.cancel()
+    expected = {
+        (cache.queue.queue_id, offset) for cache in caches for offset in range(cache.next_offset)
+    }
+    assert set(seen) == expected
+    assert all(cache.commit_offset == cache.next_offset for cache in caches)
+
+
+async def test_queues_take_turns(autojump_clock: MockClock) -> None:
+    order: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        order.append(message.queue_id)
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
+    caches = queues(3)
+    for cache in caches:
+        fill(cache, 5)
+        service.add(cache)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            while len(order) < 15:
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+    assert order == [0, 1, 2] * 5
+
+
+async def test_a_listener_that_never_waits_lets_others_run(autojump_clock: MockClock) -> None:
+    turns: list[int] = []
+    consumed = 0
+
+    async def listener(_message: ReceivedMessage) -> None:
+        nonlocal consumed
+        consumed += 1
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=4,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
+    (cache,) = queues(1)
+    fill(cache, 500)
+    service.add(cache)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            while consumed < 500:
+                turns.append(consumed)
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+    steps = [after - before for before, after in zip(turns, [*turns[1:], 500], strict=True)]
+    assert max(steps) <= 2 * 4 * 32
+
+
+async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: MockClock) -> None:
+    done: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        await trio.sleep(1)
+        done.append(message.offset)
+        if message.offset == 1:
+            raise ValueError("as the test wants it")
+
+    async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        return False
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=2,
+        consume_timeout=900,
+        give_back=not_taken_back,
+        most_retries=lambda: 16,
+    )
+    (cache,) = queues(1)
+    fill(cache, 10)
+    service.add(cache)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            await trio.sleep(0.5)
+            service.withdraw(cache)
+            assert (cache.in_flight, cache.message_count) == (2, 2)
+            await cache.wait_drained()
+            service.withdraw(cache)
+            assert service.waiting_for_retry == 0
+            await trio.sleep(30)
+            nursery.cancel_scope.cancel()
+    assert sorted(done) == [0, 1]
+    assert cache.commit_offset == 1
+
+
+async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_timed_out_before(
+    autojump_clock: MockClock,
+) -> None:
+    returned: list[int] = []
+
+    async def listener(_message: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    async def give_back(message: ReceivedMessage, _delay_level: int) -> bool:
+        returned.append(message.offset)
+        return True
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=5,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
+    (cache,) = queues(1)
+    fill(cache, 2)
+    service.add(cache)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            await trio.sleep(7)
+            assert (returned, cache.in_flight, cache.commit_offset) == ([0], 1, 1)
+            service.withdraw(cache)
+            service.interrupt(cache)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+    assert returned == [0]
+    assert cache.commit_offset == 1
+    assert service.timed_out == 1
+
+
+async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again(
+    autojump_clock: MockClock,
+) -> None:
+    calls: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        calls.append(message.offset)
+        await trio.sleep(1 if message.offset else 60)
+        raise ValueError("as the test wants it")
+
+    async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        return False
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=4,
+        consume_timeout=900,
+        give_back=not_taken_back,
+        most_retries=lambda: 16,
+    )
+    (cache,) = queues(1)
+    fill(cache, 2)
+    service.add(cache)
+    with trio.fail_after(100):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            await trio.sleep(0.5)
+            service.withdraw(cache)
+            await cache.wait_drained()
+            assert trio.current_time() >= 60
+            assert (service.waiting_for_retry, cache.commit_offset, cache.in_flight) == (0, 0, 0)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+    assert sorted(calls) == [0, 1]
+
+
+async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed_over(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[int] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.offset)
+        await trio.sleep(10)
+
+    def popped(offset: int, expires_at: float) -> PoppedMessage:
+        [message] = decode_messages(stored(offset), kind=PoppedMessage)
+        assert isinstance(message, PoppedMessage)
+        message._receipt = Receipt(
+            "T", ReceiptHandle(0, 1000, 30_000, 3, "0", "b", 0, offset), expires_at, "g"
+        )
+        return message
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=900,
+        give_back=taken_back,
+        most_retries=lambda: 16,
+    )
+    busy, short = (
+        PoppedQueue(MessageQueue("T", "b", queue_id), lambda _message: None)
+        for queue_id in range(2)
+    )
+    async with trio.open_nursery() as nursery:
+        service.start(nursery)
+        busy.add([popped(1, 60.0)])
+        short.add([popped(2, 5.0)])
+        for queue in (busy, short):
+            service.add(queue)
+        await trio.sleep(6)
+        short.drop_expired()
+        await trio.sleep(10)
+        short.add([popped(3, 60.0)])
+        service.add(short)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert seen == [1, 3]

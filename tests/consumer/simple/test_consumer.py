@@ -1,0 +1,692 @@
+"""What a simple consumer receives, keeps, changes and gives up, against the embedded
+broker in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    ReceiptHandleError,
+)
+from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.names import DLQ_PREFIX, java_hash
+from rocketmq_sdk.protocol.bodies.groups import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
+from rocketmq_sdk.protocol.command import Command
+from support.consuming import Sender, Switch, open_sender, refuse, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
+    from rocketmq_sdk.remoting.channel import Channel
+
+FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+def consumer_of(
+    broker: EmbeddedBroker, group: str = "billing", **options: object
+) -> SimpleConsumer:
+    values = {"namesrv": broker, "subscriptions": {"orders": "*"}, "consume_from": FIRST} | options
+    return SimpleConsumer(group, **values)  # type: ignore[arg-type]
+
+
+def texts(messages: list[PoppedMessage]) -> list[str]:
+    return [message.body.decode() for message in messages]
+
+
+async def receive(
+    consumer: SimpleConsumer, count: int, invisible: float = 30.0, seconds: float = 120.0
+) -> list[PoppedMessage]:
+    """Receive until so many messages have come."""
+    found: list[PoppedMessage] = []
+    with trio.fail_after(seconds):
+        while len(found) < count:
+            found += await consumer.receive(32, invisible, 5)
+    return found
+
+
+async def fail(
+    consumer: SimpleConsumer, message: PoppedMessage, chosen: float | None = None
+) -> None:
+    """Fail in processing a message, in the time that was chosen for it before."""
+
+    async def process() -> None:
+        async with consumer.processing(message):
+            if chosen is not None:
+                await consumer.change_invisible_duration(message, chosen)
+            raise ValueError("the program fails")
+
+    with pytest.raises(ValueError, match="the program fails"):
+        await process()
+
+
+async def send_all(sender: Sender, count: int, topic: str = "orders", queues: int = 4) -> None:
+    await sender.create_topic(topic, queues)
+    await sender.send(topic, *map(str, range(count)), queues=queues)
+
+
+async def test_everything_is_received_once_and_acknowledged(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 100)
+        async with consumer_of(broker) as consumer:
+            messages = await receive(consumer, 100)
+            assert sorted(map(int, texts(messages))) == list(range(100))
+            assert {(message.topic, message.delivery_attempt) for message in messages} == {
+                ("orders", 1)
+            }
+            await consumer.batch_ack(messages[:50])
+            for message in messages[50:]:
+                await consumer.ack(message)
+            await trio.sleep(100)
+            assert await consumer.receive() == []
+
+
+async def test_a_receive_waits_for_messages_and_no_longer_than_told(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        async with consumer_of(broker) as consumer, trio.open_nursery() as nursery:
+            for wait, waited in ((None, 20), (3, 3), (0, 0)):
+                began = trio.current_time()
+                assert await consumer.receive(await_duration=wait) == []
+                assert trio.current_time() - began == pytest.approx(waited, abs=0.6)
+
+            async def send_later() -> None:
+                await trio.sleep(3)
+                await sender.send("orders", "late")
+
+            nursery.start_soon(send_later)
+            began = trio.current_time()
+            assert texts(await consumer.receive()) == ["late"]
+            assert trio.current_time() - began == pytest.approx(3, abs=0.2)
+
+
+async def test_nothing_is_visible_before_its_invisible_duration_is_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 10)
+        async with consumer_of(broker) as consumer, consumer_of(broker) as other:
+            first = await receive(consumer, 10, 60)
+            began = trio.current_time()
+            again: list[PoppedMessage] = []
+            while len(again) < 10:
+                again += await other.receive(32, 60, 5)
+                if again:
+                    assert trio.current_time() - began >= 60
+                assert trio.current_time() - began < 120
+            assert sorted(texts(again)) == sorted(texts(first))
+            assert {message.delivery_attempt for message in again} == {2}
+            assert {message.topic for message in again} == {"orders"}
+            with pytest.raises(ReceiptHandleError, match="is expired"):
+                await consumer.ack(first[0])
+            await other.batch_ack(again)
+
+
+async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 3)
+        async with consumer_of(broker) as consumer:
+            used, expired, replaced = await receive(consumer, 3)
+            await consumer.ack(used)
+            old = replaced.receipt
+            new = await consumer.change_invisible_duration(replaced, 3600)
+            assert replaced.receipt is new
+            await trio.sleep(31)
+            counts = refuse(
+                broker,
+                RequestCode.ACK_MESSAGE,
+                RequestCode.BATCH_ACK_MESSAGE,
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            )
+            for target, text in (
+                (used, "was used"),
+                (expired, "is expired"),
+                (old, "was replaced"),
+            ):
+                with pytest.raises(ReceiptHandleError, match=text):
+                    await consumer.ack(target)
+                with pytest.raises(ReceiptHandleError, match=text):
+                    await consumer.batch_ack([target])
+                with pytest.raises(ReceiptHandleError, match=text):
+                    await consumer.change_invisible_duration(target, 30)
+            assert set(counts.values()) == {0}
+            with pytest.raises(BrokerError):
+                await consumer.ack(replaced)
+            assert replaced.receipt.is_good
+
+
+async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2)
+        async with consumer_of(broker) as billing, consumer_of(broker, "shipping") as shipping:
+            first, second = await receive(billing, 2)
+            counts = refuse(
+                broker,
+                RequestCode.ACK_MESSAGE,
+                RequestCode.BATCH_ACK_MESSAGE,
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            )
+            for target in (first, first.receipt):
+                with pytest.raises(
+                    ReceiptHandleError, match="was given to group 'billing', not to 'shipping'"
+                ):
+                    await shipping.ack(target)
+                with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                    await shipping.batch_ack([target])
+                with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                    await shipping.change_invisible_duration(target, 60)
+            with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
+                async with shipping.processing(first):
+                    raise AssertionError("the block must not run")
+            assert not any(counts.values())
+            assert first.receipt.is_good
+        async with consumer_of(broker) as same_group:
+            with pytest.raises(BrokerError, match="as the test wants it"):
+                await same_group.ack(second)  # another member of the group may
+
+
+async def test_a_batch_acknowledges_what_is_good_and_names_what_is_not(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 5)
+        async with consumer_of(broker) as consumer:
+            messages = await receive(consumer, 5)
+            await consumer.ack(messages[2])
+            with pytest.raises(ReceiptHandleError, match="was used"):
+                await consumer.batch_ack(messages)
+            await consumer.batch_ack([])
+            await trio.sleep(60)
+            assert await consumer.receive() == []
+
+
+async def test_a_changed_duration_counts_from_the_change(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2)
+        async with consumer_of(broker) as consumer:
+            longer, sooner = await receive(consumer, 2, 30)
+            began = trio.current_time()
+            await consumer.change_invisible_duration(longer, 300)
+            await consumer.change_invisible_duration(sooner, 1)
+            [again] = await receive(consumer, 1)
+            assert again.body == sooner.body
+            assert trio.current_time() - began < 15
+            await consumer.ack(again)
+            [again] = await receive(consumer, 1, seconds=400)
+            assert again.body == longer.body
+            assert 300 <= trio.current_time() - began < 320
+            await consumer.ack(again)
+
+
+async def test_the_ladder_ends_in_the_dead_letter_topic(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        attempts: list[int] = []
+        async with consumer_of(broker) as consumer:
+            with trio.fail_after(3600):
+                while not consumer.statistics().dead_letters:
+                    attempts += [
+                        message.delivery_attempt for message in await consumer.receive(32, 10)
+                    ]
+        assert attempts == list(range(1, 18))
+        async with consumer_of(
+            broker, "undertaker", subscriptions={f"{DLQ_PREFIX}billing": "*"}
+        ) as consumer:
+            [dead] = await receive(consumer, 1)
+            assert dead.body == b"0"
+            assert dead.properties["ORIGIN_MESSAGE_ID"]
+
+
+async def test_a_message_that_can_not_be_buried_is_not_lost(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        handler = broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
+        counts = refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        async with consumer_of(broker, max_reconsume_times=0) as consumer:
+            assert len(await receive(consumer, 1, 10)) == 1
+            with trio.fail_after(600):
+                while counts[RequestCode.CONSUMER_SEND_MSG_BACK] < 2:
+                    assert await consumer.receive(32, 10) == []
+                broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = handler
+                while not consumer.statistics().dead_letters:
+                    assert await consumer.receive(32, 10) == []
+        assert broker.store.max_offset(f"{DLQ_PREFIX}billing", 0) == 1
+
+
+async def test_tags_are_checked_by_text_and_the_others_do_not_come_again(
+    autojump_clock: MockClock,
+) -> None:
+    assert java_hash("Aa") == java_hash("BB")
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        for tag in ("Aa", "BB", "paid", "BB"):
+            await sender.send("orders", tag, tags=tag, queue=0)
+        async with consumer_of(broker, subscriptions={"orders": "Aa"}) as consumer:
+            messages = await receive(consumer, 1, 10)
+            assert texts(messages) == ["Aa"]
+            await consumer.batch_ack(messages)
+            assert await consumer.receive(await_duration=60) == []
+        assert broker.store.max_offset("%RETRY%billing_orders", 0) == 0
+
+
+async def test_topics_take_turns(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        for topic in ("orders", "returns", "refunds"):
+            await send_all(sender, 64, topic)
+        subscriptions = {"orders": "*", "returns": "*", "refunds": "*"}
+        async with consumer_of(broker, subscriptions=subscriptions) as consumer:
+            order = []
+            for _ in range(6):
+                messages = await consumer.receive(4)
+                await consumer.batch_ack(messages)
+                [topic] = {message.topic for message in messages}
+                order.append(topic)
+            assert Counter(order) == {"orders": 2, "returns": 2, "refunds": 2}
+            assert order[:3] == order[3:]
+
+
+async def test_a_message_of_any_topic_ends_the_wait(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        for topic in ("orders", "returns"):
+            await sender.create_topic(topic)
+        async with (
+            consumer_of(broker, subscriptions={"orders": "*", "returns": "*"}) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            for topic in ("orders", "returns", "returns"):
+
+                async def send_later(topic: str = topic) -> None:
+                    await trio.sleep(5)
+                    await sender.send(topic, topic)
+
+                nursery.start_soon(send_later)
+                began = trio.current_time()
+                messages = await consumer.receive(await_duration=60)
+                assert texts(messages) == [topic]
+                assert trio.current_time() - began < 7
+                await consumer.batch_ack(messages)
+            began = trio.current_time()
+            assert await consumer.receive(await_duration=7) == []
+            assert trio.current_time() - began == pytest.approx(7, abs=1)
+
+
+async def test_processing_extends_the_time_and_acknowledges(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer, consumer_of(broker) as other:
+            [message] = await receive(consumer, 1, 30)
+            async with consumer.processing(message), trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 1000)
+                while trio.current_time() and len(nursery.child_tasks) == 1:
+                    assert await other.receive(await_duration=100) == []
+            assert consumer.statistics().extended >= 40
+            assert await other.receive(await_duration=100) == []
+            with pytest.raises(ReceiptHandleError, match="was used"):
+                await consumer.ack(message)
+
+
+async def test_a_block_that_fails_leaves_its_message_to_others(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+
+            async def process() -> None:
+                [message] = await receive(consumer, 1, 30)
+                async with consumer.processing(message):
+                    raise ValueError("the program fails")
+
+            with pytest.raises(ValueError, match="the program fails"):
+                await process()
+            [again] = await receive(consumer, 1, 30)
+            assert again.delivery_attempt == 2
+            with trio.move_on_after(5):
+                async with consumer.processing(again):
+                    await trio.sleep_forever()
+            [again] = await receive(consumer, 1, 30)
+            async with consumer.processing(again):
+                await consumer.ack(again)
+            await trio.sleep(60)
+            assert await consumer.receive() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [
+        (GroupRetryPolicy(), [10, 30, 60]),
+        (
+            GroupRetryPolicy(
+                "CUSTOMIZED",
+                customized_retry_policy=CustomizedRetryPolicy((1000, 2000, 40_000, 20_000)),
+            ),
+            [40, 20, 20],
+        ),
+        (
+            GroupRetryPolicy(
+                "EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2)
+            ),
+            [20, 40, 60],
+        ),
+    ],
+    ids=["default", "customised", "exponential"],
+)
+@pytest.mark.parametrize("way", ["a block that fails", "a change without a duration"])
+async def test_a_failure_waits_as_the_groups_policy_says(
+    autojump_clock: MockClock, policy: GroupRetryPolicy, delays: list[int], way: str
+) -> None:
+    waited = []
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        await update_group(
+            sender.client,
+            await sender._broker(),
+            SubscriptionGroupConfig("billing", group_retry_policy=policy),
+        )
+        async with consumer_of(broker, max_reconsume_times=3) as consumer:
+            await trio.sleep(2)  # the group's settings are read
+            [message] = await receive(consumer, 1, 600)
+            for _ in delays:
+                began = trio.current_time()
+                if way == "a block that fails":
+                    await fail(consumer, message)
+                else:
+                    old = message.receipt
+                    new = await consumer.change_invisible_duration(message)
+                    assert message.receipt is new is not old
+                with pytest.raises(ConfigurationError, match="give the message"):
+                    await consumer.change_invisible_duration(message.receipt)
+                [message] = await receive(consumer, 1, 600)
+                waited.append(trio.current_time() - began)
+            await fail(consumer, message)
+            assert not consumer.statistics().dead_letters
+            with trio.fail_after(600):
+                while not consumer.statistics().dead_letters:
+                    assert await consumer.receive(32, 600, 5) == []
+    for wait, expected in zip(waited, delays, strict=True):
+        assert expected <= wait < expected + 8
+
+
+async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2, queues=1)
+        for fifo in (True, False):
+            async with consumer_of(broker, f"billing-{fifo}", fifo=fifo) as consumer:
+                [message] = (await receive(consumer, 1, 60))[:1]
+                began = trio.current_time()
+                await fail(consumer, message, None if fifo else 100)
+                seen = message.body
+                with trio.fail_after(200):
+                    while seen not in [again.body for again in await consumer.receive(1, 600, 5)]:
+                        pass
+                least = 60 if fifo else 100
+                assert least <= trio.current_time() - began < least + 10
+
+
+async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            [message] = await receive(consumer, 1, 30)
+
+            def silent(_channel: Channel, _request: Command) -> object:
+                return trio.sleep_forever
+
+            broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = silent  # type: ignore[assignment]  # a broker that hangs
+            began = trio.current_time()
+            await fail(consumer, message)
+            assert trio.current_time() - began < 3
+            [again] = await receive(consumer, 1, 30)
+            assert again.delivery_attempt == 2
+
+
+async def test_extensions_end_at_their_limit_and_go_on_behind_errors(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker, processing_limit=300) as consumer:
+            [message] = await receive(consumer, 1, 30)
+            handler = broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
+            refused = refuse(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+            began = trio.current_time()
+
+            async def process() -> None:
+                async with consumer.processing(message):
+                    await trio.sleep(25)
+                    broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = handler
+                    await trio.sleep(975)
+
+            with pytest.raises(ReceiptHandleError, match="is expired"):
+                await process()
+            assert refused[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] >= 5
+            assert 300 < message.receipt.expires_at - began < 340
+            [again] = await receive(consumer, 1)
+            assert again.body == message.body
+
+
+async def test_iterating_skips_what_has_become_somebody_elses(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 8, queues=1)
+        async with consumer_of(broker, invisible_duration=10) as consumer:
+            seen: list[int] = []
+            with trio.fail_after(600):
+                async for message in consumer:
+                    seen.append(message.delivery_attempt)
+                    if len(seen) == 3:
+                        await trio.sleep(11)  # the other five are visible again
+                        continue
+                    await consumer.ack(message)
+                    if len(seen) == 9:
+                        break
+            assert seen == [1, 1, 1, 2, 2, 2, 2, 2, 2]
+
+
+async def test_many_members_share_a_queue(autojump_clock: MockClock) -> None:
+    counts: Counter[str] = Counter()
+
+    async def work(broker: EmbeddedBroker) -> None:
+        async with consumer_of(broker) as consumer:
+            while counts.total() < 300:
+                messages = await consumer.receive(4, 60, 1)
+                await trio.sleep(0.01)
+                await consumer.batch_ack(messages)
+                counts.update(texts(messages))
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 300, queues=1)
+        with trio.fail_after(600):
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(work, broker)
+    assert len(counts) == 300
+    assert set(counts.values()) == {1}
+
+
+async def test_a_broken_connection_raises_and_iterating_goes_on(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2, queues=1)
+        switch = Switch(broker)
+        async with (
+            Client(switch) as client,
+            consumer_of(broker, namesrv=None, client=client) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            messages = await receive(consumer, 2)
+            switch.cut()
+            with pytest.raises(ConnectError):
+                await consumer.receive()
+            with pytest.raises(ConnectError):
+                await consumer.ack(messages[0])
+
+            async def connect_later() -> None:
+                await trio.sleep(10)
+                switch.connect(broker)
+
+            nursery.start_soon(connect_later)
+            seen: list[str] = []
+            with trio.fail_after(300):
+                async for message in consumer:
+                    await consumer.ack(message)
+                    seen.append(message.body.decode())
+                    if len(seen) == 2:
+                        break
+            assert sorted(seen) == ["0", "1"]
+
+
+async def test_a_cancelled_receive_loses_nothing(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 20)
+        async with consumer_of(broker) as consumer:
+            seen: set[str] = set()
+            with trio.fail_after(3600):
+                for moment in range(40):
+                    with trio.move_on_after(moment / 4000):
+                        messages = await consumer.receive(1, 10, 0.005)
+                        seen.update(texts(messages))
+                        await consumer.batch_ack(messages)
+                while len(seen) < 20:
+                    messages = await consumer.receive(32, 10)
+                    seen.update(texts(messages))
+                    await consumer.batch_ack(messages)
+
+
+async def test_leaving_ends_receives_that_wait(autojump_clock: MockClock) -> None:
+    ended: list[str] = []
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        trio.open_nursery() as nursery,
+    ):
+        await sender.create_topic("orders")
+
+        async def wait() -> None:
+            with pytest.raises(ClosedError):
+                await consumer.receive(await_duration=1000)
+            ended.append("receive")
+
+        async def iterate() -> None:
+            assert [message async for message in consumer] == []
+            ended.append("iteration")
+
+        async with consumer_of(broker) as consumer:
+            nursery.start_soon(wait)
+            nursery.start_soon(iterate)
+            await trio.sleep(5)
+            assert broker.context.consumers.client_ids("billing")
+            began = trio.current_time()
+        assert trio.current_time() - began < 1
+        assert not broker.context.consumers.client_ids("billing")
+        await until(lambda: sorted(ended) == ["iteration", "receive"], 5)
+        with pytest.raises(ClosedError):
+            await consumer.receive()
+
+
+async def test_an_unknown_topic_is_received_once_it_exists(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        open_sender(broker) as sender,
+        consumer_of(broker) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def create() -> None:
+            await trio.sleep(3)
+            await send_all(sender, 1)
+
+        nursery.start_soon(create)
+        assert texts(await receive(consumer, 1)) == ["0"]
+
+
+async def test_a_broker_without_pop_is_told(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+
+        def unknown(_channel: Channel, _request: Command) -> Command:
+            return Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not here")
+
+        broker.handler.handlers[RequestCode.POP_MESSAGE] = unknown
+        async with consumer_of(broker) as consumer:
+            with pytest.raises(BrokerError, match="REQUEST_CODE_NOT_SUPPORTED"):
+                await consumer.receive()
+            with pytest.raises(BrokerError, match="REQUEST_CODE_NOT_SUPPORTED"):
+                async for _ in consumer:
+                    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscriptions": {}}, "at least one topic"),
+        ({"invisible_duration": 5}, "out of bounds"),
+        ({"invisible_duration": 13 * 3600}, "out of bounds"),
+        ({"min_invisible_duration": 50, "max_invisible_duration": 20}, "must not be below"),
+        ({"await_duration": -1}, "await_duration"),
+        ({"max_reconsume_times": -2}, "max_reconsume_times"),
+        ({"batch": 5}, "no setting batch"),
+    ],
+)
+def test_unacceptable_settings_are_refused(options: dict[str, object], text: str) -> None:
+    values = {"namesrv": "127.0.0.1:9876", "subscriptions": {"orders": "*"}} | options
+    with pytest.raises(ConfigurationError, match=text):
+        SimpleConsumer("billing", **values)  # type: ignore[arg-type]
+
+
+async def test_bounds_of_calls(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            for arguments, text in (
+                ({"max_messages": 0}, "from 1 to 32"),
+                ({"max_messages": 33}, "from 1 to 32"),
+                ({"invisible_duration": 9.9}, "bounds"),
+            ):
+                with pytest.raises(ConfigurationError, match=text):
+                    await consumer.receive(**arguments)
+            [message] = await receive(consumer, 1)
+            with pytest.raises(ConfigurationError, match="bounds"):
+                await consumer.change_invisible_duration(message, 13 * 3600)
+            with pytest.raises(ConfigurationError, match="bounds"):
+                async with consumer.processing(message, invisible_duration=1):
+                    pass
+
+
+async def test_a_change_within_the_millisecond_of_the_pop_is_not_taken_for_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2, queues=1)
+        async with consumer_of(broker) as consumer:
+            messages = await receive(consumer, 2)
+            pop_time = messages[0].receipt.handle.pop_time
+            for expected in (1, 2, 3):
+                receipt = await consumer.change_invisible_duration(messages[0], 30)
+                assert receipt.handle.pop_time == pop_time + expected
+            await consumer.batch_ack(messages)
+            await trio.sleep(120)
+            assert await consumer.receive() == []
