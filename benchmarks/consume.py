@@ -11,7 +11,7 @@ import trio
 
 from benchmarks.sending import batches
 from benchmarks.workers import broker_process
-from rocketmq_sdk import ConsumeFrom, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, ConsumeFrom, Producer, PushConsumer, ReceivedMessage
 
 if TYPE_CHECKING:
     from benchmarks.harness import Report
@@ -54,7 +54,7 @@ async def _consume(namesrv: str, group: str, count: int, batch: int) -> float:
 async def _measure(namesrv: str, report: Report, scale: float) -> None:
     count = int(200_000 * scale) // 100 * 100
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("backlog", queues=4)
+        await Admin(client=producer.client).topics.create("backlog", queues=4)
         await batches(producer, "backlog", count, 100)
     report.add(
         "consume a backlog, one message at a time", "/s", await _consume(namesrv, "one", count, 1)

@@ -21,6 +21,7 @@ import trio
 from benchmarks.harness import Report
 from benchmarks.workers import broker_process
 from rocketmq_sdk import (
+    Admin,
     Client,
     LitePullConsumer,
     Producer,
@@ -81,7 +82,7 @@ async def _measure(
     kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool
 ) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("idle", queues=1)
+        await Admin(client=producer.client).topics.create("idle", queues=1)
     if shared:
         async with Client(namesrv) as client:
             await _rests(

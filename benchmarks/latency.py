@@ -10,7 +10,7 @@ import trio
 
 from benchmarks.harness import Report, percentile
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, Message, Producer, PushConsumer, ReceivedMessage
 
 RATE = 1_000
 
@@ -26,7 +26,7 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
             finished.set()
 
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("latency", queues=4)
+        await Admin(client=producer.client).topics.create("latency", queues=4)
         async with PushConsumer(
             "bench", namesrv=namesrv, subscriptions={"latency": "*"}, listener=listener
         ) as consumer:

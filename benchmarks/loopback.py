@@ -8,12 +8,12 @@ from benchmarks.baselines import bare_echo
 from benchmarks.harness import Report, percentile
 from benchmarks.sending import batches, in_flight, many_tasks, one_at_a_time
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Producer
+from rocketmq_sdk import Admin, Producer
 
 
 async def _measure(namesrv: str, report: Report, scale: float) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("loopback", queues=4)
+        await Admin(client=producer.client).topics.create("loopback", queues=4)
         await in_flight(producer, "loopback", int(20_000 * scale), 256)
         times = await one_at_a_time(producer, "loopback", int(3_000 * scale))
         report.add(
@@ -40,7 +40,7 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
 
 async def _measure_without_index(namesrv: str, report: Report, scale: float) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("loopback", queues=4)
+        await Admin(client=producer.client).topics.create("loopback", queues=4)
         await in_flight(producer, "loopback", int(20_000 * scale), 256)
         rate = await in_flight(producer, "loopback", int(150_000 * scale), 256)
         report.add("tcp send, 256 in flight, no key index", "/s", rate, "tcp send, 256 in flight")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, Message, Producer, PushConsumer, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -202,7 +202,7 @@ async def measure(namesrv: str, way: str, members: Sequence[Members], leaver: Le
     group = topic = f"movers_{time.time_ns()}"
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(Producer("bench", namesrv=namesrv))
-        await producer.create_topic(topic, queues=QUEUES)
+        await Admin(client=producer.client).topics.create(topic, queues=QUEUES)
         for some in members:
             await some.join(stack, namesrv, group, topic)
         stack.callback(leaver.close)

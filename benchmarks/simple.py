@@ -14,7 +14,14 @@ import trio
 
 from benchmarks.sending import batches
 from benchmarks.workers import broker_process
-from rocketmq_sdk import ConsumeFrom, LitePullConsumer, PoppedMessage, Producer, SimpleConsumer
+from rocketmq_sdk import (
+    Admin,
+    ConsumeFrom,
+    LitePullConsumer,
+    PoppedMessage,
+    Producer,
+    SimpleConsumer,
+)
 
 if TYPE_CHECKING:
     from benchmarks.harness import Report
@@ -88,7 +95,7 @@ async def _lite_pull(namesrv: str, count: int) -> float:
 
 async def _fill(namesrv: str, count: int) -> None:
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("backlog", queues=4)
+        await Admin(client=producer.client).topics.create("backlog", queues=4)
         await batches(producer, "backlog", count, 100)
 
 

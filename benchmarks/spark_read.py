@@ -14,7 +14,7 @@ import trio
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, Producer
 from rocketmq_sdk.spark import local_session
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Prebuilt(DataSource):
 
 async def _fill(namesrv: str, topic: str, queues: int, rows: int) -> None:
     async with Producer("bench", namesrv=namesrv) as producer, trio.open_nursery() as nursery:
-        await producer.create_topic(topic, queues=queues)
+        await Admin(client=producer.client).topics.create(topic, queues=queues)
         limiter = trio.CapacityLimiter(8)
 
         async def send(begin: int) -> None:

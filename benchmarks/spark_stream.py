@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, Producer
 from rocketmq_sdk.spark import local_session
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def _drip(
 ) -> None:
     """One message for each queue again and again, a few milliseconds apart."""
     async with Producer("drip", namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=queues)
+        await Admin(client=producer.client).topics.create(topic, queues=queues)
         places = await producer.publish_queues(topic)
         number = 0
         while not over.is_set():

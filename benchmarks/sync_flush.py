@@ -10,7 +10,7 @@ import trio
 
 from benchmarks.sending import many_tasks
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Producer
+from rocketmq_sdk import Admin, Producer
 
 if TYPE_CHECKING:
     from benchmarks.harness import Report
@@ -24,7 +24,7 @@ async def measure(namesrv: str, report: Report, scale: float, name: str) -> None
     given name.
     """
     async with Producer("bench", namesrv=namesrv) as producer:
-        await producer.create_topic("synced", queues=4)
+        await Admin(client=producer.client).topics.create("synced", queues=4)
         await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS)
         report.add(
             name, "/s", await many_tasks(producer, "synced", max(400, int(COUNT * scale)), TASKS)

@@ -12,7 +12,7 @@ import trio
 
 from benchmarks.sending import BODY
 from benchmarks.workers import broker_process
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,8 +90,8 @@ async def _round(
         Producer("bench", namesrv=namesrv) as producer,
         Producer("beside", namesrv=namesrv) as other,
     ):
-        await producer.create_topic(topic, queues=4)
-        await other.create_topic("beside", queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
+        await Admin(client=other.client).topics.create("beside", queues=4)
         # Room for the sends themselves: the first moment lies behind the last send.
         first = producer.client.clock.now_ms() + LEAD_MS + count // 8
         first -= first % 1000 - 500

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.workers import broker_process
-from rocketmq_sdk import Message, Producer, TransactionProducer, TransactionState
+from rocketmq_sdk import Admin, Message, Producer, TransactionProducer, TransactionState
 
 if TYPE_CHECKING:
     from benchmarks.harness import Report
@@ -61,7 +61,7 @@ async def accumulated(producer: Producer, topic: str, count: int) -> float:
 
 async def _measure(namesrv: str, report: Report, scale: float) -> None:
     async with TransactionProducer("bench-tx", _unknown, namesrv=namesrv) as producer:
-        await producer.create_topic("transactions", queues=4)
+        await Admin(client=producer.client).topics.create("transactions", queues=4)
         await transactions(producer, "transactions", int(2_000 * scale), 64)
         for tasks in (1, 64):
             rate = await transactions(producer, "transactions", int(20_000 * scale), tasks)
@@ -72,7 +72,7 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
                 f"java, transactions, {tasks} at a time",
             )
     async with Producer("bench-auto", namesrv=namesrv, auto_batch=True) as joining:
-        await joining.create_topic("accumulated", queues=4)
+        await Admin(client=joining.client).topics.create("accumulated", queues=4)
         await accumulated(joining, "accumulated", int(50_000 * scale))
         report.add(
             "accumulated sends",

@@ -27,10 +27,10 @@ class Admin(RunsOnce):
     `async with Admin(namesrv=...) as admin`.
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
-    `messages` finds stored messages and their traces. `namesrv` is a list of
-    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
-    running `Client`. The options are those of `ClientConfig`. Raises
-    `ConfigurationError` for settings that are unknown or not acceptable.
+    `messages` finds stored messages and their traces. `namesrv` is a list of addresses
+    or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running
+    `Client`, and need not be entered then. The options are those of `ClientConfig`.
+    Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
 
     _second_time = "an admin object is entered once; make a new one"

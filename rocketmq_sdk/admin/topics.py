@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from rocketmq_sdk.client.api.progress import topic_stats
 from rocketmq_sdk.client.api.routes import (
@@ -12,7 +15,7 @@ from rocketmq_sdk.client.api.routes import (
     topic_route,
 )
 from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
-from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
+from rocketmq_sdk.errors import ConfigurationError, RouteError, TopicNotFoundError
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
@@ -25,7 +28,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.bodies.progress import TopicOffset
 
+logger = logging.getLogger("rocketmq_sdk.admin")
 READ_WRITE = 6
+VISIBLE_TIMEOUT: Final = 3.0
+"""Seconds that `Topics.create` waits for the name server."""
 
 
 class Topics:
@@ -53,7 +59,8 @@ class Topics:
         cluster: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Create a topic at every master, or change it there.
+        """Create a topic at every master, or change it there, and wait up to 3 s until
+        a name server knows it.
 
         `queues` are those that are written to on each broker, `read_queues` those that
         are read (unset: as many); to have fewer queues without losing messages, lower
@@ -77,6 +84,19 @@ class Topics:
         )
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
             await create_topic(self._client, broker.address, config, timeout)
+        await self._wait_visible(topic)
+
+    async def _wait_visible(self, topic: str) -> None:
+        """Wait until a name server has a route for the topic."""
+        with trio.move_on_after(VISIBLE_TIMEOUT):
+            while True:
+                try:
+                    await self._client.routes.fetch(topic)
+                except RouteError:
+                    await trio.sleep(0.05)
+                else:
+                    return
+        logger.warning("topic %r was created, but the name server does not know it yet", topic)
 
     async def delete(
         self, topic: str, *, cluster: str | None = None, timeout: float | None = None

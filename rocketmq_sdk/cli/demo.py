@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.cli.progress import progress
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
@@ -214,7 +215,7 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
             namesrv if namesrv is not None else await stack.enter_async_context(EmbeddedBroker())
         )
         producer = await stack.enter_async_context(Producer("flight-board", namesrv=source))
-        await producer.create_topic(topic, queues=QUEUES)
+        await Admin(client=producer.client).topics.create(topic, queues=QUEUES)
         consumers = [
             await stack.enter_async_context(
                 PushConsumer(

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import trio
 
-from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.client.api.timers import recall_message
-from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
@@ -25,7 +23,6 @@ from rocketmq_sdk.errors import (
     TooManyRequestsError,
 )
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import check_group, check_send_topic
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
@@ -47,7 +44,6 @@ from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTargets, make_template
 from rocketmq_sdk.producer.trace import note_sent
-from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -66,7 +62,6 @@ SEND_V2: Final = 310
 SEND_BATCH: Final = 320
 DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
-TOPIC_VISIBLE_TIMEOUT: Final = 3.0
 COMPRESS_IN_THREAD: Final = 256 * 1024
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 REMEMBERED_FAILURES: Final = 1000
@@ -512,55 +507,6 @@ class Producer(ProducerCallbacks, RunsOnce):
         for message in messages:
             await self.learn_topic_type(message.topic)
             types.check(self._topic(message.topic), message, kind)
-
-    async def create_topic(
-        self,
-        topic: str,
-        *,
-        queues: int = 8,
-        read_queues: int | None = None,
-        permissions: int = 6,
-        order: bool = False,
-        attributes: dict[str, str] | None = None,
-        timeout: float | timedelta | None = None,
-    ) -> None:
-        """Create or change a topic at the master of every broker, with `queues` queues
-        at each, and wait up to 3 s until name servers know it.
-
-        Raises `RouteError` when there is no broker, `BrokerError` when one refuses.
-        """
-        check_send_topic(topic)
-        seconds = None if timeout is None else to_seconds(timeout)
-        info = await cluster_info(self.client, seconds)
-        masters = [
-            data.broker_addrs[MASTER_ID]
-            for data in info.broker_addr_table.values()
-            if MASTER_ID in data.broker_addrs
-        ]
-        if not masters:
-            raise RouteError("the name server knows no broker that is a master")
-        config = TopicConfig(
-            topic,
-            queues if read_queues is None else read_queues,
-            queues,
-            permissions,
-            order=order,
-            attributes=attributes or {},
-        )
-        for address in masters:
-            await create_topic(self.client, address, config, seconds)
-        await self._wait_visible(topic)
-
-    async def _wait_visible(self, topic: str) -> None:
-        with trio.move_on_after(TOPIC_VISIBLE_TIMEOUT):
-            while True:
-                try:
-                    await self.client.routes.fetch(topic)
-                except RouteError:
-                    await trio.sleep(0.05)
-                else:
-                    return
-        logger.warning("topic %r was created, but the name server does not know it yet", topic)
 
     # --- inside
 

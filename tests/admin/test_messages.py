@@ -40,7 +40,7 @@ async def shop() -> AsyncIterator[tuple[EmbeddedBroker, Producer, Admin]]:
             Producer("shop", namesrv=broker) as producer,
             Admin(namesrv=broker) as admin,
         ):
-            await producer.create_topic("orders", queues=2)
+            await Admin(client=producer.client).topics.create("orders", queues=2)
             yield broker, producer, admin
 
 

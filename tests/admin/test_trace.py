@@ -45,7 +45,7 @@ async def test_the_trace_of_a_message_that_failed_twice(autojump_clock: MockCloc
     with trio.fail_after(LIMIT):
         async with EmbeddedBroker() as broker, Admin(namesrv=broker) as admin:
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
-                await producer.create_topic("orders", queues=1)
+                await Admin(client=producer.client).topics.create("orders", queues=1)
                 async with PushConsumer(
                     "billing",
                     namesrv=broker,
@@ -151,7 +151,7 @@ async def test_transactions(autojump_clock: MockClock) -> None:
             async with TransactionProducer(
                 "shop", namesrv=broker, checker=checker, enable_trace=True
             ) as producer:
-                await producer.create_topic("orders")
+                await Admin(client=producer.client).topics.create("orders")
                 async with producer.transaction(
                     Message("orders", b"kept", keys=["42"], tags="paid")
                 ) as kept:
@@ -226,7 +226,7 @@ async def test_traces_never_fail_what_they_tell_of(autojump_clock: MockClock) ->
             trace_topic_enable=False, auto_create_topic_enable=False
         ) as broker:
             async with Producer("shop", namesrv=broker) as helper:
-                await helper.create_topic("orders")
+                await Admin(client=helper.client).topics.create("orders")
             async with Producer("shop", namesrv=broker, enable_trace=True) as producer:
                 await producer.send(Message("orders", b"x"))
             assert producer._trace is not None
@@ -282,7 +282,7 @@ async def test_names_of_a_namespace_are_those_that_users_write(autojump_clock: M
             async with Producer(
                 "pg", namesrv=broker, namespace="shop", enable_trace=True
             ) as producer:
-                await producer.create_topic("orders", queues=1)
+                await Admin(client=producer.client).topics.create("orders", queues=1)
                 async with PushConsumer(
                     "billing",
                     namesrv=broker,

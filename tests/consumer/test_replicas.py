@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import (
+    Admin,
     ConsumeFrom,
     EmbeddedBroker,
     LitePullConsumer,
@@ -180,7 +181,7 @@ async def test_a_slow_reader_follows_the_suggestion_to_the_slave(tmp_path: Path)
         async with master:
             await until(lambda: _has_master(slave) and _follows(slave))
             async with Producer("writers", namesrv=namesrv) as producer:
-                await producer.create_topic("orders", queues=1)
+                await Admin(client=producer.client).topics.create("orders", queues=1)
                 for number in range(100):
                     await producer.send(Message("orders", b"%d" % number))
             async with LitePullConsumer(

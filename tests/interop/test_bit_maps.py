@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import is_address
@@ -149,7 +150,7 @@ async def test_a_directory_with_bit_maps_goes_to_apache_and_comes_back(
     topic = unique("bits")
     async with EmbeddedBroker(tmp_path / "store", broker_name=BROKER, **SETTINGS) as broker:  # type: ignore[arg-type]
         async with Producer(unique("pg"), namesrv=broker) as producer:
-            await producer.create_topic(topic, queues=2)
+            await Admin(client=producer.client).topics.create(topic, queues=2)
             await consume(broker, topic, 1)
             # The groups have left; their bits are set all the same.
             await send(producer, topic)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, Producer
 from support import java
 from support.group_changes import (
     Delivery,
@@ -206,7 +206,7 @@ async def _members_change(namesrv: str, orderly: bool, tmp_path: Path) -> dict[s
             Producer(unique("pg"), namesrv=namesrv) as producer,
             trio.open_nursery() as nursery,
         ):
-            await producer.create_topic(topic, queues=QUEUES)
+            await Admin(client=producer.client).topics.create(topic, queues=QUEUES)
             stream = _Stream(producer, topic)
             nursery.start_soon(stream.run)
             for name in ("java 1", "python 1", "java 2", "python 2"):

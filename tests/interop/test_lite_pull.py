@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, LitePullConsumer, Message, Producer, PullConsumer
+from rocketmq_sdk import Admin, ConsumeFrom, LitePullConsumer, Message, Producer, PullConsumer
 from support import java
 from support.processes import broker_process
 from support.waiting import unique
@@ -53,7 +53,7 @@ async def test_a_group_of_both_shares_the_queues_and_loses_nothing(
     ours: list[bytes] = []
     theirs: list[dict[str, Any]] = []
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
         await consumers.do("lite", id=group, group=group, topic=topic, namesrv=namesrv)
         options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "auto_commit_interval": 1}
         async with LitePullConsumer(
@@ -102,7 +102,7 @@ async def test_our_pull_consumer_reads_what_the_group_has_committed(
 ) -> None:
     topic, group = unique("pull"), unique("cg")
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=1)
+        await Admin(client=producer.client).topics.create(topic, queues=1)
         await send(producer, topic, range(60))
     async with PullConsumer(group, namesrv=namesrv) as consumer:
         [queue] = await consumer.message_queues(topic)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from support import java
 from support.consumer_process import CONSUMER, lines_of
 from support.processes import broker_process, python_process
@@ -37,7 +37,7 @@ async def test_two_java_members_share_a_topic_of_our_broker_and_one_dies(encodin
     try:
         with broker_process() as broker:
             async with Producer(unique("pg"), namesrv=broker.namesrv) as producer:
-                await producer.create_topic(topic, queues=4)
+                await Admin(client=producer.client).topics.create(topic, queues=4)
                 for driver in (first, second):
                     await driver.do(
                         "consumer", id="c", group=group, topic=topic, namesrv=broker.namesrv
@@ -70,7 +70,7 @@ async def test_two_python_members_share_a_topic_and_one_is_killed(
     topic, group = unique("pythons"), unique("cg")
     files = tmp_path / "first", tmp_path / "second"
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
         with (
             python_process(CONSUMER, namesrv, topic, str(files[0]), group) as victim,
             python_process(CONSUMER, namesrv, topic, str(files[1]), group),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, SimpleConsumer
+from rocketmq_sdk import Admin, ConsumeFrom, Message, Producer, SimpleConsumer
 from support import java
 from support.processes import broker_process
 from support.waiting import unique
@@ -37,7 +37,7 @@ async def test_a_group_of_both_shares_the_messages(addresses: tuple[str, str]) -
     theirs: list[dict[str, Any]] = []
     try:
         async with Producer(unique("pg"), namesrv=namesrv) as producer:
-            await producer.create_topic(topic, queues=2)
+            await Admin(client=producer.client).topics.create(topic, queues=2)
             options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "await_duration": 0.5}
             async with SimpleConsumer(
                 group, namesrv=namesrv, subscriptions={topic: "*"}, **options

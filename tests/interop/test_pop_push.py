@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Admin, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from rocketmq_sdk.client.api.members import get_all_message_request_modes, set_message_request_mode
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from support.processes import broker_process
@@ -66,7 +66,7 @@ async def test_our_push_consumer_pops_from_apaches_broker_and_failures_come_agai
             raise ValueError("as the test wants it")
 
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=2)
+        await Admin(client=producer.client).topics.create(topic, queues=2)
         await set_message_request_mode(
             producer.client, broker, topic, group, MessageRequestMode.POP
         )
@@ -99,7 +99,7 @@ async def test_what_failed_while_it_was_popped_comes_again_when_the_group_pulls(
             raise ValueError("as the test wants it")
 
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=2)
+        await Admin(client=producer.client).topics.create(topic, queues=2)
         await set_message_request_mode(
             producer.client, broker, topic, group, MessageRequestMode.POP
         )
@@ -130,7 +130,7 @@ async def test_a_group_of_apaches_push_consumer_and_ours_pops_together(
         ours.append(int(message.body))
 
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
         await consumers_driver.do(
             "pop", id=member, group=group, topic=topic, namesrv=namesrv, broker=broker
         )

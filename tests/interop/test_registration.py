@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk import Client, EmbeddedBroker, Message, Producer
+from rocketmq_sdk import Admin, Client, EmbeddedBroker, Message, Producer
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.errors import TopicNotFoundError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -46,7 +46,7 @@ async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_dela
     async with EmbeddedBroker(listen=0, namesrv_addr=addresses, broker_name=name) as broker:
         await until(lambda: any(remote.registered for remote in broker._registration._remotes))
         async with Producer(unique("writers"), namesrv=broker) as producer:
-            await producer.create_topic(topic, queues=2)
+            await Admin(client=producer.client).topics.create(topic, queues=2)
             await producer.send(Message(topic, b"one"))
         assert await _brokers(apache.namesrv, topic) == {name: {0: broker.address}}, (
             "a new topic is there before its first message is answered"

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk import (
+    Admin,
     ConsumeFrom,
     Message,
     PoppedMessage,
@@ -121,7 +122,7 @@ async def test_a_message_of_any_topic_ends_the_wait(apache: java.ApacheCluster) 
     topics, group = [unique("simple"), unique("simple")], unique("cg")
     async with Producer(unique("pg"), namesrv=apache.namesrv) as producer:
         for topic in topics:
-            await producer.create_topic(topic, queues=2)
+            await Admin(client=producer.client).topics.create(topic, queues=2)
         options = OPTIONS | {"subscriptions": dict.fromkeys(topics, "*")}
         async with SimpleConsumer(group, namesrv=apache.namesrv, **options) as consumer:  # type: ignore[arg-type]
             for topic in (*topics, topics[1]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from rocketmq_sdk import (
+    Admin,
     Client,
     ConsumeFrom,
     Message,
@@ -64,7 +65,7 @@ async def test_our_consumer_reads_from_apaches_slave_while_the_master_is_gone(
     try:
         await trio.to_thread.run_sync(start)
         async with Producer(unique("writers"), namesrv=master.namesrv, send_timeout=90) as producer:
-            await producer.create_topic(topic, queues=2)
+            await Admin(client=producer.client).topics.create(topic, queues=2)
             for number in range(20):
                 assert (
                     await producer.send(Message(topic, b"%d" % number))

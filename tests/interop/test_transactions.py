@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import (
+    Admin,
     ConsumeFrom,
     Message,
     Producer,
@@ -168,7 +169,7 @@ async def test_a_java_request_is_answered_by_our_consumer(
     namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, asking = unique("rpc"), unique("p")
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic)
+        await Admin(client=producer.client).topics.create(topic)
 
         async def listener(message: ReceivedMessage) -> None:
             await producer.send(reply_message(message, b"reply to " + message.body))
@@ -193,7 +194,7 @@ async def test_our_request_is_answered_by_a_java_consumer(
     namesrv = broker.namesrv if where == "ours" else apache.namesrv
     topic, replier = unique("rpc"), unique("r")
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
-        await producer.create_topic(topic)
+        await Admin(client=producer.client).topics.create(topic)
         await driver.do("replier", id=replier, group=unique("cg"), topic=topic, namesrv=namesrv)
         reply = await producer.request(Message(topic, b"question"), timeout=60)
         await driver.do("stop", id=replier)

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import (
+    Admin,
     ConsumeFrom,
     Message,
     Producer,
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 
 async def _publish(namesrv: str, topic: str, count: int) -> None:
     async with Producer("writers", namesrv=namesrv) as producer:
-        await producer.create_topic(topic, queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
         for start in range(0, count, 200):
             await producer.send_batch(
                 [Message(topic, b"%d" % number) for number in range(start, min(start + 200, count))]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import EmbeddedBroker, Message, Producer, RocketMQError, SendStatus
+from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer, RocketMQError, SendStatus
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from support.processes import broker_process
 from support.waiting import until
@@ -78,7 +78,7 @@ async def test_every_acknowledged_message_of_a_killed_master_is_at_its_slave(
             acknowledged: dict[bytes, tuple[int, int]] = {}
             async with Producer("writers", namesrv=master.namesrv, send_timeout=60) as producer:
                 # The first acknowledgement says that the slave is waited for and there.
-                await producer.create_topic("load", queues=4)
+                await Admin(client=producer.client).topics.create("load", queues=4)
                 assert (await producer.send(Message("load", b"first"))).status is SendStatus.SEND_OK
             async with (
                 Producer("writers", namesrv=master.namesrv, send_timeout=5) as producer,

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import (
+    Admin,
     ConsumeFrom,
     Message,
     Producer,
@@ -67,7 +68,7 @@ async def test_a_killed_broker_shows_each_committed_message_once(tmp_path: Path)
     with broker_process(tmp_path / "store", **settings) as broker:
         for round_number in range(3):
             async with Producer("maker", namesrv=broker.namesrv) as maker:
-                await maker.create_topic("ledger", queues=1)
+                await Admin(client=maker.client).topics.create("ledger", queues=1)
             before = len(ledger.confirmed)
             async with (
                 TransactionProducer(

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.lowlevel
 
+from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.offsets import max_offset
 from rocketmq_sdk.client.runtime import Client
@@ -39,7 +40,7 @@ async def test_every_kind_of_send(encoding: HeaderEncoding, autojump_clock: Mock
         Producer("pg", namesrv=broker, header_encoding=encoding) as producer,
     ):
         with trio.fail_after(30):
-            await producer.create_topic("t", queues=3)
+            await Admin(client=producer.client).topics.create("t", queues=3)
             assert len(await producer.publish_queues("t")) == 3
             first = await producer.send(Message("t", b"one", tags="a"))
             assert first.status is SendStatus.SEND_OK

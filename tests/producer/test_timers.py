@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from producer.test_embedded import stored
+from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import ResponseCode
@@ -26,7 +27,7 @@ async def test_a_message_comes_at_its_moment(autojump_clock: MockClock) -> None:
         with trio.fail_after(60):
             now = broker.context.clock.now_ms()
             moment = datetime.fromtimestamp(now / 1000, UTC) + timedelta(seconds=20)
-            await producer.create_topic("t")
+            await Admin(client=producer.client).topics.create("t")
             result = await producer.send(Message("t", b"x", deliver_at=moment))
             assert result.recall_handle is not None
             await trio.sleep(19.9)

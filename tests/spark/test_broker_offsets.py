@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import Client, EmbeddedBroker, Message, Producer, PushConsumer
+from rocketmq_sdk import Admin, Client, EmbeddedBroker, Message, Producer, PushConsumer
 from rocketmq_sdk.client.api.offsets import query_consumer_offset
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
@@ -59,7 +59,7 @@ async def cluster(
     codes = Codes()
     async with EmbeddedBroker() as broker, Client(broker, interceptors=[codes]) as client:
         async with Producer("filler", namesrv=broker) as producer:
-            await producer.create_topic("T", queues=2)
+            await Admin(client=producer.client).topics.create("T", queues=2)
             for queue in await producer.publish_queues("T"):
                 await producer.send_batch(
                     [Message("T", b"%d" % number) for number in range(20)], queue=queue

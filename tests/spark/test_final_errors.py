@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from rocketmq_sdk import Client, EmbeddedBroker, Producer
+from rocketmq_sdk import Admin, Client, EmbeddedBroker, Producer
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.spark import bridge
@@ -70,7 +70,7 @@ async def a_topic(
         Client(broker, interceptors=[answering]) as client,
         Producer("P", client=client) as producer,
     ):
-        await producer.create_topic("T", queues=1)
+        await Admin(client=producer.client).topics.create("T", queues=1)
         (queue,) = await producer.publish_queues("T")
 
         @asynccontextmanager

@@ -14,7 +14,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_sdk import Client, EmbeddedBroker, Message, Producer
+from rocketmq_sdk import Admin, Client, EmbeddedBroker, Message, Producer
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
@@ -65,7 +65,7 @@ async def queues(
     watched = Watched()
     async with EmbeddedBroker() as broker, Client(broker, interceptors=[watched]) as client:
         async with Producer("filler", client=client) as producer:
-            await producer.create_topic("T", queues=2)
+            await Admin(client=producer.client).topics.create("T", queues=2)
             for queue in await producer.publish_queues("T"):
                 for begin in range(0, count, 100):
                     part = [

@@ -294,7 +294,7 @@ def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.Mon
 
     async def make() -> None:
         async with Producer("spark-tests", namesrv=broker.namesrv) as producer:
-            await producer.create_topic(topic, queues=256)
+            await Admin(client=producer.client).topics.create(topic, queues=256)
 
     async def counted(*arguments: Any) -> Any:
         asked.append(trio.current_time())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk import EmbeddedBroker, Message, Producer, SendStatus
+from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer, SendStatus
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from support import java
 from support.waiting import unique, until
@@ -47,7 +47,7 @@ async def publish(
     bodies: dict[tuple[int, int], bytes] = {}
     last = 0
     async with Producer(unique("writers"), namesrv=namesrv, send_timeout=60) as producer:
-        await producer.create_topic(topic, queues=4)
+        await Admin(client=producer.client).topics.create(topic, queues=4)
         number = 0
         while number < count:
             messages = []

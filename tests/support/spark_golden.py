@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk import Message, MessageQueue, Producer
+from rocketmq_sdk import Admin, Message, MessageQueue, Producer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ CHECKPOINT = Path(__file__).parents[1] / "spark" / "golden"
 async def send(namesrv: str, begin: tuple[int, int], end: tuple[int, int]) -> None:
     """Messages up to an offset of each queue; bodies say queue and offset."""
     async with Producer("golden", namesrv=namesrv) as producer:
-        await producer.create_topic(TOPIC, queues=2)
+        await Admin(client=producer.client).topics.create(TOPIC, queues=2)
         for queue in (0, 1):
             for offset in range(begin[queue], end[queue]):
                 await producer.send(
