@@ -26,7 +26,7 @@ _FORMS: Final = (
 )
 
 
-class Settings:
+class ConstructorArguments:
     """The arguments of one consumer: the settings of its kind, and its client, which
     may be shared.
     """

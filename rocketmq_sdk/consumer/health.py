@@ -95,14 +95,14 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
     if view.suspended:
         reasons.append("it is suspended; resume() lets it go on")
     if view.complaint:
-        reasons.append(f"the members of the group are not known: {told(view.complaint)}")
+        reasons.append(f"the members of the group are not known: {one_line(view.complaint)}")
     reasons += _of_topics(view.topics)
     reasons += _of_pops(view)
     stopped: set[MessageQueue] = {queue for queue, popped in view.pops.items() if popped.complaint}
     for queue, seen in sorted(view.queues.items()):
         name = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
         if seen.complaint:
-            reasons.append(f"{name} cannot be pulled: {told(seen.complaint)}")
+            reasons.append(f"{name} cannot be pulled: {one_line(seen.complaint)}")
         elif seen.is_full:
             reasons.append(
                 f"{name} holds {seen.statistics.cached_messages} messages {view.taker}, so it is "
@@ -125,7 +125,7 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
             + (", and no worker is free" if view.is_saturated else "")
         )
     if view.suspended_queues:
-        failure = f"; the last failure: {told(view.last_failure)}" if view.last_failure else ""
+        failure = f"; the last failure: {one_line(view.last_failure)}" if view.last_failure else ""
         reasons.append(
             f"{view.suspended_queues} ordered queues rest behind a message that failed{failure}"
         )
@@ -151,7 +151,7 @@ def _of_pops(view: ConsumerView) -> Iterable[str]:
         which = "" if queue.queue_id < 0 else f"queue {queue.queue_id} of "
         name = f"{which}{queue.topic} at {queue.broker_name}"
         if seen.complaint:
-            yield f"{name} cannot be popped: {told(seen.complaint)}"
+            yield f"{name} cannot be popped: {one_line(seen.complaint)}"
         elif seen.is_full:
             yield (
                 f"{name} has given {seen.statistics.cached_messages} messages {view.taker}, so it "
@@ -170,7 +170,7 @@ def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
             )
 
 
-def told(text: str) -> str:
+def one_line(text: str) -> str:
     """What somebody else said, on one line, of bounded length, without characters that
     a terminal would obey.
     """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.health import LONGEST_REASON, told
+from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import Collector, Switch, open_sender, refuse, until
@@ -164,6 +164,6 @@ async def test_rates_and_lag(autojump_clock: MockClock) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=3000))
 def test_what_others_say_is_one_printable_line_of_bounded_length(text: str) -> None:
-    line = told(text)
+    line = one_line(text)
     assert line.isprintable()
     assert len(line) <= LONGEST_REASON + 3

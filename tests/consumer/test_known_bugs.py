@@ -20,7 +20,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.consumer.push.member import Member
+from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
 from support.consuming import Collector, Switch, committed, open_sender, refuse, until
@@ -491,7 +491,7 @@ async def test_starting_and_closing_again_and_again_leaves_nothing_behind(
         await trio.sleep(10)
         assert tasks() <= before
         gc.collect()
-        assert sum(isinstance(each, Member) for each in gc.get_objects()) <= 2
+        assert sum(isinstance(each, PushMember) for each in gc.get_objects()) <= 2
         assert not broker.context.consumers.client_ids("billing")
 
 

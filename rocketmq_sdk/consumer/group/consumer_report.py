@@ -96,7 +96,7 @@ class ReportedService(Protocol):
 
 
 @attrs.frozen
-class Report:
+class ConsumerReport:
     """The parts of one consumer that reports are made of; `taker` says in health
     reports what happens too slowly.
     """

@@ -14,7 +14,7 @@ import trio
 from rocketmq_sdk.client.api.groups import group_config
 from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
-from rocketmq_sdk.consumer.group.periodic_jobs import Routine
+from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
@@ -68,7 +68,7 @@ class Membership(ConsumerCallbacks):
         self._ended = trio.Event()
         self._grace = 0.0
         self._introduced = float("-inf")
-        self._routine = Routine()
+        self._periodic_jobs = PeriodicJobs()
         self._retries_of_group: int | None = None
         self._policy_of_group: GroupRetryPolicy | None = None
         self._trace = ConsumeTrace(client, group) if client.config.enable_trace else None
@@ -76,7 +76,7 @@ class Membership(ConsumerCallbacks):
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it
-        may be cancelled. Jobs of the routine are added before it first waits.
+        may be cancelled. Periodic jobs are added before it first waits.
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Membership(ConsumerCallbacks):
 
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
-            nursery.start_soon(self._routine.run)
+            nursery.start_soon(self._periodic_jobs.run)
             if self._trace is not None:
                 nursery.start_soon(self._trace.dispatcher.run)
             await self._begin(nursery)
@@ -201,7 +201,7 @@ class Membership(ConsumerCallbacks):
 
     async def _read_group(self) -> float:
         """Keep up with how often the group may be delivered a message again, which an
-        administrator may change. A job of the routine.
+        administrator may change. A periodic job.
         """
         address = next(iter(self._client.brokers.all(masters_only=True)), None)
         if address is None:
@@ -272,7 +272,7 @@ class QueueMembership(Membership):
         self._balancing, self._balanced = trio.CancelScope(), trio.Event()
         nursery.start_soon(self._balance, nursery)
         if self._commit_interval is not None:
-            self._routine.add(self._commit, self._commit_interval)
+            self._periodic_jobs.add(self._commit, self._commit_interval)
         with trio.move_on_after(FIRST_ROUND):
             await self._rebalancer.first_round.wait()
 
@@ -292,7 +292,7 @@ class QueueMembership(Membership):
             await self._rebalancer.commit_all()
 
     async def _commit(self) -> float:
-        """A job of the routine."""
+        """A periodic job."""
         assert self._commit_interval is not None
         await self._rebalancer.commit_all()
         return self._commit_interval

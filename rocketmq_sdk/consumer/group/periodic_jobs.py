@@ -15,7 +15,7 @@ its end.
 """
 
 
-class Routine:
+class PeriodicJobs:
     """Jobs that one task does one after the other, each when it is due. A job that
     waits for a broker holds the others up, so its wait is bounded.
     """

@@ -12,14 +12,14 @@ import trio
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
-    Settings,
+    ConstructorArguments,
     Subscription,
     checked_expression,
     checked_subscriptions,
 )
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMember
-from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueFacts
+from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 
-class LitePullConsumer(QueueFacts, RunsOnce):
+class LitePullConsumer(QueueQueries, RunsOnce):
     """A consumer whose program asks for messages, which are prefetched per queue in the
     background.
 
@@ -77,7 +77,9 @@ class LitePullConsumer(QueueFacts, RunsOnce):
         client: Client | None = None,
         **options: Unpack[LitePullOptions],
     ) -> None:
-        settings = Settings("LitePullConsumer", group, LITE_PULL_OPTIONS, options, namesrv, client)
+        arguments = ConstructorArguments(
+            "LitePullConsumer", group, LITE_PULL_OPTIONS, options, namesrv, client
+        )
         if on_assignment_change is not None and not callable(on_assignment_change):
             raise ConfigurationError(
                 f"on_assignment_change is {on_assignment_change!r}, which cannot be called"
@@ -88,9 +90,9 @@ class LitePullConsumer(QueueFacts, RunsOnce):
                 "chosen by assign()"
             )
         self.group = group
-        self.config = LitePullConfig(**settings.own)
-        self._client = settings.client
-        namespace = settings.client.namespace
+        self.config = LitePullConfig(**arguments.own)
+        self._client = arguments.client
+        namespace = arguments.client.namespace
         wanted = (
             None
             if subscriptions is None
@@ -100,13 +102,13 @@ class LitePullConsumer(QueueFacts, RunsOnce):
             {topic: checked_expression(topic, wish) for topic, wish in (expressions or {}).items()}
         )
         self._member = LitePullMember(
-            settings.client,
-            settings.group,
+            arguments.client,
+            arguments.group,
             self.config,
             wanted,
             chosen,
             on_assignment_change,
-            own_client=settings.own_client,
+            own_client=arguments.own_client,
         )
         self._offsets = self._member.offsets
         self._running = False

@@ -11,13 +11,13 @@ import attrs
 import trio
 
 from rocketmq_sdk.client.api.offsets import max_offset, min_offset
-from rocketmq_sdk.consumer.group.consumer_report import Report
+from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
 from rocketmq_sdk.consumer.group.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.group.unshared_queues import ChosenQueues
 from rocketmq_sdk.consumer.lite_pull.poll_service import PollService
-from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PolledQueue
+from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.pull.puller import PullContext
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
@@ -96,7 +96,7 @@ class LitePullMember(QueueMembership):
             self.service,
             self.offsets,
             self._introduce_again,
-            PolledQueue,
+            PrefetchedQueue,
             lite=True,
             commits=config.auto_commit,
         )
@@ -110,7 +110,7 @@ class LitePullMember(QueueMembership):
         if on_change is not None:
             self._rebalancer.on_change = self._note_change
         self._rates = Rates()
-        self._report = Report(
+        self._report = ConsumerReport(
             client,
             group,
             config,
@@ -128,7 +128,7 @@ class LitePullMember(QueueMembership):
     async def _begin(self, nursery: trio.Nursery) -> None:
         if self._on_change is not None:
             nursery.start_soon(self._tell_changes, self._on_change)
-        self._routine.add(self._rates.sampling(self.service.counters))
+        self._periodic_jobs.add(self._rates.sampling(self.service.counters))
         await super()._begin(nursery)
 
     async def _finish(self, grace: float) -> None:
@@ -232,7 +232,7 @@ class LitePullMember(QueueMembership):
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that a poll hands out."""
         process_queue = self.owned(queue).process_queue
-        assert isinstance(process_queue, PolledQueue)
+        assert isinstance(process_queue, PrefetchedQueue)
         return process_queue.position
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:

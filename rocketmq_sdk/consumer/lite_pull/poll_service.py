@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PolledQueue
+from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 
@@ -31,8 +31,8 @@ class PollService:
     def __init__(self, *, auto_release: bool, trace: ConsumeTrace | None = None) -> None:
         self._trace = trace
         self._auto_release = auto_release
-        self._line: deque[PolledQueue] = deque()
-        self._polled: list[PolledQueue] = []
+        self._line: deque[PrefetchedQueue] = deque()
+        self._polled: list[PrefetchedQueue] = []
         self._arrived = trio.Event()
         self._streak = 0
         self._polling = False
@@ -56,7 +56,7 @@ class PollService:
 
     def add(self, process_queue: ProcessQueue) -> None:
         """Tell that a queue has messages."""
-        assert isinstance(process_queue, PolledQueue)
+        assert isinstance(process_queue, PrefetchedQueue)
         if process_queue.counters is None:
             process_queue.counters = self.counters.setdefault(process_queue.queue.topic, Counters())
         if not process_queue.scheduled and process_queue.pending and not process_queue.paused:
@@ -69,7 +69,7 @@ class PollService:
         stays.
         """
         if process_queue.scheduled:
-            assert isinstance(process_queue, PolledQueue)
+            assert isinstance(process_queue, PrefetchedQueue)
             self._line.remove(process_queue)
             process_queue.scheduled = False
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 
-class PolledQueue(ProcessQueue):
+class PrefetchedQueue(ProcessQueue):
     """The prefetched messages of one queue."""
 
     __slots__ = ("_held", "_held_count")

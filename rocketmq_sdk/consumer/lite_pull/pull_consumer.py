@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.client.config import ClientOptions, NamesrvSource, to_seconds
-from rocketmq_sdk.consumer.constructor_arguments import Settings, Subscription, checked_expression
+from rocketmq_sdk.consumer.constructor_arguments import (
+    ConstructorArguments,
+    Subscription,
+    checked_expression,
+)
 from rocketmq_sdk.consumer.group.membership import Membership
-from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueFacts
+from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES
 from rocketmq_sdk.consumer.pull.puller import reading_address
@@ -79,7 +83,7 @@ class _PullMember(Membership):
         )
 
 
-class PullConsumer(QueueFacts, RunsOnce):
+class PullConsumer(QueueQueries, RunsOnce):
     """Reads queues at offsets of the program's choice: nothing is prefetched, shared
     out or committed by itself.
 
@@ -103,13 +107,15 @@ class PullConsumer(QueueFacts, RunsOnce):
         client: Client | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        settings = Settings("PullConsumer", group, frozenset(), options, namesrv, client)
-        self.group = settings.group
-        self._client = settings.client
-        self._member = _PullMember(
-            settings.client, settings.group, {}, own_client=settings.own_client
+        arguments = ConstructorArguments(
+            "PullConsumer", group, frozenset(), options, namesrv, client
         )
-        self._offsets = RemoteOffsets(settings.client, settings.group)
+        self.group = arguments.group
+        self._client = arguments.client
+        self._member = _PullMember(
+            arguments.client, arguments.group, {}, own_client=arguments.own_client
+        )
+        self._offsets = RemoteOffsets(arguments.client, arguments.group)
         self._suggested: dict[MessageQueue, int] = {}
         self._running = False
 

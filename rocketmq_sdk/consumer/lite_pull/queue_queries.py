@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 
-class QueueFacts:
+class QueueQueries:
     """Questions to name servers and brokers. Each raises a `RocketMQError` when nobody
     can answer (`TopicNotFoundError` for an unknown topic).
     """

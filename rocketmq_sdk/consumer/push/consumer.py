@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
-    Settings,
+    ConstructorArguments,
     Subscription,
     checked_expression,
     checked_subscriptions,
 )
 from rocketmq_sdk.consumer.health import ConsumerHealth
-from rocketmq_sdk.consumer.push.member import Member
+from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
@@ -77,26 +77,28 @@ class PushConsumer(RunsOnce):
     ) -> None:
         if options.get("message_model") is MessageModel.BROADCASTING and client is None:
             options.setdefault("instance_name", BROADCAST_INSTANCE)
-        settings = Settings("PushConsumer", group, PUSH_OPTIONS, options, namesrv, client)
+        arguments = ConstructorArguments(
+            "PushConsumer", group, PUSH_OPTIONS, options, namesrv, client
+        )
         if not callable(listener):
             raise ConfigurationError(f"the listener is {listener!r}, which cannot be called")
         self.group = group
-        self.config = PushConfig(**settings.own)
+        self.config = PushConfig(**arguments.own)
         self._listener = listener
-        self._settings = settings
-        self._wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
-        self._member: Member | None = None
+        self._arguments = arguments
+        self._wanted = arguments.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
+        self._member: PushMember | None = None
         self._running = False
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
-        self._member = member = Member(
-            self._settings.client,
-            self._settings.group,
+        self._member = member = PushMember(
+            self._arguments.client,
+            self._arguments.group,
             self.config,
             self._wanted,
             self._listener,
-            own_client=self._settings.own_client,
+            own_client=self._arguments.own_client,
         )
         async with open_quiet_nursery() as nursery, member.started(nursery):
             self._running = True
@@ -108,7 +110,7 @@ class PushConsumer(RunsOnce):
     @property
     def messages(self) -> MessageQueries:
         """Questions about stored messages: by id, key, tag, place and time."""
-        return self._settings.client.messages
+        return self._arguments.client.messages
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer owns, holds and has done, its lag and its rates."""
@@ -147,15 +149,17 @@ class PushConsumer(RunsOnce):
         heartbeat tells them what holds.
         """
         checked = checked_expression(topic, expression)
-        await self._running_member().subscribe(self._settings.client.namespace.wrap(topic), checked)
+        await self._running_member().subscribe(
+            self._arguments.client.namespace.wrap(topic), checked
+        )
 
     async def unsubscribe(self, topic: str) -> None:
         """Give up a topic: what listeners have got is finished and committed, the rest
         is left to other members. Raises `ClosedError`.
         """
-        await self._running_member().unsubscribe(self._settings.client.namespace.wrap(topic))
+        await self._running_member().unsubscribe(self._arguments.client.namespace.wrap(topic))
 
-    def _running_member(self) -> Member:
+    def _running_member(self) -> PushMember:
         if self._member is None or not self._running:
             raise ClosedError("the consumer is not running; enter it with `async with`")
         return self._member

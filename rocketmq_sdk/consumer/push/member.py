@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import trio
 
 from rocketmq_sdk.consumer.group.assigned_queues import AssignedQueues
-from rocketmq_sdk.consumer.group.consumer_report import Report
+from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
 from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
-class Member(QueueMembership):
+class PushMember(QueueMembership):
     """Use it once: `async with member.started(nursery)`."""
 
     kind: ClassVar[str] = "push consumer"
@@ -132,7 +132,7 @@ class Member(QueueMembership):
                 context, self._subscriptions, start_offsets, locks=locks, orderly=orderly
             )
         self._rates = Rates()
-        self._report = Report(
+        self._report = ConsumerReport(
             client,
             group,
             config,
@@ -152,11 +152,11 @@ class Member(QueueMembership):
         if self._local is not None:
             self._local.load()
         self._service.start(nursery)
-        self._routine.add(self._rates.sampling(self._service.counters))
+        self._periodic_jobs.add(self._rates.sampling(self._service.counters))
         if self._config.broadcasting:
             nursery.start_soon(self._flush_forever)
         else:
-            self._routine.add(self._read_group)
+            self._periodic_jobs.add(self._read_group)
         if self._places is not None:
             nursery.start_soon(self._places.acks.run)
         if self._rebalancer.locks is not None:

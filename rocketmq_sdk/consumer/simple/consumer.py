@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
-    Settings,
+    ConstructorArguments,
     Subscription,
     checked_expression,
     checked_subscriptions,
@@ -78,14 +78,16 @@ class SimpleConsumer(RunsOnce):
         client: Client | None = None,
         **options: Unpack[SimpleOptions],
     ) -> None:
-        settings = Settings("SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client)
+        arguments = ConstructorArguments(
+            "SimpleConsumer", group, SIMPLE_OPTIONS, options, namesrv, client
+        )
         self.group = group
-        self.config = SimpleConfig(**settings.own)
-        self._client = settings.client
-        self._namespace = settings.client.namespace
-        wanted = settings.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
+        self.config = SimpleConfig(**arguments.own)
+        self._client = arguments.client
+        self._namespace = arguments.client.namespace
+        wanted = arguments.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
         self._member = SimpleMember(
-            settings.client, settings.group, self.config, wanted, own_client=settings.own_client
+            arguments.client, arguments.group, self.config, wanted, own_client=arguments.own_client
         )
 
     @asynccontextmanager

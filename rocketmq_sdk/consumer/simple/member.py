@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.consumer.group.membership import Membership
-from rocketmq_sdk.consumer.health import ConsumerHealth, told
+from rocketmq_sdk.consumer.health import ConsumerHealth, one_line
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_delays import delay_ms
@@ -94,11 +94,11 @@ class SimpleMember(Membership):
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
-        self._routine.add(self._read_group)
+        self._periodic_jobs.add(self._read_group)
         nursery.start_soon(self.renewals.run)
-        self._routine.add(self._rates.sampling(self._counters))
+        self._periodic_jobs.add(self._rates.sampling(self._counters))
         if self._deliveries is not None:
-            self._routine.add(self._deliveries.expire)
+            self._periodic_jobs.add(self._deliveries.expire)
         self.running = True
 
     async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
@@ -172,7 +172,7 @@ class SimpleMember(Membership):
             for topic in sorted(missing)
         ]
         reasons += [
-            f"{place.topic} at {place.broker_name} cannot be popped: {told(text)}"
+            f"{place.topic} at {place.broker_name} cannot be popped: {one_line(text)}"
             for place, text in sorted(complaints.items())
         ]
         return ConsumerHealth(len(complaints) < len(places), tuple(reasons))

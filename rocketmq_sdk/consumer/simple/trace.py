@@ -46,7 +46,7 @@ class ReceiptTrace:
         self._close(receipt, ConsumeResult.SUCCESS)
 
     async def expire(self) -> float:
-        """End deliveries whose time is over. A job of the routine."""
+        """End deliveries whose time is over. A periodic job."""
         now = trio.current_time()
         for receipt in [receipt for receipt in self._open if receipt.expires_at <= now]:
             self._close(receipt, ConsumeResult.TIME_OUT)

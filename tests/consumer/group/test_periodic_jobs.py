@@ -6,17 +6,17 @@ import pytest
 import trio
 import trio.testing
 
-from rocketmq_sdk.consumer.group.periodic_jobs import Routine
+from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.errors import RocketMQError
 
 
-async def _run_for(routine: Routine, seconds: float) -> None:
+async def _run_for(jobs: PeriodicJobs, seconds: float) -> None:
     with trio.move_on_after(seconds):
-        await routine.run()
+        await jobs.run()
 
 
 async def test_each_job_is_done_when_it_is_due(autojump_clock: trio.testing.MockClock) -> None:
-    routine, begin, done = Routine(), trio.current_time(), []
+    jobs, begin, done = PeriodicJobs(), trio.current_time(), []
 
     async def often() -> float:
         done.append(("often", trio.current_time() - begin))
@@ -26,9 +26,9 @@ async def test_each_job_is_done_when_it_is_due(autojump_clock: trio.testing.Mock
         done.append(("seldom", trio.current_time() - begin))
         return 8.0
 
-    routine.add(often, 5.0)
-    routine.add(seldom)
-    await _run_for(routine, 17.0)
+    jobs.add(often, 5.0)
+    jobs.add(seldom)
+    await _run_for(jobs, 17.0)
     assert done == [
         ("seldom", 0.0),
         ("often", 5.0),
@@ -42,7 +42,7 @@ async def test_each_job_is_done_when_it_is_due(autojump_clock: trio.testing.Mock
 async def test_a_job_that_waits_delays_the_others_and_leaves_none_out(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    routine, begin, done = Routine(), trio.current_time(), []
+    jobs, begin, done = PeriodicJobs(), trio.current_time(), []
 
     async def slow() -> float:
         await trio.sleep(3.0)
@@ -52,23 +52,23 @@ async def test_a_job_that_waits_delays_the_others_and_leaves_none_out(
         done.append(trio.current_time() - begin)
         return 2.0
 
-    routine.add(slow)
-    routine.add(quick, 1.0)
-    await _run_for(routine, 6.0)
+    jobs.add(slow)
+    jobs.add(quick, 1.0)
+    await _run_for(jobs, 6.0)
     assert done == [3.0, 5.0]
 
 
 async def test_the_error_of_a_job_is_raised(autojump_clock: trio.testing.MockClock) -> None:
-    routine = Routine()
+    jobs = PeriodicJobs()
 
     async def broken() -> float:
         raise RocketMQError("broken")
 
-    routine.add(broken)
+    jobs.add(broken)
     with pytest.raises(RocketMQError, match="broken"):
-        await routine.run()
+        await jobs.run()
 
 
 async def test_without_jobs_it_ends() -> None:
     with trio.fail_after(5):
-        await Routine().run()
+        await PeriodicJobs().run()
