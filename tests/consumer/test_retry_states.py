@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_sdk.consumer.retry_delays import INTERVALS, interval
 from rocketmq_sdk.consumer.retry_states import (
     PUSH,
     SIMPLE,
@@ -23,7 +22,6 @@ from rocketmq_sdk.consumer.retry_states import (
     received,
     states,
 )
-from rocketmq_sdk.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
 PAGE = Path(__file__).parents[2] / "docs" / "retries.md"
 
@@ -78,14 +76,8 @@ def test_a_receive_hands_out_until_the_attempts_are_exhausted() -> None:
     assert received(17, 16) is State.DLQ
 
 
-def test_the_intervals_are_the_brokers_delay_levels_from_three_on() -> None:
-    levels = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-    assert [milliseconds / 1000 for milliseconds in levels[2:]] == list(INTERVALS)
-    assert [interval(times) for times in (-1, 0, 1, 15, 16, 99)] == [10, 10, 30, 7200, 7200, 7200]
-
-
 @pytest.mark.parametrize(("name", "table"), [("push", PUSH), ("simple", SIMPLE)])
 def test_the_page_shows_the_tables(name: str, table: tuple[Transition, ...]) -> None:
     assert drawing(table) in PAGE.read_text(), (
-        f"draw the table of {name} consumers again into {PAGE.name}: retry_machine.drawing()"
+        f"draw the table of {name} consumers again into {PAGE.name}: retry_states.drawing()"
     )

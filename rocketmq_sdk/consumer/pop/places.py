@@ -25,7 +25,7 @@ from rocketmq_sdk.consumer.pop.acknowledgements import Acknowledgements
 from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.pull.puller import QueueService
-from rocketmq_sdk.consumer.retry_delays import delay_ms, level_ms
+from rocketmq_sdk.consumer.retry_delays import LEVELS, delay_ms
 from rocketmq_sdk.consumer.retry_states import State, failure
 from rocketmq_sdk.errors import BrokerError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import ConsumeFrom, PopStatus
@@ -311,7 +311,7 @@ class PopPlaces:
                 return True  # and is acknowledged, as what is done
             if receipt.is_good:
                 delay = (
-                    level_ms(delay_level)
+                    LEVELS.delay_ms(delay_level)
                     if delay_level > 0
                     else delay_ms(self._policy(), message.reconsume_times)
                 )
