@@ -1,1 +1,1 @@
-"""Help for tests: of applications, and of this package."""
+"""Tools for tests of applications and of this package."""

@@ -1,14 +1,34 @@
-"""Files in memory that fail as disks do: for tests of what a store keeps.
+"""A file system in memory that fails as disks do, to test what survives a crash.
+
+It can stand in for the disk of an embedded broker's message store. Run the store on it,
+cut the power in the middle of one operation, open a store on what is left, and check
+that everything that was acknowledged is there:
+
+    files = FaultyFileSystem(seed=7)
+    files.cut_at = 150
+    kept = []
+    with contextlib.suppress(StoreError):
+        async with MessageStore(config, files, TrioClock(), host) as store:
+            while True:
+                result = store.put(message(b"%d" % len(kept)))
+                if await store.wait_durable(result) is not PutStatus.PUT_OK:
+                    break
+                kept.append(result)
+    found = files.power_cut(seed=3)
+    async with MessageStore(config, found, TrioClock(), host) as store:
+        assert store.max_offset("orders", 0) >= len(kept)
+
+`cut_at` counts operations; run once without it and read `operations` to learn how many
+there are. After the cut, `power_cut` gives what the machine finds when it starts again,
+and `kill` what the next process finds when only the process died. The same seeds give
+the same end. `fail_writes`, `fail_syncs` and `limit_bytes` make single operations fail
+instead.
 
 The model is the weakest that a file system may give. Bytes reach the device page by
-page in any order and, without a sync, perhaps never; the size of a file likewise; a
-name made, changed or removed is certain only behind a sync of its directory, and a
-directory only behind one of its parent. A sync that fails forgets pages: they can still
-be read, but no later sync brings them to the device.
-
-`FaultyFileSystem.cut_at` ends everything in the middle of one operation. After that
-`power_cut` gives what a machine finds when it starts again, and `kill` what the next
-process finds when only the process died. The same seeds give the same end.
+page in any order and, without a sync, perhaps never; the size of a file likewise. A
+name that was made, changed or removed is certain only after a sync of its directory,
+and a directory only after a sync of its parent. A sync that fails forgets pages: they
+can still be read, but no later sync brings them to the device.
 """
 
 from __future__ import annotations
@@ -20,6 +40,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
+from rocketmq_sdk.testing.disk_model import DirectoryChange, Inode, parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,120 +49,14 @@ if TYPE_CHECKING:
 
 
 class PowerCutError(StoreError):
-    """The machine or the process stopped in the middle of this operation."""
-
-
-class _Inode:
-    """Content of one file as it is read, and as the device has it."""
-
-    __slots__ = (
-        "charged",
-        "dirty",
-        "durable",
-        "durable_size",
-        "modified_ms",
-        "pages",
-        "size",
-        "sizes",
-    )
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.pages: dict[int, bytes] = {}
-        self.durable_size = 0
-        self.durable: dict[int, bytes] = {}
-        self.dirty: dict[int, int] = {}
-        """Page → number of the write that touched it last."""
-        self.sizes: list[int] = []
-        """Sizes since the last sync."""
-        self.charged: set[int] = set()
-        self.modified_ms = 0
-
-    def put(self, page: int, content: bytes | None, number: int) -> None:
-        """Change a page as it is read."""
-        if content is None:
-            self.pages.pop(page, None)
-        else:
-            self.pages[page] = content
-        self.dirty[page] = number
-
-    def persist(self, page: int, content: bytes | None) -> None:
-        """Change a page of the device."""
-        if content is None:
-            self.durable.pop(page, None)
-        else:
-            self.durable[page] = content
-
-    def after_power_cut(self, generator: Random, chance: float, page_size: int) -> _Inode:
-        """What is left when each unsynced page is kept with a chance."""
-        left = _Inode()
-        pages = dict(self.durable)
-        for page in self.dirty:
-            if generator.random() < chance:
-                if page in self.pages:
-                    pages[page] = self.pages[page]
-                else:
-                    pages.pop(page, None)
-        left.size = left.durable_size = (
-            generator.choice([self.durable_size, *self.sizes, self.size])
-            if self.sizes
-            else self.durable_size
-        )
-        for page, content in pages.items():
-            inside = left.size - page * page_size
-            if inside > 0:
-                left.pages[page] = (
-                    content if inside >= page_size else content[:inside].ljust(page_size, b"\0")
-                )
-        left.durable = dict(left.pages)
-        left.modified_ms = self.modified_ms
-        return left
-
-
-class _Change:
-    """One operation on a directory that is not durable yet."""
-
-    __slots__ = ("added", "directory", "inode", "is_directory", "number", "removed")
-
-    def __init__(
-        self,
-        number: int,
-        directory: str,
-        *,
-        added: str = "",
-        removed: str = "",
-        inode: _Inode | None = None,
-    ) -> None:
-        self.number = number
-        self.directory = directory
-        self.added = added
-        self.removed = removed
-        self.inode = inode
-        self.is_directory = inode is None and bool(added)
-
-    def apply(self, names: dict[str, _Inode], directories: set[str]) -> None:
-        """Do it to a state."""
-        if self.removed in directories:
-            below = self.removed + "/"
-            directories.difference_update(
-                [path for path in directories if path == self.removed or path.startswith(below)]
-            )
-            for path in [path for path in names if path.startswith(below)]:
-                del names[path]
-        elif self.removed:
-            names.pop(self.removed, None)
-        if self.added and self.inode is not None:
-            names[self.added] = self.inode
-        elif self.added:
-            directories.add(self.added)
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "."
+    """The simulated machine or process stopped in the middle of this operation."""
 
 
 class FaultyFile:
-    """A handle, by name while the file exists."""
+    """A handle on a file of a `FaultyFileSystem`.
+
+    It follows the name: the first write makes the file.
+    """
 
     __slots__ = ("_files", "_inode", "_removed", "path")
 
@@ -151,7 +66,7 @@ class FaultyFile:
         self._inode = files.names.get(path)
         self._removed = False
 
-    def _found(self, *, create: bool = False) -> _Inode:
+    def _found(self, *, create: bool = False) -> Inode:
         if self._removed:
             raise StoreError(f"{self.path}: the file was removed")
         if self._inode is None:
@@ -163,7 +78,7 @@ class FaultyFile:
         return self._inode
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Length in bytes. Raises `StoreError` when the file is missing."""
         return self._found().size
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -179,12 +94,15 @@ class FaultyFile:
         return data[offset - first * length : end - first * length]
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """Memory never waits."""
+        """Same as `pread`: memory never waits."""
         return self.pread(size, offset)
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """Write, or fail as told: torn at any byte at the cut and where a write was to
-        fail, at a page where space ends.
+        """Write at an offset, unless this write is to fail.
+
+        At the cut and for one of `fail_writes` any number of the first bytes is
+        written; where space ends, whole pages. Raises `PowerCutError`, `StoreError` or
+        `StoreFullError`.
         """
         files = self._files
         inode = self._found(create=True)
@@ -205,12 +123,12 @@ class FaultyFile:
             raise StoreFullError(f"{self.path}: no space to write")
 
     def allocate(self, offset: int, length: int) -> None:
-        """Count the pages of a range as used."""
+        """Count the pages of a range as used. Raises `StoreFullError`."""
         if self._files.charge(self._found(create=True), offset, length) < length:
             raise StoreFullError(f"{self.path}: no space to allocate")
 
     def truncate(self, size: int) -> None:
-        """Cut or extend."""
+        """Set the length; new bytes are zeros."""
         files = self._files
         inode = self._found(create=True)
         last = files.step(self.path)
@@ -220,7 +138,7 @@ class FaultyFile:
             files.die(self.path)
 
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """The pages that were written."""
+        """The ranges that were written, page by page."""
         length = self._files.page_size
         for page in sorted(self._found().pages):
             low, high = max(offset, page * length), min(end, (page + 1) * length)
@@ -228,15 +146,17 @@ class FaultyFile:
                 yield low, high
 
     def sync(self) -> None:
-        """Make what was written before this sync (or before the `run` it is in)
-        durable; nothing when the file was removed.
+        """Make durable what was written before this sync, or before the `run` it is in.
+
+        Does nothing when the file was removed. Raises `StoreError` for one of
+        `fail_syncs`.
         """
         if self._removed or (self._inode is None and self.path not in self._files.names):
             return
         self._files.sync_inode(self._found(), self.path)
 
     def hold(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def remove(self) -> None:
         """Remove the name."""
@@ -244,12 +164,14 @@ class FaultyFile:
         self._files.remove(self.path)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 class FaultyFileSystem:
-    """A file system whose faults are chosen by a seed and by its attributes, which may
-    be changed at any time.
+    """A file system in memory with faults.
+
+    A seed and the attributes choose the faults. The attributes may be changed at any
+    time; as they are at first, nothing fails.
     """
 
     description = "the faulty store"
@@ -269,34 +191,34 @@ class FaultyFileSystem:
         self.generator = Random(seed)
         self.page_size = page_size
         self.limit_bytes = limit_bytes
-        """Space on the device, counted in pages."""
+        """Space on the device in bytes; files take whole pages."""
         self.cut_at: int | None = None
-        """The operation (counted by `operations`) in the middle of which everything
-        ends; operations are writes, sizes, syncs, names.
+        """The operation in the middle of which everything ends; None for never.
+
+        Operations are writes, changes of a size, syncs and changes of a name;
+        `operations` counts them from 1.
         """
         self.told_used_ratio: float | None = None
-        """What `used_ratio` says, if not the truth."""
+        """What `used_ratio` says instead of the truth, 0 to 1; None for the truth."""
         self.fail_writes: set[int] = set()
         """Which writes (counted by `writes`, from 1) fail after some of their bytes."""
         self.fail_syncs: set[int] = set()
-        """Which syncs of files (counted by `syncs`, from 1) fail and forget."""
+        """Which syncs of files (counted by `syncs`, from 1) fail and forget pages."""
         self.failed_syncs: list[str] = []
-        """The files whose syncs failed."""
+        """Paths of the files whose syncs failed, one for each failure."""
         self.write_back_chance = 0.0
-        """How probable it is that a write also makes some unsynced page durable, as
-        systems do in the background.
+        """How probable it is, 0 to 1, that a write also makes some unsynced page of its
+        file durable, as systems do in the background.
         """
         self.on_write: Callable[[str, bytes, int], None] | None = None
-        """Told of path, bytes and offset of each write before it happens, whole or
-        not.
-        """
+        """Callback `(path, data, offset)`; called before each write, failing or not."""
         self.operations = self.writes = self.syncs = 0
-        self.names: dict[str, _Inode] = {}
+        self.names: dict[str, Inode] = {}
         self._now_ms = now_ms
         self._directories: set[str] = set()
-        self._durable_names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
         self._durable_directories: set[str] = set()
-        self._changes: list[_Change] = []
+        self._changes: list[DirectoryChange] = []
         self._dead = False
         self._locked = False
         self._used_pages = 0
@@ -314,32 +236,36 @@ class FaultyFileSystem:
         return self._dead
 
     def step(self, path: str) -> bool:
-        """Count an operation; True when it is the last."""
+        """Count an operation; True when it is the one at the cut."""
         if self._dead:
             raise PowerCutError(f"{path}: after the end")
         self.operations += 1
         return self.operations == self.cut_at
 
     def die(self, path: str) -> None:
-        """End here."""
+        """End in the middle of an operation. Raises `PowerCutError`."""
         self._dead = True
         raise PowerCutError(f"{path}: the end, in operation {self.operations}")
 
     def halt(self) -> None:
-        """End here, between two operations."""
+        """End between two operations: all later ones raise `PowerCutError`."""
         self._dead = True
 
     def kill(self) -> FaultyFileSystem:
-        """What the next process finds when this one was killed: everything handed over,
-        durable or not. It is this object again.
+        """What the next process finds when this one was killed.
+
+        That is everything that was written, durable or not. Returns this object, ready
+        to be used again.
         """
         self._dead = self._locked = False
         self.cut_at = None
         return self
 
     def power_cut(self, seed: int) -> FaultyFileSystem:
-        """What a machine finds that was switched off: a subset of what was not synced,
-        chosen by `seed`. This object may be used on.
+        """What the machine finds when it starts again after its power was cut.
+
+        That is all that was durable and a part, chosen by `seed`, of what was not. This
+        object does not change.
         """
         generator = Random(seed)
         left = FaultyFileSystem(
@@ -352,7 +278,7 @@ class FaultyFileSystem:
             if generator.random() < chance:
                 change.apply(names, directories)
         chance = generator.choice([0.0, 1.0, 0.2, 0.5, 0.9])
-        made: dict[int, _Inode] = {}
+        made: dict[int, Inode] = {}
         left._directories = {path for path in directories if self._reachable(path, directories)}
         for path, inode in names.items():
             if self._reachable(path, directories):
@@ -375,7 +301,7 @@ class FaultyFileSystem:
 
     # --- content
 
-    def overwrite(self, inode: _Inode, data: bytes, offset: int) -> None:
+    def overwrite(self, inode: Inode, data: bytes, offset: int) -> None:
         """Put bytes into the pages of a file."""
         if not data:
             return
@@ -399,7 +325,7 @@ class FaultyFileSystem:
             page = self.generator.choice(list(inode.dirty))
             inode.persist(page, inode.pages.get(page))
 
-    def resize(self, inode: _Inode, size: int) -> None:
+    def resize(self, inode: Inode, size: int) -> None:
         """Set the length of a file."""
         length, number = self.page_size, next(self._number)
         if size < inode.size:
@@ -420,8 +346,8 @@ class FaultyFileSystem:
         """Space in use, in whole pages."""
         return self._used_pages * self.page_size
 
-    def charge(self, inode: _Inode, offset: int, length: int) -> int:
-        """Take space for a range; gives how much of it fits."""
+    def charge(self, inode: Inode, offset: int, length: int) -> int:
+        """Take space for a range; returns how many of its bytes fit."""
         if length <= 0:
             return length
         for page in range(offset // self.page_size, (offset + length - 1) // self.page_size + 1):
@@ -432,7 +358,7 @@ class FaultyFileSystem:
                 self._used_pages += 1
         return length
 
-    def _release(self, inode: _Inode, pages: set[int]) -> None:
+    def _release(self, inode: Inode, pages: set[int]) -> None:
         inode.charged -= pages
         self._used_pages -= len(pages)
 
@@ -440,8 +366,8 @@ class FaultyFileSystem:
         low, high = self._waited
         return not low < number <= high
 
-    def sync_inode(self, inode: _Inode, path: str) -> None:
-        """Make a file's content durable, or fail and forget."""
+    def sync_inode(self, inode: Inode, path: str) -> None:
+        """Make the content of a file durable, or fail and forget pages."""
         last = self.step(path)
         self.syncs += 1
         failing = last or self.syncs in self.fail_syncs
@@ -466,45 +392,45 @@ class FaultyFileSystem:
     # --- names
 
     def _change(
-        self, path: str, *, added: str = "", removed: str = "", inode: _Inode | None = None
+        self, path: str, *, added: str = "", removed: str = "", inode: Inode | None = None
     ) -> None:
         last = self.step(path)
         if not last or self.generator.random() < 0.5:
-            change = _Change(
-                next(self._number), _parent(path), added=added, removed=removed, inode=inode
+            change = DirectoryChange(
+                next(self._number), parent_of(path), added=added, removed=removed, inode=inode
             )
             change.apply(self.names, self._directories)
             self._changes.append(change)
         if last:
             self.die(path)
 
-    def make(self, path: str) -> _Inode:
-        """A new empty file, with the directories that it needs."""
+    def make(self, path: str) -> Inode:
+        """Make an empty file and the directories that it needs."""
         parts = path.split("/")[:-1]
         for directory in itertools.accumulate(parts, lambda low, high: f"{low}/{high}"):
             if directory not in self._directories:
                 self._change(directory, added=directory)
-        inode = _Inode()
+        inode = Inode()
         inode.modified_ms = self._now_ms()
         self._change(path, added=path, inode=inode)
         return inode
 
     def lock(self) -> None:
-        """Become the only opener."""
+        """Become the only user. Raises `StoreLockedError`."""
         if self._locked:
             raise StoreLockedError(f"{self.description} is open already")
         self._locked = True
 
     def unlock(self) -> None:
-        """Let the files be opened again."""
+        """Let the next user in."""
         self._locked = False
 
     def open(self, path: str) -> FaultyFile:
-        """A handle; the first write makes the file."""
+        """A handle on a file; the first write makes the file."""
         return FaultyFile(self, path)
 
     def create(self, path: str, size: int) -> FaultyFile:
-        """A file of zeros."""
+        """Make a file of so many zeros, or make an old one that."""
         file = FaultyFile(self, path)
         file.truncate(0)
         file.truncate(size)
@@ -515,21 +441,21 @@ class FaultyFileSystem:
         return path in self.names or path in self._directories
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted."""
+        """Names and sizes of the files in a directory, sorted by name."""
         return sorted(
             (path.rpartition("/")[2], inode.size)
             for path, inode in self.names.items()
-            if _parent(path) == directory
+            if parent_of(path) == directory
         )
 
     def directory_names(self, directory: str) -> list[str]:
-        """Names, sorted."""
+        """Names of the directories in a directory, sorted."""
         return sorted(
-            path.rpartition("/")[2] for path in self._directories if _parent(path) == directory
+            path.rpartition("/")[2] for path in self._directories if parent_of(path) == directory
         )
 
     def modified_ms(self, path: str) -> int:
-        """When the file was changed last, by the clock given; 0 without such a file."""
+        """When a file was changed last, by `now_ms`; 0 without such a file."""
         inode = self.names.get(path)
         return 0 if inode is None else inode.modified_ms
 
@@ -538,10 +464,10 @@ class FaultyFileSystem:
         self.names[path].modified_ms = time_ms
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
-        """Nothing is read from a disk."""
+        """Does nothing: nothing is read from a disk."""
 
     def used_ratio(self) -> float:
-        """As told, else pages in use of those that there are."""
+        """The part of the space in use, 0 to 1, or `told_used_ratio` when it is set."""
         return (
             self._used_pages * self.page_size / self.limit_bytes
             if self.told_used_ratio is None
@@ -549,7 +475,7 @@ class FaultyFileSystem:
         )
 
     def read(self, path: str) -> bytes | None:
-        """The whole content."""
+        """The whole content of a file; None without such a file."""
         inode = self.names.get(path)
         return None if inode is None else FaultyFile(self, path).pread(inode.size, 0)
 
@@ -561,7 +487,7 @@ class FaultyFileSystem:
         file.sync()
 
     def rename(self, old: str, new: str) -> None:
-        """One operation."""
+        """Rename a file, also over another one. Raises `StoreError` without it."""
         inode = self.names.get(old)
         if inode is None:
             raise StoreError(f"{old} is missing in {self.description}")
@@ -571,14 +497,14 @@ class FaultyFileSystem:
             self._release(replaced, set(replaced.charged))
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file, if there is one."""
         inode = self.names.get(path)
         if inode is not None:
             self._change(path, removed=path)
             self._release(inode, set(inode.charged))
 
     def remove_tree(self, directory: str) -> None:
-        """Remove file by file, then the directories."""
+        """Remove a directory: file by file, then the directories."""
         for path in [path for path in self.names if path.startswith(directory + "/")]:
             self.remove(path)
         for path in sorted(
@@ -592,7 +518,7 @@ class FaultyFileSystem:
             self._change(path, removed=path)
 
     def sync_directory(self, directory: str) -> None:
-        """Make the changes in a directory durable."""
+        """Make the changes of names in a directory durable."""
         last = self.step(directory)
         for change in [
             change
@@ -608,9 +534,10 @@ class FaultyFileSystem:
         if last:
             self.die(directory)
 
-    def _forget_below(self, removal: _Change) -> None:
-        """What happened in a directory before its durable removal is of no account for
-        one of the same name made later.
+    def _forget_below(self, removal: DirectoryChange) -> None:
+        """Drop the older changes below a directory whose removal is durable.
+
+        They must not touch a later directory of the same name.
         """
         path, below = removal.removed, removal.removed + "/"
         self._changes = [
@@ -621,8 +548,10 @@ class FaultyFileSystem:
         ]
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run it here after other tasks had a chance; a sync in it does not cover what
-        they wrote meanwhile.
+        """Run an operation after other tasks had a chance to run.
+
+        A sync in it does not cover what those wrote meanwhile, as one in a thread may
+        not.
         """
         low = next(self._number)
         before = {

@@ -35,7 +35,7 @@ from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import (
 )
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
-from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import (
     MAX_PROPERTIES,
@@ -84,6 +84,7 @@ class Appender:
         self._table = dispatcher.table
         self._dispatched = dispatcher.dispatched
         self._is_heard = dispatcher.is_heard
+        self._extended = dispatcher.extended
         self._flusher, self._queue_flusher = flushers
         self._clock = clock
         self._state = state
@@ -96,33 +97,22 @@ class Appender:
         self._note_batch = index.note_batch
 
     def put(self, message: MessageToStore) -> PutResult:
-        """Append one message and put it into its queue. Never raises for a message or a
-        disk: the status says what happened.
-        """
+        """`MessageStore.put`: append one message and put it into its queue."""
         state = self._state
-        if (
-            not state.open
-            or state.failure is not None
-            or state.queue_problem is not None
-            or state.disk_full
-        ):
+        if not state.open or state.failure or state.queue_problem or state.disk_full:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         if state.gate is not None and (refusal := state.gate(message)) is not None:
             return PutResult(refusal)
+        queue: Queue | None
         try:
             queue = self._table.queues[message.topic][message.queue_id]
         except KeyError:
-            made = self._table.obtain(message.topic, message.queue_id)
-            if made is None:
-                return PutResult(PutStatus.MESSAGE_ILLEGAL)
-            queue = made
-        if len(message.body) > self._config.max_message_size:
+            queue = self._table.obtain(message.topic, message.queue_id)
+        if queue is None or len(message.body) > self._config.max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         count = 1
-        if message.sys_flag & _INNER_BATCH:
-            count = self._name_base(queue, message)
-            if not count:
-                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        if message.sys_flag & _INNER_BATCH and not (count := self._name_base(queue, message)):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
         text = message.properties
         properties = text.encode("utf-8", "replace")
         if self._append_crc:
@@ -146,20 +136,14 @@ class Appender:
             queue.next_offset = offset + count
             code = message.tags_code
             if queue.is_schedule:
-                due = self._dispatcher.deliver_time(text, now)
-                code = code if due is None else due
+                code = self._dispatcher.deliver_code(text, now, code)
             if self._sync_flush or not isinstance(queue, ConsumeQueue):
                 self._pending.append((queue, offset, code, now, position, size, text, count))
                 if not self._sync_flush:
                     self.dispatch_up_to(position + size)
             else:
-                queue.append(
-                    position,
-                    size,
-                    code
-                    if queue.ext is None
-                    else self._dispatcher.extended(queue, code, now, text),
-                )
+                in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
+                queue.append(position, size, in_unit)
                 if self._indexing:
                     self._note((message.topic, text, position, now))
                 if not queue.dirty:
@@ -276,24 +260,11 @@ class Appender:
             self._flusher.wake()
         for (queue, message, _properties), result in zip(checked, results, strict=True):
             queue.next_offset = result.queue_offset + 1
-            due = (
-                self._dispatcher.deliver_time(message.properties, now)
-                if queue.is_schedule
-                else None
-            )
-            code = message.tags_code if due is None else due
-            self._pending.append(
-                (
-                    queue,
-                    result.queue_offset,
-                    code,
-                    now,
-                    result.physical_offset,
-                    result.size,
-                    message.properties,
-                    1,
-                )
-            )
+            offset, position, size = result.queue_offset, result.physical_offset, result.size
+            code, text = message.tags_code, message.properties
+            if queue.is_schedule:
+                code = self._dispatcher.deliver_code(text, now, code)
+            self._pending.append((queue, offset, code, now, position, size, text, 1))
         if not self._sync_flush:
             self.dispatch_up_to(self._log.position)
         return results
@@ -327,10 +298,8 @@ class Appender:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         if state.gate is not None and (refusal := state.gate(message)) is not None:
             return PutResult(refusal)
-        if (
-            len(message.body) > self._config.max_message_size
-            or message.sys_flag & _TRANSACTION_BITS
-        ):
+        too_big = len(message.body) > self._config.max_message_size
+        if too_big or message.sys_flag & _TRANSACTION_BITS:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         queue = self._table.obtain(message.topic, message.queue_id)
         try:
@@ -356,21 +325,7 @@ class Appender:
         first = queue.next_offset
         try:
             start = log.make_room(total)
-            records = encode_records(
-                queue.topic_bytes,
-                items,
-                queue_id=message.queue_id,
-                queue_offset=first,
-                physical_offset=start,
-                sys_flag=message.sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_timestamp=now,
-                store_host=store_host,
-                reconsume_times=message.reconsume_times,
-            )
-            if self._append_crc:
-                records = [fill_property_crc(record) for record in records]
+            records = self._encode_batch(queue, message, items, start, now)
             log.append(b"".join(records), start + total)
         except (StoreError, ProtocolError) as error:
             return self._refuse(error)
@@ -381,10 +336,28 @@ class Appender:
         queue.next_offset = first + len(items)
         sizes = [len(record) for record in records]
         positions = list(accumulate(sizes[:-1], initial=start))
-        self._dispatch_batch(
-            queue, first, now, positions, sizes, [properties for _flag, _body, properties in items]
-        )
+        properties_of_all = [properties for _flag, _body, properties in items]
+        self._dispatch_batch(queue, first, now, positions, sizes, properties_of_all)
         return PutResult(PutStatus.PUT_OK, start, total, first, now, len(items), positions)
+
+    def _encode_batch(
+        self, queue: Queue, message: MessageToStore, items: list[BatchItem], start: int, now: int
+    ) -> list[bytes]:
+        """The records of a batch from a position on. Raises `ProtocolError`."""
+        records = encode_records(
+            queue.topic_bytes,
+            items,
+            queue_id=message.queue_id,
+            queue_offset=queue.next_offset,
+            physical_offset=start,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_timestamp=now,
+            store_host=message.store_host or self._store_host,
+            reconsume_times=message.reconsume_times,
+        )
+        return [fill_property_crc(record) for record in records] if self._append_crc else records
 
     def _dispatch_batch(
         self,
@@ -455,13 +428,8 @@ class Appender:
             if queue.removed:
                 continue
             if isinstance(queue, ConsumeQueue):
-                queue.append(
-                    position,
-                    size,
-                    code
-                    if queue.ext is None
-                    else self._dispatcher.extended(queue, code, now, text),
-                )
+                in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
+                queue.append(position, size, in_unit)
             else:
                 queue.append_unit(BatchUnit(position, size, code, now, offset, count))
             if queue is not marked:

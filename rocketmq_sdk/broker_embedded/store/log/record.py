@@ -158,24 +158,14 @@ def plain_records(
     length, head_size = len(data), _PLAIN.size
     last = length - RECORD_OVERHEAD_V1
     while at <= last:
-        (
-            size,
-            magic,
-            crc,
-            queue_id,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            store_timestamp,
-            body_length,
-        ) = unpack(data, at)
+        size, magic, crc, queue, offset, physical, sys_flag, stored, body = unpack(data, at)
         body_start = at + head_size
-        topic_at = body_start + body_length
+        topic_at = body_start + body
         end = at + size
         if (
             magic != MAGIC_V1
             or sys_flag & HOST_BITS
-            or queue_id | queue_offset | body_length < 0
+            or queue | offset | body < 0
             or not topic_at + 3 <= end <= length
         ):
             break
@@ -191,19 +181,9 @@ def plain_records(
             break
         if end - start != data[topic_end] << 8 | data[topic_end + 1]:
             break
-        if check_crc and body_length and crc32(view[body_start:topic_at]) & BODY_CRC_MASK != crc:
+        if check_crc and body and crc32(view[body_start:topic_at]) & BODY_CRC_MASK != crc:
             break
-        fields = (
-            position,
-            size,
-            queue_id,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            store_timestamp,
-            topic,
-            data[start:end],
-        )
+        fields = (position, size, queue, offset, physical, sys_flag, stored, topic, data[start:end])
         append(new(RecordHead, fields))
         at = end
         position += size

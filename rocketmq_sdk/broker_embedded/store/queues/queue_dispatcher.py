@@ -90,9 +90,10 @@ class QueueDispatcher:
         """The bit map of the filters that a message passes, by topic and properties."""
         self._levels = DelayLevels(delay_levels)
 
-    def deliver_time(self, properties: str, store_timestamp: int) -> int | None:
-        """When a record of the delay topic is due; None when it names no level above
-        0.
+    def deliver_code(self, properties: str, store_timestamp: int, code: int) -> int:
+        """What a unit of the delay topic holds: when its record is due.
+
+        `code`, the tags code, for a record that names no level above 0.
         """
         text = property_in_text(properties, DELAY)
         try:
@@ -100,7 +101,7 @@ class QueueDispatcher:
         except ValueError:
             level = 0
         if level <= 0:
-            return None
+            return code
         return min(store_timestamp + self._levels.delay_ms(level), _MAX_LONG)
 
     def extended(
@@ -192,7 +193,7 @@ class QueueDispatcher:
         False when the queue lacks records in front of it that an older part of the log
         may hold; with `from_start` there is no older part.
         """
-        position, size, queue_id, offset, _, sys_flag, _, topic, properties = head
+        position, size, queue_id, offset, _, sys_flag, stored, topic, properties = head
         queues = self.table.queues.get(topic)
         known = None if queues is None else queues.get(queue_id)
         if known is not None and position + size <= known.max_physical:
@@ -226,25 +227,16 @@ class QueueDispatcher:
             if not self._bridge(queue, offset, head.position):
                 return True
         if isinstance(queue, BatchConsumeQueue):
-            text = head.properties.decode("utf-8", "replace")
+            text = properties.decode("utf-8", "replace")
             code = tags_code(property_in_text(text, TAGS))
-            queue.append_unit(
-                BatchUnit(
-                    head.position,
-                    head.size,
-                    code,
-                    head.store_timestamp,
-                    offset,
-                    inner_count(text, head.sys_flag),
-                )
-            )
+            count = inner_count(text, sys_flag)
+            queue.append_unit(BatchUnit(position, size, code, stored, offset, count))
         else:
             code = self.code_of(queue, head)
             if queue.ext is not None:
-                code = self.extended(
-                    queue, code, head.store_timestamp, head.properties.decode("utf-8", "replace")
-                )
-            queue.append(head.position, head.size, code)
+                text = properties.decode("utf-8", "replace")
+                code = self.extended(queue, code, stored, text)
+            queue.append(position, size, code)
         self.table.mark_dirty(queue)
         return True
 
@@ -309,8 +301,5 @@ class QueueDispatcher:
         time of delivery.
         """
         text = head.properties.decode("utf-8", "replace")
-        if queue.is_schedule:
-            due = self.deliver_time(text, head.store_timestamp)
-            if due is not None:
-                return due
-        return tags_code(property_in_text(text, TAGS))
+        code = tags_code(property_in_text(text, TAGS))
+        return self.deliver_code(text, head.store_timestamp, code) if queue.is_schedule else code
