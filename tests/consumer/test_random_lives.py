@@ -45,9 +45,7 @@ _steps = st.lists(
     min_size=1,
     max_size=40,
 )
-_life = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+_life = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def live(life: Any, steps: list[tuple[str, Any]]) -> None:

@@ -16,7 +16,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = java.why_not()
     for item in items:
         if "interop" in item.path.parts:
-            item.add_marker(pytest.mark.interop)
             item.add_marker(pytest.mark.real_time)
             item.add_marker(pytest.mark.timeout(300))
             if reason:

@@ -1,5 +1,5 @@
 """Replication between brokers of both kinds.
-`python tests/replication_exchange.py --messages 100000` does the same with more
+`python -m tools.replication_exchange --messages 100000` does the same with more
 messages.
 """
 

@@ -16,15 +16,12 @@ import trio
 
 from rocketmq_sdk import (
     Admin,
-    ConsumeFrom,
     Message,
     Producer,
-    PushConsumer,
-    ReceivedMessage,
-    RocketMQError,
     SendResult,
 )
 from support.consumer_process import CONSUMER, lines_of
+from support.kill_load import Load, consume_all
 from support.processes import broker_process, python_process
 
 if TYPE_CHECKING:
@@ -62,61 +59,6 @@ async def test_a_killed_consumer_is_replaced_and_every_message_is_consumed(tmp_p
     assert consumed_by_first | set(lines_of(second)) == {b"%d" % number for number in range(count)}
 
 
-class _Load:
-    """Sends as fast as it can and remembers what was acknowledged."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.acknowledged: dict[bytes, SendResult] = {}
-
-    async def run(self, producer: Producer, seed: int) -> None:
-        generator = random.Random(seed)
-        try:
-            number = 0
-            while True:
-                handles = []
-                for _ in range(32):
-                    body = b"%d/%d/" % (seed, number) + generator.randbytes(
-                        generator.randrange(1, 2000)
-                    )
-                    handles.append(
-                        (
-                            body,
-                            producer.submit(
-                                Message(self.topic, body, tags="t", keys=[f"k{number}"])
-                            ),
-                        )
-                    )
-                    number += 1
-                for body, handle in handles:
-                    self.acknowledged[body] = await handle
-        except RocketMQError:
-            return  # the broker is dead
-
-
-async def _consume_all(
-    namesrv: str, topic: str, group: str, wanted: set[bytes]
-) -> dict[bytes, ReceivedMessage]:
-    found: dict[bytes, ReceivedMessage] = {}
-
-    async def listener(messages: list[ReceivedMessage]) -> None:
-        for message in messages:
-            found[message.body] = message
-
-    async with PushConsumer(
-        group,
-        namesrv=namesrv,
-        subscriptions={topic: "*"},
-        listener=listener,
-        batch=32,
-        consume_from=ConsumeFrom.FIRST_OFFSET,
-    ):
-        with trio.move_on_after(60):
-            while not wanted <= found.keys():
-                await trio.sleep(0.05)
-    return found
-
-
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, flush: str) -> None:
     settings = {
@@ -127,7 +69,7 @@ async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, fl
     with broker_process(tmp_path / "store", **settings) as broker:
         expected: dict[str, dict[bytes, SendResult]] = {}
         for round_number in range(3):
-            load = _Load(f"load{round_number}")
+            load = Load(f"load{round_number}")
             fresh = f"fresh{round_number}"
             async with (
                 Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer,
@@ -144,7 +86,7 @@ async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, fl
             expected[fresh] = {b"created a moment before": last}
             broker.start()
         for topic, acknowledged in expected.items():
-            found = await _consume_all(broker.namesrv, topic, f"check-{topic}", set(acknowledged))
+            found = await consume_all(broker.namesrv, topic, f"check-{topic}", set(acknowledged))
             assert found.keys() >= acknowledged.keys()
             for body, result in acknowledged.items():
                 message = found[body]
@@ -197,7 +139,7 @@ async def test_an_interrupted_broker_ends_cleanly_without_a_torn_record(
     tmp_path: Path, delay: float
 ) -> None:
     with broker_process(tmp_path / "store", mappedFileSizeCommitLog=4 * 1024 * 1024) as broker:
-        load = _Load("load")
+        load = Load("load")
         codes: list[int] = []
         async with (
             Producer("writers", namesrv=broker.namesrv, send_timeout=2) as producer,

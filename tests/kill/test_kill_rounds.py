@@ -1,13 +1,12 @@
-"""Ten rounds of `tests/kill_rounds.py`, which runs 200 by command."""
+"""Ten rounds of kills; `python -m tools.kill_rounds` runs 200."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kill_rounds import run_rounds
+from support.kill_rounds import run_rounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +18,6 @@ pytestmark = [pytest.mark.real_time, pytest.mark.timeout(600)]
 async def test_nothing_acknowledged_is_lost_in_rounds_of_kills(
     flush: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await run_rounds(tmp_path, Namespace(rounds=5, each=3, seed=seed, flush=flush)) == 0, (
+    assert await run_rounds(tmp_path, rounds=5, each=3, seed=seed, flush=flush), (
         capsys.readouterr().out
     )

@@ -147,17 +147,18 @@ def lives(count: int) -> settings:
         max_examples=count,
         stateful_step_count=14,
         deadline=None,
-        derandomize=True,
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
 
 
+@pytest.mark.hypothesis  # the machines are run inside
 @pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
 def test_groups_keep_the_rules(kind: type[Lives]) -> None:
     run_state_machine_as_test(kind, settings=lives(25))  # type: ignore[no-untyped-call]  # hypothesis has no type for it
 
 
+@pytest.mark.hypothesis  # the machines are run inside
 @pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
 def test_groups_keep_the_rules_over_a_network(kind: type[Lives]) -> None:
     over_network = type(f"{kind.__name__}OverNetwork", (kind,), {"network": True})

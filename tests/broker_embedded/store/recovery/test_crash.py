@@ -1,5 +1,5 @@
 """The crash suite: a store that is cut off at seeded points.
-`python tests/crash_points.py --points 10000` runs more of them.
+`python -m tools.crash_points --points 10000` runs more of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What is to be seen where Spark runs otherwise than in one JVM of one session:
 executors of their own, and Connect.
 
-Run as a program this is such a session, `python -m support.spark_modes MODE`; it ends
-with 0 when everything was as it should be.
+Run as a program this is such a session, `python -m tools.spark_modes MODE` in the
+directory `tests` (MODE: local-cluster or connect). Exit code 0 when everything was as
+it should be.
 """
 
 from __future__ import annotations

@@ -1,39 +1,35 @@
-"""A broker killed with SIGKILL under load, again and again:
-`python tests/kill_rounds.py --rounds 200 [--flush SYNC_FLUSH]`.
+"""A broker killed with SIGKILL under load, again and again.
 
 Each round sends to a topic of its own until a random moment, kills the broker, starts
 it again on its directory, consumes the topic and compares with what was acknowledged.
-After some rounds (`--each`) the broker is stopped, the directory verified, and a new
+After some rounds (`each`) the broker is stopped, the directory verified, and a new
 one begun: brokers that live for seconds only never write their checkpoint, so each
-start reads the whole log again. Exit code 0 when nothing acknowledged was lost.
+start reads the whole log again.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
 import random
 import shutil
-import sys
-import tempfile
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from kill.test_kill import _consume_all, _Load
 from rocketmq_sdk import Producer
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
+from support.kill_load import Load, consume_all
 from support.processes import BrokerProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 async def _round(broker: BrokerProcess, number: int, generator: random.Random) -> tuple[int, int]:
     """One kill; gives how many messages were acknowledged and how many of them were
     lost or changed.
     """
-    load = _Load(f"round{number}")
+    load = Load(f"round{number}")
     seconds = generator.uniform(0.05, 0.8)
     async with (
         Producer("writers", namesrv=broker.namesrv, send_timeout=5) as producer,
@@ -47,7 +43,7 @@ async def _round(broker: BrokerProcess, number: int, generator: random.Random) -
         await trio.sleep(seconds)
         await trio.to_thread.run_sync(broker.kill)
     await trio.to_thread.run_sync(broker.start)
-    found = await _consume_all(
+    found = await consume_all(
         broker.namesrv, load.topic, f"check-{load.topic}", set(load.acknowledged)
     )
     lost = 0
@@ -110,37 +106,19 @@ async def run_store(
     print(totals, flush=True)
 
 
-async def run_rounds(root: Path, options: argparse.Namespace) -> int:
-    """All rounds, directory after directory."""
-    generator, totals = random.Random(options.seed), Totals()
-    while totals.rounds < options.rounds:
+async def run_rounds(root: Path, *, rounds: int, each: int, seed: int, flush: str) -> bool:
+    """All rounds, some (`each`) on one directory; whether nothing acknowledged was
+    lost.
+    """
+    generator, totals = random.Random(seed), Totals()
+    while totals.rounds < rounds:
         store = root / str(totals.rounds)
         await run_store(
             store,
-            min(options.each, options.rounds - totals.rounds),
-            options.flush,
+            min(each, rounds - totals.rounds),
+            flush,
             generator,
             totals,
         )
         shutil.rmtree(store)
-    return 1 if totals.lost or totals.bad_exits or totals.findings else 0
-
-
-def main() -> int:
-    """Run the rounds in a directory that is removed at the end."""
-    parser = argparse.ArgumentParser(description="Kill a broker under load and count what it lost.")
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--each", type=int, default=20, help="rounds on one directory")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--flush", choices=["ASYNC_FLUSH", "SYNC_FLUSH"], default="ASYNC_FLUSH")
-    options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    root = Path(tempfile.mkdtemp(prefix="kill-rounds-"))
-    try:
-        return trio.run(run_rounds, root, options)
-    finally:
-        shutil.rmtree(root)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return not (totals.lost or totals.bad_exits or totals.findings)

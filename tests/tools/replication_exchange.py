@@ -1,6 +1,6 @@
 """Replication with Apache's broker by command:
-`python tests/replication_exchange.py --messages 100000`. Exit code 0 when all bytes are
-equal.
+`python -m tools.replication_exchange --messages 100000`, in the directory `tests`.
+Exit code 0 when all bytes are equal.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import trio
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from support import java
 from support.replication_exchange import apache_behind_ours, ours_behind_apache

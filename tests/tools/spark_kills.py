@@ -1,15 +1,11 @@
 """Streams killed with -9, by one command:
-`python tests/spark_kills.py --rows 2000000 --kills 10`.
+`python -m tools.spark_kills --rows 2000000 --kills 10`, in the directory `tests`.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from support.spark_kills import rounds
 

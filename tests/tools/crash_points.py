@@ -1,6 +1,6 @@
 """The crash suite by command:
-`python tests/crash_points.py --points 10000 [--first SEED] [--pairs | --timers]`. Exit
-code 0 when all passed.
+`python -m tools.crash_points --points 10000 [--first SEED] [--pairs | --timers]`, in
+the directory `tests`. Exit code 0 when all passed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ import argparse
 import logging
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from typing import TYPE_CHECKING
 
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed

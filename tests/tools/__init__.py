@@ -1,0 +1,1 @@
+"""Programs run by hand, in the directory `tests`: `python -m tools.NAME`."""
