@@ -19,7 +19,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
 from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.remoting.interceptors import Interceptor
+from rocketmq_sdk.remoting.client import Interceptor
 from rocketmq_sdk.remoting.source import ChannelSource
 
 if TYPE_CHECKING:

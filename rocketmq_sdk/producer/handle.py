@@ -4,11 +4,12 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.producer.queue_selector import select_by_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
     from rocketmq_sdk.remoting.channel import Channel, PendingCall
+
+
+class Aim(TypedDict, total=False):
+    """How a caller chooses the queue."""
+
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    key: object
 
 
 class SendHandle:
@@ -100,6 +109,21 @@ class SendHandle:
         self.error: Exception | None = None
         self._waiters: list[trio.lowlevel.Task] | None = None
         self._settled: trio.Event | None = None
+
+    def aim(self, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+        """Let the caller choose the queue; there is one attempt then. Raises
+        `ConfigurationError`.
+        """
+        if queue is not None:
+            if selector is not None or key is not None:
+                raise ConfigurationError("queue= excludes selector= and key=")
+            if queue.topic != self.topic.topic:
+                raise ConfigurationError(f"{queue!r} is no queue of topic {self.topic.topic!r}")
+            self.queue = queue
+        else:
+            self.selector = selector or select_by_hash
+            self.key = key
+        self.attempts = 1
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
         return self.wait().__await__()

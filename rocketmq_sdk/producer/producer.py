@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
-from rocketmq_sdk.client.api.timers import recall_message
+from rocketmq_sdk.client.api.timers import handle_parts, recall_message
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.config import NamesrvSource, to_seconds
-from rocketmq_sdk.client.hooks import SendContext, run_hooks
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import (
     ClosedError,
     ConfigurationError,
-    RouteError,
     SendTimeout,
     TooManyRequestsError,
 )
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.names import check_group, check_send_topic
+from rocketmq_sdk.names import check_group
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
-from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.handle import Aim, SendHandle
+from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outgoing import (
     Batch,
@@ -38,12 +36,11 @@ from rocketmq_sdk.producer.outgoing import (
     properties_of,
     wrap_batch,
 )
-from rocketmq_sdk.producer.queue_selector import QueueSelector, select_by_hash
-from rocketmq_sdk.producer.recalling import handle_parts
 from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
 from rocketmq_sdk.producer.send import SendLoop
-from rocketmq_sdk.producer.targets import TopicTargets, make_template
+from rocketmq_sdk.producer.targets import TopicTable
 from rocketmq_sdk.producer.trace import note_sent
+from rocketmq_sdk.producer.under_way import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -53,6 +50,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.protocol.command import Command
 
 __all__ = ["Producer", "SendHandle"]
@@ -63,18 +61,8 @@ SEND_BATCH: Final = 320
 DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
 COMPRESS_IN_THREAD: Final = 256 * 1024
-ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
-REMEMBERED_FAILURES: Final = 1000
 _UNENDING: Final = float("inf")
 _UNAIMED: Final = (None, None, None, None)
-
-
-class Aim(TypedDict, total=False):
-    """How a caller chooses the queue."""
-
-    queue: MessageQueue | None
-    selector: QueueSelector | None
-    key: object
 
 
 class Producer(ProducerCallbacks, RunsOnce):
@@ -112,22 +100,21 @@ class Producer(ProducerCallbacks, RunsOnce):
         self.group = namespace.wrap(group)
         self._more = f"INSTANCE_ID\x01{namespace.name}\x02" if namespace else ""
         self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
-        self._topics: dict[str, TopicTargets] = {}
-        self._under_way: set[SendHandle] = set()
-        self._bytes_under_way = 0
-        self._room = trio.lowlevel.ParkingLot()
-        self._failures: deque[SendHandle] = deque(maxlen=REMEMBERED_FAILURES)
+        self._topics = TopicTable(self.client, self.config, self.group, self._running_loop)
+        self._under_way = UnderWay(self.config)
         self._loop: SendLoop | None = None
         self._attempts = 1 + self.config.retry_times
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
-        self._hooked = bool(self.config.send_hooks or self.config.forbidden_hooks)
-        self._contexts: dict[SendHandle, SendContext] = {}
+        self._hooks = SendHooks(self.group, self.config)
+        self._hooked = self._hooks.any
+        if self._hooked:
+            self._under_way.observers.append(self._hooks.after)
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
             go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
             self._accumulator = Accumulator(
-                self.config, self.client.ids, self._more, go, self._abandoned
+                self.config, self.client.ids, self._more, go, self._under_way.abandoned
             )
         self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
@@ -137,6 +124,8 @@ class Producer(ProducerCallbacks, RunsOnce):
             if self.client.config.enable_trace
             else None
         )
+        if self._trace is not None:
+            self._under_way.observers.append(self._note_sent)
 
     # --- life
 
@@ -149,7 +138,7 @@ class Producer(ProducerCallbacks, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(
-                        self.client, self.config, self._strategy, nursery, self._finished
+                        self.client, self.config, self._strategy, nursery, self._under_way.finished
                     )
                     try:
                         await self._start_services(nursery)
@@ -163,13 +152,19 @@ class Producer(ProducerCallbacks, RunsOnce):
             finally:
                 async with bounded_cleanup(LEAVE_TIMEOUT):
                     await self.client.unregister_producer(self.group)
-                for topic in [targets.topic for targets in self._topics.values()]:
-                    self.client.routes.release(topic)
+                self._topics.release()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
         """Start what runs beside the sending; the loop is there."""
         if self.config.detector:
-            nursery.start_soon(self._detector().run)
+            detector = Detector(
+                self.client,
+                self._strategy,
+                self._topics.any_topic,
+                timeout=self.config.detect_timeout,
+                interval=self.config.detect_interval,
+            )
+            nursery.start_soon(detector.run)
         if self._trace is not None:
             nursery.start_soon(self._trace.run)
         if self._accumulator is not None:
@@ -182,46 +177,14 @@ class Producer(ProducerCallbacks, RunsOnce):
         loop, self._loop = self._loop, None
         assert loop is not None
         with trio.move_on_after(DRAIN_TIMEOUT):
-            await self._settled()
+            await self._under_way.settled()
 
     def _end(self) -> None:
         """Give up what is under way."""
         self._loop = None
         if self._accumulator is not None:
             self._accumulator.give_up()
-        for handle in list(self._under_way):
-            call = handle.call
-            if call is not None:
-                handle.unknown = True
-                call.forget()
-            handle.result = handle.stored
-            if handle.result is None:
-                handle.error = ClosedError(
-                    "the producer was closed before the message was finished"
-                )
-                handle.error.outcome_unknown = handle.unknown
-            handle.settle()
-            self._finished(handle)
-        lost = sum(1 for handle in self._failures if not handle.observed)
-        if lost:
-            logger.warning(
-                "producer %r was closed; %d submitted messages have failed and nobody has awaited "
-                "them",
-                self.group,
-                lost,
-            )
-        self._room.unpark_all()
-
-    def _detector(self) -> Detector:
-        config = self.config
-        any_topic = lambda: next((targets.topic for targets in self._topics.values()), None)  # noqa: E731 - a question, asked later
-        return Detector(
-            self.client,
-            self._strategy,
-            any_topic,
-            timeout=config.detect_timeout,
-            interval=config.detect_interval,
-        )
+        self._under_way.give_up(self.group)
 
     # --- sending
 
@@ -252,8 +215,8 @@ class Producer(ProducerCallbacks, RunsOnce):
         size = len(message.body)
         if self._types is not None:
             await self._hold_to_type((message,))
-        if self._is_full(size):
-            seconds = await self._wait_for_room(size, seconds)
+        if self._under_way.is_full(size):
+            seconds = await self._under_way.wait_for_room(size, seconds, self._running_loop)
         if (
             self._accumulator is not None
             and (queue, selector, key, timeout) == _UNAIMED
@@ -285,13 +248,10 @@ class Producer(ProducerCallbacks, RunsOnce):
         `ConfigurationError` for a message that is not acceptable, `ClosedError`; all
         else is told by the handle.
         """
-        if self._is_full(len(message.body)):
-            raise TooManyRequestsError(
-                f"{len(self._under_way)} messages with {self._bytes_under_way} bytes are under "
-                "way, the limit"
-            )
+        if self._under_way.is_full(len(message.body)):
+            raise self._under_way.refusal()
         if self._types is not None:
-            self._types.check(self._topic(message.topic), message)
+            self._types.check(self._topics[message.topic], message)
         if (
             self._accumulator is not None
             and (queue, selector, key, timeout) == _UNAIMED
@@ -367,9 +327,11 @@ class Producer(ProducerCallbacks, RunsOnce):
         )
 
     async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendResult:
-        if self._is_full(len(batch.body)):
-            seconds = await self._wait_for_room(len(batch.body), seconds)
-        topic, message, now = self._topic(batch.topic), batch.message, trio.current_time()
+        if self._under_way.is_full(len(batch.body)):
+            seconds = await self._under_way.wait_for_room(
+                len(batch.body), seconds, self._running_loop
+            )
+        topic, message, now = self._topics[batch.topic], batch.message, trio.current_time()
         more = (
             batch.message_ids,
             batch.properties,
@@ -378,7 +340,7 @@ class Producer(ProducerCallbacks, RunsOnce):
             now,
             now + seconds,
             self._attempts,
-            self._abandoned,
+            self._under_way.abandoned,
         )
         handle = SendHandle(topic, SEND_BATCH, message, *more)
         return await self._go(
@@ -427,7 +389,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         if message.topic not in self._requested:
             # A reply may reach any broker of the cluster, and each hands it only to
             # clients that it knows.
-            self._topic(message.topic)
+            self._topics[message.topic]  # in use from here on
             with trio.move_on_at(deadline):
                 await self._running_loop().find_route(message.topic)
                 await self.client.heartbeat_now()
@@ -459,18 +421,13 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         if self._accumulator is not None:
             self._accumulator.dispatch_all()
-        await self._settled()
-        failed = [handle for handle in self._failures if not handle.observed]
-        self._failures.clear()
-        for handle in failed[1:]:
-            logger.warning("%r has failed as well", handle)
-        if failed:
-            failed[0].outcome()
+        await self._under_way.settled()
+        self._under_way.raise_failure()
 
     @property
     def in_flight(self) -> int:
         """Messages handed over and not finished."""
-        return len(self._under_way)
+        return len(self._under_way.handles)
 
     @property
     def messages(self) -> MessageQueries:
@@ -483,7 +440,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         """The queues of a topic that messages can be sent to. Raises `RouteError` when
         there is no route.
         """
-        targets = self._topic(topic)
+        targets = self._topics[topic]
         if not targets.current():
             await self._running_loop().find_route(topic)
             targets.current()
@@ -498,7 +455,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         """
         if self._types is not None:
             await self.publish_queues(topic)
-            await self._types.learn(self._topic(topic))
+            await self._types.learn(self._topics[topic])
 
     async def _hold_to_type(self, messages: Iterable[Message], kind: str | None = None) -> None:
         """Refuse messages of another type than their topic's, if that is wanted."""
@@ -506,7 +463,7 @@ class Producer(ProducerCallbacks, RunsOnce):
             return
         for message in messages:
             await self.learn_topic_type(message.topic)
-            types.check(self._topic(message.topic), message, kind)
+            types.check(self._topics[message.topic], message, kind)
 
     # --- inside
 
@@ -519,27 +476,6 @@ class Producer(ProducerCallbacks, RunsOnce):
             )
         return loop
 
-    def _topic(self, topic: str) -> TopicTargets:
-        targets = self._topics.get(topic)
-        if targets is None:
-            check_send_topic(topic)
-            self._running_loop()
-            config = self.config
-            unit_mode = self.client.config.unit_mode
-            full = self.client.namespace.wrap(topic)
-            template = make_template(
-                self.group,
-                full,
-                config.create_topic_key,
-                config.default_topic_queue_nums,
-                unit_mode=unit_mode,
-            )
-            targets = self._topics[topic] = TopicTargets(
-                full, template, self.client.routes, self.client.brokers
-            )
-            self.client.routes.use(full)
-        return targets
-
     def _start(
         self,
         message: Message,
@@ -550,7 +486,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         packed: tuple[bytes, int] | None = None,
         more: str = "",
     ) -> SendHandle:
-        topic = self._topics.get(message.topic) or self._topic(message.topic)
+        topic = self._topics[message.topic]
         config = self.config
         body = message.body
         sys_flag = 0
@@ -575,7 +511,7 @@ class Producer(ProducerCallbacks, RunsOnce):
             now,
             now + seconds,
             self._attempts,
-            self._abandoned,
+            self._under_way.abandoned,
         )
         return self._go(handle, queue, selector, key)
 
@@ -584,9 +520,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         assert self._accumulator is not None
         if self._loop is None:
             self._running_loop()
-        return self._accumulator.add(
-            self._topics.get(message.topic) or self._topic(message.topic), message
-        )
+        return self._accumulator.add(self._topics[message.topic], message)
 
     @trio.lowlevel.enable_ki_protection
     def _go(
@@ -598,20 +532,14 @@ class Producer(ProducerCallbacks, RunsOnce):
     ) -> SendHandle:
         loop = self._running_loop() if self._loop is None else self._loop
         if queue is not None or selector is not None or key is not None:
-            _aim(handle, queue, selector, key)
+            handle.aim(queue, selector, key)
         if self._hooked:
-            self._before_send(handle)
-        self._under_way.add(handle)
-        self._bytes_under_way += len(handle.body)
+            self._hooks.before(handle)
+        under_way = self._under_way
+        under_way.handles.add(handle)
+        under_way.bytes += len(handle.body)
         loop.start(handle)
         return handle
-
-    def _before_send(self, handle: SendHandle) -> None:
-        context = SendContext(self.group, handle.message.topic, handle.message, handle.message_id)
-        for hook in self.config.forbidden_hooks:
-            hook.check_forbidden(context)
-        self._contexts[handle] = context
-        run_hooks([hook.before_send for hook in self.config.send_hooks], context)
 
     async def _oneway(
         self,
@@ -621,7 +549,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         key: object,
     ) -> None:
         loop = self._running_loop()
-        topic = self._topic(message.topic)
+        topic = self._topics[message.topic]
         check_size(len(message.body), self.config.max_message_size)
         message_id = self._next_id()
         body, sys_flag = (
@@ -641,94 +569,15 @@ class Producer(ProducerCallbacks, RunsOnce):
             0.0,
             _UNENDING,
             1,
-            self._abandoned,
+            self._under_way.abandoned,
         )
         if queue is not None or selector is not None or key is not None:
-            _aim(handle, queue, selector, key)
+            handle.aim(queue, selector, key)
         if self._hooked:
-            self._before_send(handle)
-            context = self._contexts.pop(handle)
-            run_hooks([hook.after_send for hook in self.config.send_hooks], context)
-        if not topic.current():
-            await loop.find_route(topic.topic)
-            if not topic.current():
-                raise RouteError(
-                    f"topic {message.topic!r} has no queue that can be written to, or no broker "
-                    "of it has a master"
-                )
-        target = loop.next_target(handle)
-        remoting = self.client.remoting
-        channel = remoting.channel_nowait(target.address) or await remoting.channel(
-            target.address, self.client.config.connect_timeout
-        )
-        channel.send_oneway(loop.command(handle, target, oneway=True))
-        if channel.unsent_bytes() > ONEWAY_HIGH_WATER:
-            await channel.drained()
-        else:
-            await trio.lowlevel.checkpoint()
+            self._hooks.before(handle)
+            self._hooks.after(handle)
+        await loop.oneway(handle)
 
-    def _is_full(self, size: int) -> bool:
-        under_way = len(self._under_way)
-        return under_way >= self.config.max_in_flight or (
-            under_way > 0 and self._bytes_under_way + size > self.config.max_in_flight_bytes
-        )
-
-    async def _wait_for_room(self, size: int, seconds: float) -> float:
-        """Wait until another message may be handed over; gives the seconds that are
-        left.
-        """
-        deadline = trio.current_time() + seconds
-        with trio.move_on_after(seconds):
-            while self._is_full(size):
-                self._running_loop()
-                await self._room.park()
-            return deadline - trio.current_time()
-        raise SendTimeout(
-            f"{len(self._under_way)} messages were under way, the limit, for {seconds:g} s",
-            outcome_unknown=False,
-        )
-
-    async def _settled(self) -> None:
-        await trio.lowlevel.checkpoint()
-        for handle in list(self._under_way):
-            if not handle.done:
-                await handle.settled()
-
-    def _abandoned(self, handle: SendHandle) -> None:
-        """The only waiter of a message was cancelled."""
-        if handle.call is not None:
-            handle.unknown = True
-            handle.call.forget()
-        handle.error = ClosedError("the message was given up by its sender")
-        handle.error.outcome_unknown = handle.unknown
-        handle.settle()
-        self._finished(handle)
-
-    def _finished(self, handle: SendHandle) -> None:
-        self._under_way.discard(handle)
-        self._bytes_under_way -= len(handle.body)
-        if self._hooked and (context := self._contexts.pop(handle, None)) is not None:
-            context.result, context.error = handle.result, handle.error
-            run_hooks([hook.after_send for hook in self.config.send_hooks], context)
-        if self._trace is not None:
-            note_sent(self._trace, self.group, handle, self.client.clock.now_ms())
-        if handle.error is not None and not handle.observed:
-            self._failures.append(handle)
-        if self._room:
-            self._room.unpark()
-
-
-def _aim(
-    handle: SendHandle, queue: MessageQueue | None, selector: QueueSelector | None, key: object
-) -> None:
-    """Let the caller choose the queue: there is one attempt then."""
-    if queue is not None:
-        if selector is not None or key is not None:
-            raise ConfigurationError("queue= excludes selector= and key=")
-        if queue.topic != handle.topic.topic:
-            raise ConfigurationError(f"{queue!r} is no queue of topic {handle.topic.topic!r}")
-        handle.queue = queue
-    else:
-        handle.selector = selector or select_by_hash
-        handle.key = key
-    handle.attempts = 1
+    def _note_sent(self, handle: SendHandle) -> None:
+        assert self._trace is not None
+        note_sent(self._trace, self.group, handle, self.client.clock.now_ms())

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _SEND_OK: Final = SendStatus.SEND_OK
 _BATCH: Final = 320
+ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 _GO_AWAY: Final = ResponseCode.GO_AWAY
 
 
@@ -185,6 +186,28 @@ class SendLoop:
             handle.call = channel.submit(command, timeout, answered)
         except RocketMQError as error:
             self._failed(handle, error)
+
+    async def oneway(self, handle: SendHandle) -> None:
+        """Send a message that nobody confirms; waits for a route, a connection, and
+        room in the connection's queue. Raises `RouteError`, `ConnectError`.
+        """
+        topic = handle.topic
+        if not topic.current():
+            await self.find_route(topic.topic)
+            if not topic.current():
+                raise RouteError(
+                    f"topic {handle.message.topic!r} has no queue that can be written to, or no "
+                    "broker of it has a master"
+                )
+        target = self.next_target(handle)
+        channel = self._channel_nowait(target.address) or await self._client.remoting.channel(
+            target.address, self._client.config.connect_timeout
+        )
+        channel.send_oneway(self.command(handle, target, oneway=True))
+        if channel.unsent_bytes() > ONEWAY_HIGH_WATER:
+            await channel.drained()
+        else:
+            await trio.lowlevel.checkpoint()
 
     def command(self, handle: SendHandle, target: Target, *, oneway: bool = False) -> Command:
         """The request of one attempt."""

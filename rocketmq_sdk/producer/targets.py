@@ -1,5 +1,5 @@
-"""Where the messages of one topic go: its queues with their brokers' addresses, and the
-header fields that all of them share.
+"""Where messages go: for each topic its queues with their brokers' addresses, and the
+header fields that all of its messages share.
 """
 
 from __future__ import annotations
@@ -7,13 +7,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError, RouteError
+from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.client.brokers import BrokerAddresses
     from rocketmq_sdk.client.routes import RouteCache
+    from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.queue_selector import QueueSelector
 
@@ -149,3 +154,47 @@ class TopicTargets:
     def only_broker(self, broker_name: str) -> bool:
         """Whether nobody but this broker has queues of the topic."""
         return all(target.broker_name == broker_name for target in self.targets)
+
+
+class TopicTable(dict[str, TopicTargets]):
+    """The targets of a producer's topics, by the topic's name as users write it.
+
+    A missing topic is added when it is asked for. That raises `ConfigurationError` for
+    a topic that nobody can send to, and what `check_open` raises.
+    """
+
+    __slots__ = ("_check_open", "_client", "_config", "_group")
+
+    def __init__(
+        self, client: Client, config: ProducerConfig, group: str, check_open: Callable[[], object]
+    ) -> None:
+        super().__init__()
+        self._client = client
+        self._config = config
+        self._group = group
+        self._check_open = check_open
+
+    def __missing__(self, topic: str) -> TopicTargets:
+        check_send_topic(topic)
+        self._check_open()
+        client, config = self._client, self._config
+        full = client.namespace.wrap(topic)
+        template = make_template(
+            self._group,
+            full,
+            config.create_topic_key,
+            config.default_topic_queue_nums,
+            unit_mode=client.config.unit_mode,
+        )
+        targets = self[topic] = TopicTargets(full, template, client.routes, client.brokers)
+        client.routes.use(full)
+        return targets
+
+    def any_topic(self) -> str | None:
+        """The full name of some topic, None while there is none."""
+        return next((targets.topic for targets in self.values()), None)
+
+    def release(self) -> None:
+        """Let the client forget the routes of all topics."""
+        for targets in self.values():
+            self._client.routes.release(targets.topic)

@@ -259,9 +259,9 @@ class TransactionProducer(Producer):
         size = len(message.body)
         check_size(size, self.config.max_message_size)
         await self._hold_to_type((message,), TRANSACTION)
-        if self._is_full(size):
-            seconds = await self._wait_for_room(size, seconds)
-        topic = self._topic(message.topic)
+        if self._under_way.is_full(size):
+            seconds = await self._under_way.wait_for_room(size, seconds, self._running_loop)
+        topic = self._topics[message.topic]
         body, sys_flag = (
             (message.body, 0)
             if size < self.config.compress_over
@@ -284,7 +284,7 @@ class TransactionProducer(Producer):
             now,
             now + seconds,
             self._attempts,
-            self._abandoned,
+            self._under_way.abandoned,
         )
         half = await self._go(handle, None, None, None).wait_or_abandon()
         if half.status is not SendStatus.SEND_OK:
@@ -381,7 +381,7 @@ class TransactionProducer(Producer):
             nursery.start_soon(self._check_worker)
         if self._check_topics:
             for topic in self._check_topics:
-                self._topic(topic)
+                self._topics[topic]  # in use from here on
                 await self._running_loop().find_route(topic)
             await self.client.heartbeat_now()
 

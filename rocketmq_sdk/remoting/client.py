@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler
-    from rocketmq_sdk.remoting.interceptors import Interceptor
     from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
@@ -33,6 +32,25 @@ RECONNECT: Final = Backoff(first=0.05, limit=1.0)
 CLOSE_TIMEOUT: Final = 2.0
 RETIRE_TIMEOUT: Final = 30.0
 RETIRE_LOOK: Final = 0.1
+
+
+class Interceptor(Protocol):
+    """Looks at, and may change, each request of a client on its way out and each answer
+    on its way in (`RPCHook`).
+
+    Called synchronously, in the order in which interceptors were given. What it
+    raises ends the call.
+    """
+
+    def before(self, command: Command, address: str | None) -> None:
+        """A request is about to be sent; `address` is None for the name server of an
+        in-process source.
+        """
+        ...
+
+    def after(self, command: Command, response: Command, address: str | None) -> None:
+        """Its answer has come, whatever the code."""
+        ...
 
 
 class _Attempt:

@@ -62,7 +62,7 @@ def test_every_message_ends_once(
                     await handle.settled()
                 assert trio.current_time() - began <= 3.01
                 assert producer.in_flight == 0
-                assert producer._bytes_under_way == 0
+                assert producer._under_way.bytes == 0
             sent: dict[str, int] = {}
             for broker in cluster.brokers:
                 for _, _, header in broker.sends:
