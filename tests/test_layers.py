@@ -18,6 +18,7 @@ LAYER_OF = {
     "codes": "0a",
     "names": "0a",
     "backoff": "0a",
+    "validators": "0a",
     "clock": "0b",
     "watermark": "0b",
     "lifecycle": "0b",

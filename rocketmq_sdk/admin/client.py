@@ -11,10 +11,11 @@ from rocketmq_sdk.admin.cluster import Cluster
 from rocketmq_sdk.admin.groups import Groups
 from rocketmq_sdk.admin.messages import Messages
 from rocketmq_sdk.admin.topics import Topics
-from rocketmq_sdk.client.config import CLIENT_OPTIONS, refuse_unknown
+from rocketmq_sdk.client.config import CLIENT_OPTIONS
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce
+from rocketmq_sdk.validators import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

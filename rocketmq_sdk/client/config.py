@@ -7,10 +7,9 @@ they have a meaning here; durations are seconds.
 
 from __future__ import annotations
 
-import difflib
 import os
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypedDict
 
 import attrs
@@ -21,6 +20,7 @@ from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.client import Interceptor
 from rocketmq_sdk.remoting.source import ChannelSource
+from rocketmq_sdk.validators import at_least, option_names, positive, to_seconds
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -56,25 +56,6 @@ class ClientOptions(TypedDict, total=False):
     interceptors: Iterable[Interceptor]
 
 
-def to_seconds(value: float | timedelta) -> float:
-    """Seconds of a number or a `timedelta`.
-
-    Raises `ConfigurationError` when it is neither.
-    """
-    total = getattr(value, "total_seconds", None)
-    if total is not None:
-        return float(total())
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise ConfigurationError(f"{value!r} is no duration; give seconds or a timedelta")
-    return float(value)
-
-
-def positive(_instance: object, field: attrs.Attribute[float], value: float) -> None:
-    """Refuse what is not above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0")
-
-
 def header_encoding_of(value: HeaderEncoding | str) -> HeaderEncoding:
     """A header encoding by value or by its name in any case.
 
@@ -98,13 +79,6 @@ def _check_ip(_instance: object, _field: object, value: str | None) -> None:
 def _check_topic(_instance: object, _field: object, value: str) -> None:
     if problem := topic_problem(value):
         raise ConfigurationError(f"trace_topic is {value!r}: {problem}")
-
-
-def _check_batch(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(
-            f"{field.name} is {value!r}; it must be a whole number of at least 1"
-        )
 
 
 def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) -> None:
@@ -168,7 +142,7 @@ class ClientConfig:
     tls: ssl.SSLContext | None = attrs.field(default=None, validator=_check_tls)
     enable_trace: bool = False
     trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=_check_topic)
-    trace_msg_batch_num: int = attrs.field(default=10, validator=_check_batch)
+    trace_msg_batch_num: int = attrs.field(default=10, validator=at_least(1))
     namespace: str = attrs.field(default="", validator=_check_namespace)
     namespace_v2: str = attrs.field(default="", validator=_check_namespace)
     use_heartbeat_v2: bool = False
@@ -177,24 +151,7 @@ class ClientConfig:
     )
 
 
-CLIENT_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ClientConfig))
-
-
-def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
-    """Raise `ConfigurationError` naming the options that nobody knows, and the known
-    ones that are nearest to them.
-    """
-    unknown = sorted(set(options) - known)
-    if unknown:
-        near = [
-            match
-            for name in unknown
-            for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
-        ]
-        hint = f"; did you mean {', '.join(near)}?" if near else ";"
-        raise ConfigurationError(
-            f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}"
-        )
+CLIENT_OPTIONS: Final = option_names(ClientConfig)
 
 
 def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:

@@ -21,7 +21,6 @@ from rocketmq_sdk.client.config import (
     ClientConfig,
     ClientOptions,
     NamesrvSource,
-    refuse_unknown,
     resolve_namesrv,
 )
 from rocketmq_sdk.client.heartbeat import Heartbeats
@@ -37,6 +36,7 @@ from rocketmq_sdk.model.route import MASTER_ID, pack_host
 from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
+from rocketmq_sdk.validators import refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

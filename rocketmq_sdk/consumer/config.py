@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from rocketmq_sdk.client.config import ClientOptions, positive, to_seconds
+from rocketmq_sdk.client.config import ClientOptions
 from rocketmq_sdk.client.hooks import ConsumeHook, FilterHook, check_hooks
 from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.message import epoch_milliseconds
+from rocketmq_sdk.validators import (
+    between,
+    boolean,
+    member_of,
+    not_negative,
+    option_names,
+    positive,
+    seconds_between,
+    to_seconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from datetime import datetime, timedelta
 
 DEFAULT_MAX_RECONSUME_TIMES: Final = 16
@@ -99,56 +109,9 @@ class SimpleOptions(ClientOptions, total=False):
     processing_limit: float | timedelta
 
 
-def _between(
-    low: int, high: int, special: int | None = None
-) -> Callable[[object, attrs.Attribute[int], int], None]:
-    def check(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-        if value == special and special is not None:
-            return
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            also = f", or {special}" if special is not None else ""
-            raise ConfigurationError(
-                f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}"
-            )
-
-    return check
-
-
-def _not_negative(_instance: object, field: attrs.Attribute[float], value: float) -> None:
-    if not 0 <= value < float("inf"):
-        raise ConfigurationError(f"{field.name} is {value!r}; it must not be below 0")
-
-
-def _boolean(_instance: object, field: attrs.Attribute[bool], value: bool) -> None:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
-
-
-def _invisible(_instance: object, field: attrs.Attribute[float], value: float) -> None:
-    if not 5.0 <= value <= 300.0:
-        raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 5 to 300")
-
-
-def _model(_instance: object, field: attrs.Attribute[MessageModel], value: MessageModel) -> None:
-    if not isinstance(value, MessageModel):
-        raise ConfigurationError(f"{field.name} is {value!r}; give a member of MessageModel")
-
-
 def _directory(_instance: object, field: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, str | os.PathLike):
         raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
-
-
-def _suspension(_instance: object, field: attrs.Attribute[float], value: float) -> None:
-    if not 0.01 <= value <= 30.0:
-        raise ConfigurationError(f"{field.name} is {value!r} s; it must be from 0.01 to 30")
-
-
-def _consume_from(
-    _instance: object, field: attrs.Attribute[ConsumeFrom], value: ConsumeFrom
-) -> None:
-    if not isinstance(value, ConsumeFrom):
-        raise ConfigurationError(f"{field.name} is {value!r}; give a member of ConsumeFrom")
 
 
 def _check_strategy(_instance: object, _field: object, value: AllocateStrategy) -> None:
@@ -215,26 +178,24 @@ class QueueConfig:
     """
 
     consume_from: ConsumeFrom = attrs.field(
-        default=ConsumeFrom.LAST_OFFSET, validator=_consume_from
+        default=ConsumeFrom.LAST_OFFSET, validator=member_of(ConsumeFrom)
     )
     consume_timestamp: int | None = attrs.field(default=None, converter=_timestamp)
     strategy: AllocateStrategy = attrs.field(factory=Average, validator=_check_strategy)
-    consume_concurrently_max_span: int = attrs.field(default=2000, validator=_between(1, 65535))
-    pull_threshold_for_queue: int = attrs.field(default=1000, validator=_between(1, 65535))
+    consume_concurrently_max_span: int = attrs.field(default=2000, validator=between(1, 65535))
+    pull_threshold_for_queue: int = attrs.field(default=1000, validator=between(1, 65535))
     pull_threshold_size_for_queue: int = attrs.field(
-        default=100 * MIB, validator=_between(1, 1024 * MIB)
+        default=100 * MIB, validator=between(1, 1024 * MIB)
     )
     pull_threshold_for_topic: int = attrs.field(
-        default=-1, validator=_between(1, 6553500, special=-1)
+        default=-1, validator=between(1, 6553500, special=-1)
     )
     pull_threshold_size_for_topic: int = attrs.field(
-        default=-1, validator=_between(1, 102400 * MIB, special=-1)
+        default=-1, validator=between(1, 102400 * MIB, special=-1)
     )
-    pull_interval: float = attrs.field(default=0.0, converter=to_seconds, validator=_not_negative)
-    pull_batch_size: int = attrs.field(default=32, validator=_between(1, 1024))
-    pull_batch_size_in_bytes: int = attrs.field(
-        default=256 * 1024, validator=_between(1, 2**31 - 1)
-    )
+    pull_interval: float = attrs.field(default=0.0, converter=to_seconds, validator=not_negative)
+    pull_batch_size: int = attrs.field(default=32, validator=between(1, 1024))
+    pull_batch_size_in_bytes: int = attrs.field(default=256 * 1024, validator=between(1, 2**31 - 1))
     post_subscription_when_pull: bool = False
     pull_suspend: float = _duration(15.0)
     pull_timeout: float = _duration(30.0)
@@ -243,7 +204,7 @@ class QueueConfig:
     filter_hooks: tuple[FilterHook, ...] = attrs.field(
         default=(), converter=tuple, validator=check_hooks("filter_messages")
     )
-    revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=_not_negative)
+    revoke_grace: float = attrs.field(default=10.0, converter=to_seconds, validator=not_negative)
 
     def __attrs_post_init__(self) -> None:
         if self.pull_timeout <= self.pull_suspend:
@@ -283,22 +244,24 @@ class PushConfig(QueueConfig):
     listener too; popping pauses above `pop_threshold_for_queue` messages of one place.
     """
 
-    batch: int = attrs.field(default=1, validator=_between(1, 1024))
-    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, 2**31 - 1, special=-1))
-    concurrency: int = attrs.field(default=20, validator=_between(1, 1000))
+    batch: int = attrs.field(default=1, validator=between(1, 1024))
+    max_reconsume_times: int = attrs.field(default=-1, validator=between(0, 2**31 - 1, special=-1))
+    concurrency: int = attrs.field(default=20, validator=between(1, 1000))
     consume_timeout: float = _duration(15 * 60.0)
-    orderly: bool = attrs.field(default=False, validator=_boolean)
+    orderly: bool = attrs.field(default=False, validator=boolean)
     suspend_current_queue_time: float = attrs.field(
-        default=1.0, converter=to_seconds, validator=_suspension
+        default=1.0, converter=to_seconds, validator=seconds_between(0.01, 30)
     )
     persist_consumer_offset_interval: float = _duration(5.0)
-    message_model: MessageModel = attrs.field(default=MessageModel.CLUSTERING, validator=_model)
-    client_rebalance: bool = attrs.field(default=True, validator=_boolean)
-    pop_invisible_time: float = attrs.field(
-        default=60.0, converter=to_seconds, validator=_invisible
+    message_model: MessageModel = attrs.field(
+        default=MessageModel.CLUSTERING, validator=member_of(MessageModel)
     )
-    pop_batch_nums: int = attrs.field(default=32, validator=_between(1, 32))
-    pop_threshold_for_queue: int = attrs.field(default=96, validator=_between(1, 65535))
+    client_rebalance: bool = attrs.field(default=True, validator=boolean)
+    pop_invisible_time: float = attrs.field(
+        default=60.0, converter=to_seconds, validator=seconds_between(5, 300)
+    )
+    pop_batch_nums: int = attrs.field(default=32, validator=between(1, 32))
+    pop_threshold_for_queue: int = attrs.field(default=96, validator=between(1, 65535))
     consume_hooks: tuple[ConsumeHook, ...] = attrs.field(
         default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume")
     )
@@ -347,8 +310,8 @@ class LitePullConfig(QueueConfig):
 
     auto_commit: bool = True
     auto_commit_interval: float = _duration(5.0)
-    poll_timeout: float = attrs.field(default=5.0, converter=to_seconds, validator=_not_negative)
-    pull_batch_size: int = attrs.field(default=10, validator=_between(1, 1024))
+    poll_timeout: float = attrs.field(default=5.0, converter=to_seconds, validator=not_negative)
+    pull_batch_size: int = attrs.field(default=10, validator=between(1, 1024))
     post_subscription_when_pull: bool = attrs.field(default=True, init=False)
     pull_suspend: float = _duration(20.0)
 
@@ -370,15 +333,15 @@ class SimpleConfig:
     invisible duration.
     """
 
-    await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=_not_negative)
+    await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=not_negative)
     invisible_duration: float = _duration(30.0)
     min_invisible_duration: float = attrs.field(
-        default=10.0, converter=to_seconds, validator=_not_negative
+        default=10.0, converter=to_seconds, validator=not_negative
     )
     max_invisible_duration: float = _duration(12 * 3600.0)
-    max_reconsume_times: int = attrs.field(default=-1, validator=_between(0, ENDLESS, special=-1))
+    max_reconsume_times: int = attrs.field(default=-1, validator=between(0, ENDLESS, special=-1))
     consume_from: ConsumeFrom = attrs.field(
-        default=ConsumeFrom.LAST_OFFSET, validator=_consume_from
+        default=ConsumeFrom.LAST_OFFSET, validator=member_of(ConsumeFrom)
     )
     fifo: bool = False
     processing_limit: float = _duration(3 * 3600.0)
@@ -412,8 +375,6 @@ class SimpleConfig:
         return DEFAULT_MAX_RECONSUME_TIMES if of_group is None else of_group
 
 
-PUSH_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(PushConfig))
-LITE_PULL_OPTIONS: Final = frozenset(
-    attribute.name for attribute in attrs.fields(LitePullConfig) if attribute.init
-)
-SIMPLE_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(SimpleConfig))
+PUSH_OPTIONS: Final = option_names(PushConfig)
+LITE_PULL_OPTIONS: Final = option_names(LitePullConfig)
+SIMPLE_OPTIONS: Final = option_names(SimpleConfig)

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rocketmq_sdk.client.config import CLIENT_OPTIONS, NamesrvSource, refuse_unknown
+from rocketmq_sdk.client.config import CLIENT_OPTIONS, NamesrvSource
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
 from rocketmq_sdk.protocol.subscription import check_subscription
+from rocketmq_sdk.validators import refuse_unknown
 
 Subscription = str | tuple[str, ExpressionType | str] | None
 """A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its

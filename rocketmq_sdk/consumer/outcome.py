@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.client.config import to_seconds
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from rocketmq_sdk.client.config import (
-    CLIENT_OPTIONS,
-    ClientOptions,
-    positive,
-    refuse_unknown,
-    to_seconds,
-)
+from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions
 from rocketmq_sdk.client.hooks import ForbiddenHook, SendHook, check_hooks
 from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.names import DEFAULT_TOPIC
 from rocketmq_sdk.producer.fault_strategy import FaultProfileName, fault_profile
 from rocketmq_sdk.protocol.compression import CompressionType
+from rocketmq_sdk.validators import (
+    at_least,
+    option_names,
+    optional_seconds,
+    positive,
+    positive_or_none,
+    refuse_unknown,
+    to_seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,17 +40,7 @@ class AutoBatch:
     """
 
     linger: float = attrs.field(default=0.01, converter=to_seconds, validator=positive)
-    max_bytes: int = 32 * 1024
-
-    def __attrs_post_init__(self) -> None:
-        if (
-            isinstance(self.max_bytes, bool)
-            or not isinstance(self.max_bytes, int)
-            or self.max_bytes < 1
-        ):
-            raise ConfigurationError(
-                f"max_bytes is {self.max_bytes!r}; it must be a whole number of at least 1"
-            )
+    max_bytes: int = attrs.field(default=32 * 1024, validator=at_least(1))
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -76,10 +69,6 @@ class ProducerOptions(ClientOptions, total=False):
     forbidden_hooks: Iterable[ForbiddenHook]
 
 
-def _optional_seconds(value: float | timedelta | None) -> float | None:
-    return None if value is None else to_seconds(value)
-
-
 def _compression(value: CompressionType | str) -> CompressionType:
     return value if isinstance(value, CompressionType) else CompressionType.of(value)
 
@@ -98,29 +87,8 @@ def _codes(value: Iterable[int]) -> frozenset[int]:
     return frozenset(value)
 
 
-def _not_negative(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigurationError(
-            f"{field.name} is {value!r}; it must be a whole number of at least 0"
-        )
-
-
-def _at_least_one(_instance: object, field: attrs.Attribute[int], value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(
-            f"{field.name} is {value!r}; it must be a whole number of at least 1"
-        )
-
-
 def _check_profile(_instance: object, _field: object, value: str | None) -> None:
     fault_profile(value)
-
-
-def _check_limit(
-    _instance: object, field: attrs.Attribute[float | None], value: float | None
-) -> None:
-    if value is not None and not value > 0:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0, or None")
 
 
 @attrs.frozen(kw_only=True)
@@ -130,10 +98,10 @@ class ProducerConfig:
     send_timeout: float = attrs.field(default=3.0, converter=to_seconds, validator=positive)
     """For the whole send, all attempts together."""
     send_timeout_per_attempt: float | None = attrs.field(
-        default=None, converter=_optional_seconds, validator=_check_limit
+        default=None, converter=optional_seconds, validator=positive_or_none
     )
     """For one attempt, while another one is possible behind it."""
-    retry_times: int = attrs.field(default=2, validator=_not_negative)
+    retry_times: int = attrs.field(default=2, validator=at_least(0))
     """Attempts after the first one."""
     retry_another_broker_when_not_store_ok: bool = False
     """Whether a message that is stored with a status other than SEND_OK is sent to
@@ -142,15 +110,15 @@ class ProducerConfig:
     retry_response_codes: frozenset[int] = attrs.field(
         default=DEFAULT_RETRY_CODES, converter=_codes
     )
-    max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=_at_least_one)
+    max_message_size: int = attrs.field(default=4 * 1024 * 1024, validator=at_least(1))
     """Of a body before compression, and of an encoded batch."""
-    compress_over: int = attrs.field(default=4096, validator=_at_least_one)
+    compress_over: int = attrs.field(default=4096, validator=at_least(1))
     """Bodies of at least so many bytes are compressed."""
     compression_level: int = 5
     compression: CompressionType = attrs.field(default=CompressionType.ZLIB, converter=_compression)
     create_topic_key: str = DEFAULT_TOPIC
     """The topic that brokers create missing ones from."""
-    default_topic_queue_nums: int = attrs.field(default=4, validator=_at_least_one)
+    default_topic_queue_nums: int = attrs.field(default=4, validator=at_least(1))
     fault_profile: str | None = attrs.field(default=None, validator=_check_profile)
     """`"today"` or `"classic"` avoids brokers that answered late or not at all; None
     does not.
@@ -159,9 +127,9 @@ class ProducerConfig:
     """Whether brokers that were not reached are probed until they answer again."""
     detect_timeout: float = attrs.field(default=0.2, converter=to_seconds, validator=positive)
     detect_interval: float = attrs.field(default=2.0, converter=to_seconds, validator=positive)
-    max_in_flight: int = attrs.field(default=32768, validator=_at_least_one)
+    max_in_flight: int = attrs.field(default=32768, validator=at_least(1))
     """Messages handed over and not finished."""
-    max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=_at_least_one)
+    max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=at_least(1))
     """Their bodies together; one message is always let through."""
     check_message_type: bool = False
     """Whether a message of another type than the topic's attribute `message.type` is
@@ -181,7 +149,7 @@ class ProducerConfig:
     """May refuse messages before they are sent."""
 
 
-PRODUCER_OPTIONS: Final = frozenset(attribute.name for attribute in attrs.fields(ProducerConfig))
+PRODUCER_OPTIONS: Final = option_names(ProducerConfig)
 
 
 def split_options(

@@ -10,7 +10,6 @@ import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
-from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import (
@@ -41,11 +40,13 @@ from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTable
 from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.producer.under_way import UnderWay
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from datetime import timedelta
 
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue

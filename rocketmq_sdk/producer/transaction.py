@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 import attrs
 import trio
 
-from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RocketMQError, broker_error
 from rocketmq_sdk.lifecycle import bounded_cleanup
@@ -39,10 +38,12 @@ from rocketmq_sdk.protocol.headers.transactions import (
 )
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
+from rocketmq_sdk.validators import check_count, to_seconds
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.results import SendResult
@@ -171,14 +172,8 @@ class TransactionProducer(Producer):
             raise ConfigurationError(
                 f"checker is {checker!r}; give an async function that takes the half message"
             )
-        for name, value in (
-            ("check_workers", check_workers),
-            ("max_checks_waiting", max_checks_waiting),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(
-                    f"{name} is {value!r}; it must be a whole number of at least 1"
-                )
+        check_count("check_workers", check_workers, 1)
+        check_count("max_checks_waiting", max_checks_waiting, 1)
         self._check_timeout = to_seconds(check_timeout)
         if not self._check_timeout > 0:
             raise ConfigurationError(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 import trio
 
-from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -22,11 +21,13 @@ from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMembe
 from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping
     from datetime import datetime, timedelta
 
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics

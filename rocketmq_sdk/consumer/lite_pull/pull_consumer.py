@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.send import consumer_send_back
-from rocketmq_sdk.client.config import ClientOptions, NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
     Subscription,
@@ -30,6 +29,7 @@ from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.protocol.subscription import build_subscription
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from rocketmq_sdk.client.config import ClientOptions, NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.queue import MessageQueue

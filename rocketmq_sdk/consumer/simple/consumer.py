@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import trio
 
-from rocketmq_sdk.client.config import NamesrvSource, to_seconds
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -24,11 +23,13 @@ from rocketmq_sdk.consumer.retry_states import State
 from rocketmq_sdk.consumer.simple.member import SimpleMember
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import timedelta
 
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.statistics import SimpleStatistics

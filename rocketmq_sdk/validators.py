@@ -1,0 +1,155 @@
+"""Conversion and validation of settings, and of arguments of calls.
+
+A validator raises `ConfigurationError`, which names the setting, its value, and what it
+must be. Unless said otherwise bounds are inclusive.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+    from enum import Enum
+
+    Validator = Callable[[object, attrs.Attribute[Any], Any], None]
+
+
+# --- durations
+
+
+def to_seconds(value: float | timedelta) -> float:
+    """Seconds of a number or a `timedelta`.
+
+    Raises `ConfigurationError` when it is neither.
+    """
+    total = getattr(value, "total_seconds", None)
+    if total is not None:
+        return float(total())
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ConfigurationError(f"{value!r} is no duration; give seconds or a timedelta")
+    return float(value)
+
+
+def optional_seconds(value: float | timedelta | None) -> float | None:
+    """As `to_seconds`; None stays None."""
+    return None if value is None else to_seconds(value)
+
+
+def positive(_instance: object, field: attrs.Attribute[float], value: float) -> None:
+    """Accept numbers above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0")
+
+
+def positive_or_none(
+    _instance: object, field: attrs.Attribute[float | None], value: float | None
+) -> None:
+    """Accept numbers above 0, and None."""
+    if value is not None and not value > 0:
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0, or None")
+
+
+def not_negative(_instance: object, field: attrs.Attribute[float], value: float) -> None:
+    """Accept finite numbers from 0 on."""
+    if not 0 <= value < float("inf"):
+        raise ConfigurationError(f"{field.name} is {value!r}; it must not be below 0")
+
+
+def seconds_between(low: float, high: float) -> Validator:
+    """Accept seconds from `low` to `high`."""
+
+    def check(_instance: object, field: attrs.Attribute[float], value: float) -> None:
+        if not low <= value <= high:
+            raise ConfigurationError(
+                f"{field.name} is {value!r} s; it must be from {low:g} to {high:g}"
+            )
+
+    return check
+
+
+# --- whole numbers
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise `ConfigurationError` unless an argument is a whole number from `least`
+    on.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(
+            f"{name} is {value!r}; it must be a whole number of at least {least}"
+        )
+
+
+def at_least(least: int) -> Validator:
+    """Accept whole numbers from `least` on."""
+
+    def check(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+        check_count(field.name, value, least)
+
+    return check
+
+
+def between(low: int, high: int, special: int | None = None) -> Validator:
+    """Accept whole numbers from `low` to `high`, and `special` unless it is None."""
+
+    def check(_instance: object, field: attrs.Attribute[int], value: int) -> None:
+        if value == special and special is not None:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            also = f", or {special}" if special is not None else ""
+            raise ConfigurationError(
+                f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}"
+            )
+
+    return check
+
+
+# --- other values
+
+
+def boolean(_instance: object, field: attrs.Attribute[bool], value: bool) -> None:
+    """Accept True and False."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+
+
+def member_of(kind: type[Enum]) -> Validator:
+    """Accept the members of an enumeration."""
+
+    def check(_instance: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"{field.name} is {value!r}; give a member of {kind.__name__}")
+
+    return check
+
+
+# --- names of settings
+
+
+def option_names(config: type[Any]) -> frozenset[str]:
+    """The settings of an `attrs` class that its constructor takes."""
+    return frozenset(field.name for field in attrs.fields(config) if field.init)
+
+
+def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
+    """Raise `ConfigurationError` naming the options that nobody knows, and the known
+    ones that are nearest to them.
+    """
+    unknown = sorted(set(options) - known)
+    if unknown:
+        near = [
+            match
+            for name in unknown
+            for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+        ]
+        hint = f"; did you mean {', '.join(near)}?" if near else ";"
+        raise ConfigurationError(
+            f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}"
+        )
