@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord
-    from rocketmq_sdk.broker_embedded.store_tool.report import Report
+    from rocketmq_sdk.broker_embedded.store_tool.report import StoreReport
 
 
 def run_store(options: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run_store(options: argparse.Namespace) -> int:
         return 0
 
 
-def _look(directory: str, on_record: Callable[[LogRecord], None] | None = None) -> Report:
+def _look(directory: str, on_record: Callable[[LogRecord], None] | None = None) -> StoreReport:
     with progress("bytes of log", log_bytes(directory)) as advance:
         return verify_directory(directory, advance, on_record)
 
@@ -60,7 +60,7 @@ def _verify(directory: str, *, as_json: bool) -> int:
     return 1 if report.findings else 0
 
 
-def _print(report: Report) -> None:
+def _print(report: StoreReport) -> None:
     for finding in report.findings:
         print(finding)
     found = f"{len(report.findings)} findings" if report.findings else "nothing wrong"

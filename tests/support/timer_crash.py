@@ -17,7 +17,7 @@ from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
-from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader, Report
+from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.broker_embedded.timers.messages import redirect_to_timer, slot_time_of
 from rocketmq_sdk.broker_embedded.timers.service import TimerService
@@ -210,7 +210,7 @@ async def run_timer_seed(seed: int) -> int:
     )
     assert await Life(files, config, clock, owed, generator, 99).live(3, until_ms=last)
     # The wheel is big: not each time.
-    report = verify(FileSystemReader(files)) if seed % 7 == 0 else Report()
+    report = verify(FileSystemReader(files)) if seed % 7 == 0 else StoreReport()
     findings = [
         finding for finding in report.findings if finding.kind == "timer" or "timer" in finding.path
     ]

@@ -110,6 +110,11 @@ def parse_setting(setting: Setting, text: str) -> object:
     return text
 
 
+def names_in(text: str) -> frozenset[str]:
+    """The names in a list separated by semicolons, such as `configBlackList`."""
+    return frozenset(name.strip() for name in text.split(";") if name.strip())
+
+
 def _refusal(setting: Setting, text: str, acceptable: str) -> ConfigurationError:
     return ConfigurationError(f"{setting.name}={text} is not acceptable; write {acceptable}")
 

@@ -21,6 +21,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     SETTING,
     evolve_settings,
     export_settings,
+    names_in,
     settings_of,
 )
 from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
@@ -384,9 +385,7 @@ class BrokerConfig:
 
     def black_list(self) -> frozenset[str]:
         """The settings that no request may change."""
-        return ALWAYS_BLACK_LISTED | {
-            name.strip() for name in self.config_black_list.split(";") if name.strip()
-        }
+        return ALWAYS_BLACK_LISTED | names_in(self.config_black_list)
 
 
 def _optional(name: str, text: str) -> str:

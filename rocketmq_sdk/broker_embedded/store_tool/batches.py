@@ -6,7 +6,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
-from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    StoreReader,
+    StoreReport,
+    chain_of,
+    usual_size,
+)
 from rocketmq_sdk.model.properties import INNER_NUM, property_in_text
 from rocketmq_sdk.names import java_hash
 
@@ -54,7 +59,10 @@ class BatchWalk:
     """One pass over `batchconsumequeue/`, after the log's."""
 
     def __init__(
-        self, reader: StoreReader, report: Report, wanted: dict[tuple[str, int], dict[int, bytes]]
+        self,
+        reader: StoreReader,
+        report: StoreReport,
+        wanted: dict[tuple[str, int], dict[int, bytes]],
     ) -> None:
         self._reader = reader
         self._report = report

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from rocketmq_sdk.broker_embedded.store_tool.report import NO_FILE, Report, StoreReader
+from rocketmq_sdk.broker_embedded.store_tool.report import NO_FILE, StoreReader, StoreReport
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.json_dialect import decode_json
 
@@ -40,7 +40,7 @@ what that is.
 """
 
 
-def check_config(reader: StoreReader, report: Report) -> None:
+def check_config(reader: StoreReader, report: StoreReport) -> None:
     """Report what cannot be read, and members of another form than brokers expect."""
     for name, size in reader.file_sizes(DIRECTORY):
         path = f"{DIRECTORY}/{name}"
@@ -88,7 +88,7 @@ def _readable(reader: StoreReader, path: str) -> bool:
 
 
 def _check_members(
-    path: str, data: bytes, value: object, members: dict[str, tuple[int, type]], report: Report
+    path: str, data: bytes, value: object, members: dict[str, tuple[int, type]], report: StoreReport
 ) -> None:
     if not members:
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from array import array
 
     from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, RecordReader
-    from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader
+    from rocketmq_sdk.broker_embedded.store_tool.report import StoreReader, StoreReport
 
 DIRECTORY: Final = "index"
 _HEADER: Final = Struct(">qqqqii")
@@ -50,7 +50,7 @@ class IndexWalk:
     """
 
     def __init__(
-        self, reader: StoreReader, report: Report, log: RecordReader, keyed: array[int]
+        self, reader: StoreReader, report: StoreReport, log: RecordReader, keyed: array[int]
     ) -> None:
         self._reader = reader
         self._report = report

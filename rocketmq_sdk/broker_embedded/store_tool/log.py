@@ -14,8 +14,8 @@ import crcmod.predefined
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     Progress,
-    Report,
     StoreReader,
+    StoreReport,
     read_written,
 )
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
@@ -235,7 +235,7 @@ class LogWalk:
     def __init__(
         self,
         reader: StoreReader,
-        report: Report,
+        report: StoreReport,
         chain: list[tuple[int, str]],
         deleted: dict[str, int],
         batch_topics: set[str],

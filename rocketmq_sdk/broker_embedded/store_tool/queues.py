@@ -11,7 +11,12 @@ from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store_tool.log import QueueUnits, RecordReader
-from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    StoreReader,
+    StoreReport,
+    chain_of,
+    usual_size,
+)
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 
 _UNIT: Final = Struct(">qiq")
@@ -27,7 +32,7 @@ class QueueWalk:
     def __init__(
         self,
         reader: StoreReader,
-        report: Report,
+        report: StoreReport,
         log: RecordReader,
         wanted: dict[tuple[str, int], QueueUnits],
         known_topics: set[str] | None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, Report
+    from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, StoreReport
 
 _QUEUE_KINDS = frozenset({"unit", "behind", "missing", "extra", "gap", "name", "size"})
 _HARMLESS = frozenset({"abort", "tail", "properties", "config"})
@@ -38,7 +38,7 @@ _NOBODY = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 class Plan:
     """What a repair would do, in words, and why it cannot be done."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: StoreReport) -> None:
         self.queues: list[str] = []
         self.index = False
         self.cut: int | None = None
@@ -51,7 +51,7 @@ class Plan:
         for finding in report.findings:
             self._place(finding, report)
 
-    def _place(self, finding: Finding, report: Report) -> None:
+    def _place(self, finding: Finding, report: StoreReport) -> None:
         top, _, rest = finding.path.partition("/")
         if (
             top in (QUEUE_DIRECTORY, BATCH_DIRECTORY)
@@ -120,7 +120,7 @@ class RepairJob:
     def __init__(
         self,
         root: Path,
-        report: Report,
+        report: StoreReport,
         plan: Plan,
         tell: Callable[[str], None],
         queue_file_size: int,

@@ -56,7 +56,7 @@ class Finding:
         return f"<Finding {self.kind} {self}>"
 
 
-class Report:
+class StoreReport:
     """All findings and what was counted."""
 
     __slots__ = (
@@ -240,7 +240,7 @@ def usual_size(sizes: list[int]) -> int:
 
 
 def chain_of(
-    reader: StoreReader, directory: str, size: int, report: Report
+    reader: StoreReader, directory: str, size: int, report: StoreReport
 ) -> list[tuple[int, str]]:
     """Starts and paths of the files of a chain that can be read; what is wrong with
     names, sizes and gaps is reported.

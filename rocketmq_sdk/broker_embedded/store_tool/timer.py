@@ -11,7 +11,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store_tool.report import Report, StoreReader, chain_of, usual_size
+from rocketmq_sdk.broker_embedded.store_tool.report import (
+    StoreReader,
+    StoreReport,
+    chain_of,
+    usual_size,
+)
 from rocketmq_sdk.broker_embedded.timers.checkpoint import FIELDS, TimerCheckpoint
 from rocketmq_sdk.broker_embedded.timers.checkpoint import PATH as CHECKPOINT_PATH
 from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY
@@ -45,7 +50,7 @@ class TimerWalk:
     broker only what its checkpoint covers counts.
     """
 
-    def __init__(self, reader: StoreReader, report: Report, log: RecordReader) -> None:
+    def __init__(self, reader: StoreReader, report: StoreReport, log: RecordReader) -> None:
         self._reader = reader
         self._report = report
         self._log = log

@@ -25,8 +25,8 @@ from rocketmq_sdk.broker_embedded.store_tool.queues import QueueWalk
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     DirectoryReader,
     Progress,
-    Report,
     StoreReader,
+    StoreReport,
     chain_of,
     usual_size,
 )
@@ -46,7 +46,7 @@ def verify_directory(
     on_record: Callable[[LogRecord], None] | None = None,
     *,
     running: bool | None = None,
-) -> Report:
+) -> StoreReport:
     """Look at a directory of the operating system; `running` None means: find out
     whether a broker has it open.
 
@@ -96,9 +96,9 @@ def verify(
     running: bool = False,
     advance: Progress = lambda _done: None,
     on_record: Callable[[LogRecord], None] | None = None,
-) -> Report:
+) -> StoreReport:
     """Look at everything. Raises `OSError` or `StoreError` for what cannot be read."""
-    report = Report()
+    report = StoreReport()
     report.running = running
     if reader.exists("abort") and not running:
         report.add("abort", 0, "abort", "the store was not closed; the next start recovers it")

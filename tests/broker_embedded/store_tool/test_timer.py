@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     DirectoryReader,
     Finding,
-    Report,
+    StoreReport,
     chain_of,
 )
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
@@ -39,7 +39,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def look(directory: Path, *, running: bool = False) -> list[Finding]:
     """The timers' part of `verify` alone."""
-    reader, report = DirectoryReader(directory), Report()
+    reader, report = DirectoryReader(directory), StoreReport()
     report.running = running
     TimerWalk(
         reader,

@@ -12,7 +12,7 @@ import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
-from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, Report
+from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreError, StoreLockedError
 from support.store import (
@@ -37,7 +37,7 @@ VARIANTS: list[dict[str, Any]] = json.loads((VECTORS / "torn-variants.json").rea
 SMALL_INDEX = {"max_hash_slot_num": 10, "max_index_num": 40}
 
 
-def kinds(report: Report) -> set[str]:
+def kinds(report: StoreReport) -> set[str]:
     return {finding.kind for finding in report.findings}
 
 
