@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = [
     pytest.param(block, id=f"{page.name}-{number}")

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "rocketmq_sdk"
+from support.paths import PACKAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Prefixes of module names, the longest one that fits counts.
 LAYER_OF = {
@@ -126,8 +128,8 @@ class Import(NamedTuple):
 def modules() -> dict[str, Path]:
     """All modules of the package by dotted name."""
     found = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = ("rocketmq_sdk", *path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = ("rocketmq_sdk", *path.relative_to(PACKAGE).with_suffix("").parts)
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk import names
 from rocketmq_sdk.errors import ConfigurationError
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parent / "vectors" / "codec"
-RULES: list[dict[str, Any]] = json.loads((VECTORS / "names_and_rules.json").read_text())
+RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 VALIDATE = [entry for entry in RULES if entry["kind"] == "validate" and entry["name"] is not None]
-HASHES: list[dict[str, Any]] = json.loads((VECTORS / "hashes.json").read_text())
+HASHES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "hashes.json").read_text())
 
 
 def test_there_are_vectors() -> None:

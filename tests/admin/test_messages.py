@@ -24,7 +24,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
-from support.consuming import until
+from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,7 +23,7 @@ from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.trace import ConsumeResult, MessageType, Published
-from support.consuming import until
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

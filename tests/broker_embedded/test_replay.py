@@ -40,7 +40,6 @@ import json
 import random
 import re
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +58,7 @@ from rocketmq_sdk.protocol.json_dialect import decode_json
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
+from support.paths import WIRE_VECTORS
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.command import Command
 
-WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 TOPICS = {"W_send": 2, "W_order": 4, "W_delay": 1, "W_push": 2, "W_two": 4, "W_sql": 2, "W_hb": 2}
 LATER: set[RequestCode] = set()
 ADMINISTRATION = {
@@ -105,7 +104,7 @@ class Line:
 
 
 def recording(name: str) -> list[Line]:
-    path = WIRE / name
+    path = WIRE_VECTORS / name
     text = gzip.decompress(path.read_bytes()).decode() if name.endswith(".gz") else path.read_text()
     return [Line(record) for record in map(json.loads, text.splitlines()) if "frame" in record]
 
@@ -457,7 +456,10 @@ def scenarios() -> list[str]:
     }
     left_out.add("reset_offset_and_status.json-5.3.3.jsonl.gz")
     return sorted(
-        path.name for name in names for path in WIRE.glob(f"{name}.*") if path.name not in left_out
+        path.name
+        for name in names
+        for path in WIRE_VECTORS.glob(f"{name}.*")
+        if path.name not in left_out
     )
 
 

@@ -5,7 +5,6 @@ that says what becomes of it.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,13 +13,14 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from support.broker import connect
+from support.paths import DOCS
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.protocol.command import Command
 
-PAGE = Path(__file__).parents[2] / "docs" / "requests.md"
+PAGE = DOCS / "requests.md"
 ROWS = re.findall(
     r"^\| (\d+) \| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE.read_text("utf-8"), re.MULTILINE
 )

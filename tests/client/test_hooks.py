@@ -18,7 +18,8 @@ from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
-from support.consuming import Collector, open_sender, until
+from support.consuming import Collector, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

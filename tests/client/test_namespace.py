@@ -5,7 +5,6 @@ and what users see.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,16 +23,16 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import ConsumeMessageDirectlyResultRequestHeader
-from support.consuming import Collector, until
+from support.consuming import Collector
+from support.paths import CODEC_VECTORS
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.remoting.channel import Channel
 
-ALL: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text()
-)
+ALL: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 NAMES = [entry for entry in ALL if entry["kind"] == "namespace" and entry["resource"] is not None]
 
 

@@ -5,7 +5,6 @@ broker.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,17 +31,16 @@ from rocketmq_sdk.protocol.headers.pop import (
 )
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+from support.paths import WIRE_VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-WIRE = Path(__file__).parents[1] / "vectors" / "wire"
 
 
 def exchanges(name: str) -> Iterator[tuple[Command, Command]]:
     """Requests of pop with their answers."""
     waiting: dict[tuple[str, int], Command] = {}
-    for line in (WIRE / name).read_text().splitlines():
+    for line in (WIRE_VECTORS / name).read_text().splitlines():
         entry = json.loads(line)
         if "frame" in entry:
             command = decode_frame(bytes.fromhex(entry["frame"])[4:])

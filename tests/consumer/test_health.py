@@ -14,7 +14,8 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.queue import MessageQueue
-from support.consuming import Collector, Switch, open_sender, refuse, until
+from support.consuming import Collector, Switch, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -23,7 +23,8 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Collector, Switch, committed, open_sender, refuse, until
+from support.consuming import Collector, Switch, committed, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -4,8 +4,6 @@ on retries shows.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rocketmq_sdk.consumer.retry_states import (
@@ -22,8 +20,9 @@ from rocketmq_sdk.consumer.retry_states import (
     received,
     states,
 )
+from support.paths import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "retries.md"
+PAGE = DOCS / "retries.md"
 
 
 @pytest.mark.parametrize("table", TABLE.values(), ids=TABLE.keys())

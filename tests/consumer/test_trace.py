@@ -15,7 +15,8 @@ from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.trace import ConsumeResult
-from support.consuming import open_sender, until
+from support.consuming import open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

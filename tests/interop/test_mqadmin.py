@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +20,12 @@ import trio
 
 from support import java
 from support.mqadmin import Step
+from support.paths import DOCS
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
 ROCKSDB = "Apache keeps two topics for RocksDB; ours has the trace topic from the start"
@@ -316,7 +317,7 @@ async def test_commands_print_the_same(
 
 
 def test_every_difference_is_on_its_page() -> None:
-    page = (Path(__file__).parent.parent.parent / "docs" / "mqadmin.md").read_text("utf-8")
+    page = (DOCS / "mqadmin.md").read_text("utf-8")
     named = {
         step.name
         for steps in (TOPICS, GROUPS, MESSAGES, BROKER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +17,12 @@ from rocketmq_sdk.model.properties import (
     property_in_text,
     without_property,
 )
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "properties.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "properties.json").read_text())
 CONSTANTS: dict[str, Any] = next(
     entry
-    for entry in json.loads((VECTORS / "constants.json").read_text())
+    for entry in json.loads((CODEC_VECTORS / "constants.json").read_text())
     if entry["class"] == "MessageConst"
 )
 

@@ -5,7 +5,6 @@ against its rules.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +19,9 @@ from rocketmq_sdk.producer.fault_strategy import (
     fault_profile,
 )
 from rocketmq_sdk.producer.queue_selector import QueueIndex
+from support.paths import CODEC_VECTORS
 
-VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "codec" / "latency.json").read_text()
-)
+VECTORS: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "latency.json").read_text())
 NOW = 1_000_000
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from rocketmq_sdk.model.properties import decode_properties, encode_properties
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
 from rocketmq_sdk.protocol.message_codec import encode_record
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "message_batch.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "message_batch.json").read_text())
 
 
 def _items(entry: dict[str, Any]) -> list[BatchItem]:

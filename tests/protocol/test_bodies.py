@@ -7,7 +7,6 @@ import importlib
 import json
 import pkgutil
 import zlib
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -38,8 +37,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.json_dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
-
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
+from support.paths import CODEC_VECTORS
 
 
 def declared() -> dict[str, type[Body]]:
@@ -58,11 +56,13 @@ def declared() -> dict[str, type[Body]]:
 
 
 BODIES = declared()
-ALL: list[dict[str, Any]] = json.loads((CODEC / "json_bodies.json").read_text())
+ALL: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "json_bodies.json").read_text())
 PRINTED = [entry for entry in ALL if entry.get("class") in BODIES]
 OLD: list[dict[str, Any]] = [
     entry
-    for entry in json.loads(gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes()))
+    for entry in json.loads(
+        gzip.decompress((CODEC_VECTORS / "5.3.3" / "json_bodies.json.gz").read_bytes())
+    )
     if entry.get("class") in BODIES
 ]
 # Members that are written although Apache leaves them out: an empty table or text means
@@ -137,7 +137,7 @@ def test_dialect_bodies_are_byte_for_byte_apaches_when_no_set_is_inside() -> Non
 
 DECODED: list[dict[str, Any]] = [
     entry
-    for entry in json.loads((CODEC / "json_decode.json").read_text())
+    for entry in json.loads((CODEC_VECTORS / "json_decode.json").read_text())
     if entry["class"] in BODIES
 ]
 
@@ -391,7 +391,7 @@ def test_broken_compressed_registrations_are_refused(cut: int) -> None:
 def one_line_forms() -> list[dict[str, Any]]:
     return [
         entry
-        for entry in json.loads((CODEC / "names_and_rules.json").read_text())
+        for entry in json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
         if entry.get("kind") == "topic_config_decode"
     ]
 

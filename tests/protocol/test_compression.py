@@ -9,7 +9,6 @@ import json
 import struct
 import sys
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +18,10 @@ from hypothesis import strategies as st
 from rocketmq_sdk.errors import CodecMissingError, ConfigurationError, RemoteProtocolError
 from rocketmq_sdk.protocol import compression
 from rocketmq_sdk.protocol.compression import CompressionType, compress, decompress
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 ENTRIES: list[dict[str, Any]] = json.loads(
-    gzip.decompress((VECTORS / "compression.json.gz").read_bytes())
+    gzip.decompress((CODEC_VECTORS / "compression.json.gz").read_bytes())
 )
 OUTPUTS = [entry for entry in ENTRIES if "level" in entry and isinstance(entry["output"], str)]
 REFUSED_LEVELS = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,15 +22,15 @@ from rocketmq_sdk.protocol.connection import (
     SendState,
 )
 from rocketmq_sdk.protocol.frame import DEFAULT_MAX_FRAME, decode_frame, encode_frame
+from support.paths import CODEC_VECTORS
 
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
 ENCODED: list[dict[str, Any]] = json.loads(
-    gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes())
+    gzip.decompress((CODEC_VECTORS / "remoting_encode.json.gz").read_bytes())
 )
 FRAMES = [bytes.fromhex(entry["frame"]) for entry in ENCODED if "error" not in entry["decoded"]]
 BROKEN = [
     bytes.fromhex(entry["frame"])
-    for entry in json.loads((CODEC / "remoting_decode.json").read_text())
+    for entry in json.loads((CODEC_VECTORS / "remoting_decode.json").read_text())
     if "error" in entry["decoded"]
 ]
 TAIL = Command(34, opaque=99)

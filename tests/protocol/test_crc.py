@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import crcmod.predefined
@@ -22,12 +21,12 @@ from rocketmq_sdk.protocol.property_crc import (
     reserve_property_crc,
     verify_property_crc,
 )
+from support.paths import CODEC_VECTORS
 from support.records import encode_entry
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-BODIES: list[dict[str, Any]] = json.loads((VECTORS / "crc.json").read_text())
+BODIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "crc.json").read_text())
 ENTRIES: list[dict[str, Any]] = json.loads(
-    gzip.decompress((VECTORS / "message_records.json.gz").read_bytes())
+    gzip.decompress((CODEC_VECTORS / "message_records.json.gz").read_bytes())
 )
 WITH_CRC = [
     entry

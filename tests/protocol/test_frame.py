@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,11 @@ from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import DEFAULT_MAX_FRAME, decode_frame, encode_frame
-
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
+from support.paths import CODEC_VECTORS
 
 
 def load(name: str) -> list[dict[str, Any]]:
-    path = CODEC / name
+    path = CODEC_VECTORS / name
     data = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
     entries: list[dict[str, Any]] = json.loads(data)
     return entries

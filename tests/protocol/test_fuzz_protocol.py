@@ -7,7 +7,6 @@ import importlib
 import json
 import pkgutil
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,15 +25,15 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.json_dialect import decode_json
+from support.paths import CODEC_VECTORS
 
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
 ENCODED: list[dict[str, Any]] = json.loads(
-    gzip.decompress((CODEC / "remoting_encode.json.gz").read_bytes())
+    gzip.decompress((CODEC_VECTORS / "remoting_encode.json.gz").read_bytes())
 )
 FRAMES = [bytes.fromhex(entry["frame"]) for entry in ENCODED if len(entry["frame"]) < 4000]
 TEXTS = [
     entry["json"].encode("utf-8", "replace")
-    for entry in json.loads((CODEC / "json_bodies.json").read_text())
+    for entry in json.loads((CODEC_VECTORS / "json_bodies.json").read_text())
     if "json" in entry
 ]
 MODES = json_backend.INSTALLED

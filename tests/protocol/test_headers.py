@@ -6,7 +6,6 @@ import gzip
 import importlib
 import json
 import pkgutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +27,8 @@ from rocketmq_sdk.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from support.paths import CODEC_VECTORS
 
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
 KINDS = {
     "String": "text",
     "Integer": "int",
@@ -91,7 +90,7 @@ def declared() -> dict[str, type[Header]]:
 
 
 HEADERS = declared()
-ENTRIES: list[dict[str, Any]] = json.loads((CODEC / "remoting_headers.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "remoting_headers.json").read_text())
 DECLARED = [entry for entry in ENTRIES if entry["header"] in HEADERS]
 
 
@@ -155,7 +154,7 @@ def test_defaults_are_written_as_apache_writes_them(entry: dict[str, Any]) -> No
 
 @pytest.mark.parametrize(
     "entry",
-    json.loads((CODEC / "remoting_header_decode.json").read_text()),
+    json.loads((CODEC_VECTORS / "remoting_header_decode.json").read_text()),
     ids=lambda entry: str(entry["ext"])[:60],
 )
 def test_ext_fields_are_judged_as_apache_does_or_stricter(entry: dict[str, Any]) -> None:
@@ -181,7 +180,7 @@ def test_headers_of_5_3_3_are_the_same_but_for_fields_that_came_later() -> None:
     current = {entry["header"]: entry for entry in ENTRIES}
     later = []
     for entry in json.loads(
-        gzip.decompress((CODEC / "5.3.3" / "remoting_headers.json.gz").read_bytes())
+        gzip.decompress((CODEC_VECTORS / "5.3.3" / "remoting_headers.json.gz").read_bytes())
     ):
         fields = {field["name"]: field for field in entry["fields"]}
         now = {field["name"]: field for field in current[entry["header"]]["fields"]}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError
 from rocketmq_sdk.protocol import json_backend, json_reader
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json, encode_pretty
 from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
+from support.paths import CODEC_VECTORS
 
-CODEC = Path(__file__).parent.parent / "vectors" / "codec"
 QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "T"))
 ACCEPTED: list[tuple[str, Any]] = [
     ("{0:1,-1:2,4294967296:3}", {"0": 1, "-1": 2, "4294967296": 3}),
@@ -231,7 +230,9 @@ def is_a_file(entry: dict[str, Any]) -> bool:
 
 
 FILES = [
-    entry for entry in json.loads((CODEC / "json_bodies.json").read_text()) if is_a_file(entry)
+    entry
+    for entry in json.loads((CODEC_VECTORS / "json_bodies.json").read_text())
+    if is_a_file(entry)
 ]
 
 
@@ -271,11 +272,11 @@ def test_texts_of_5_3_3_with_references_read_like_those_of_5_4(json_mode: str) -
     old = {
         entry["name"]: entry
         for entry in json.loads(
-            gzip.decompress((CODEC / "5.3.3" / "json_bodies.json.gz").read_bytes())
+            gzip.decompress((CODEC_VECTORS / "5.3.3" / "json_bodies.json.gz").read_bytes())
         )
     }
     referring = 0
-    for entry in json.loads((CODEC / "json_bodies.json").read_text()):
+    for entry in json.loads((CODEC_VECTORS / "json_bodies.json").read_text()):
         before = old.get(entry["name"], {})
         if '"$ref"' in before.get("json", ""):
             referring += 1

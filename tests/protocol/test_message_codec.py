@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,14 +30,14 @@ from rocketmq_sdk.protocol.message_codec import (
     head_size,
     record_size,
 )
+from support.paths import CODEC_VECTORS
 from support.records import encode_entry
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
 ENTRIES: list[dict[str, Any]] = json.loads(
-    gzip.decompress((VECTORS / "message_records.json.gz").read_bytes())
+    gzip.decompress((CODEC_VECTORS / "message_records.json.gz").read_bytes())
 )
 RECORDS = [entry for entry in ENTRIES if "record" in entry]
 # Java counts characters when it chooses V1 and bytes when it writes the length, so it

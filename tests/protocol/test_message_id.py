@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +22,9 @@ from rocketmq_sdk.protocol.message_id import (
     unique_id_pid,
     unique_id_time,
 )
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "message_ids.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "message_ids.json").read_text())
 LOCALHOST = bytes([127, 0, 0, 1])
 NOVEMBER = 1795236887117
 

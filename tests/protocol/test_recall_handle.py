@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.recall_handle import RecallHandle, decode_recall_handle
+from support.paths import CODEC_VECTORS
 
-TABLE = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "codec" / "names_and_rules.json").read_text()
-)
+TABLE = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 MADE = [entry for entry in TABLE if entry["kind"] == "recall"]
 READ = [entry for entry in TABLE if entry["kind"] in ("recall", "recall_decode")]
 

@@ -5,7 +5,6 @@ classes.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,11 +23,11 @@ from rocketmq_sdk.protocol.receipt_handle import (
     start_offset_part,
     topic_kind,
 )
+from support.paths import VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VECTORS = Path(__file__).parents[1] / "vectors"
 TABLE: list[dict[str, Any]] = json.loads((VECTORS / "codec" / "pop.json").read_text())
 
 

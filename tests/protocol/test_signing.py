@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.signing import content_to_sign, sign, sign_in_place, verify
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "names_and_rules.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 SIGNATURES = [entry for entry in ENTRIES if entry["kind"] == "acl_signature"]
 HOOKS = [entry for entry in ENTRIES if entry["kind"] == "acl_hook"]
 

@@ -5,7 +5,6 @@ hashes.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,10 @@ from hypothesis import strategies as st
 from rocketmq_sdk.errors import ConfigurationError, FieldError
 from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription, tags_code
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "subscription.json").read_text())
-HASHES: list[dict[str, Any]] = json.loads((VECTORS / "hashes.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "subscription.json").read_text())
+HASHES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "hashes.json").read_text())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ own arithmetic.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.compression import CompressionType
 from rocketmq_sdk.protocol.flags import PullSysFlag, SysFlag
+from support.paths import CODEC_VECTORS
 
-VECTORS = Path(__file__).parents[1] / "vectors" / "codec"
-ENTRIES: list[dict[str, Any]] = json.loads((VECTORS / "sysflags.json").read_text())
+ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "sysflags.json").read_text())
 MESSAGE = [entry for entry in ENTRIES if "kind" not in entry]
 PULL = [entry for entry in ENTRIES if entry.get("kind") == "PullSysFlag.buildSysFlag"]
 

@@ -5,7 +5,6 @@ tolerate.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -25,14 +24,13 @@ from rocketmq_sdk.protocol.trace import (
     encode_traces,
     keys_of,
 )
-
-WIRE = Path(__file__).parent.parent / "vectors" / "wire"
+from support.paths import WIRE_VECTORS
 
 
 def recorded(name: str) -> list[tuple[str, str]]:
     """Bodies and KEYS of the trace messages that Apache's client sent."""
     found = []
-    for line in (WIRE / name).read_text().splitlines():
+    for line in (WIRE_VECTORS / name).read_text().splitlines():
         record = json.loads(line)
         if "frame" in record and record["dir"] == "c2s":
             command = decode_frame(bytes.fromhex(record["frame"])[4:])

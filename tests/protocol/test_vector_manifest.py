@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+from support.paths import VECTORS
+
 MANIFEST = json.loads((VECTORS / "MANIFEST.json").read_text())
 
 

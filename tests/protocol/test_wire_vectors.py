@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,6 +51,7 @@ from rocketmq_sdk.protocol.headers import (
     transactions,
 )
 from rocketmq_sdk.protocol.json_dialect import decode_json
+from support.paths import VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.protocol.header import Header
 
-VECTORS = Path(__file__).parent.parent / "vectors"
 FILES = sorted(
     name
     for name, state in json.loads((VECTORS / "MANIFEST.json").read_text())["wire"].items()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.paths import TESTS
+
 if TYPE_CHECKING:
     from support.processes import BrokerProcess
 
@@ -34,7 +36,7 @@ def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(
         "level": "DEBUG",
         "directory": str(tmp_path / "spark"),
     }
-    tests = str(Path(__file__).parents[1])
+    tests = str(TESTS)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(

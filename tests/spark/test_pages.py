@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rocketmq_sdk.spark import options, schema, sink_columns
-
-DOCS = Path(__file__).parents[2] / "docs"
+from support.paths import DOCS
 
 
 def test_every_option_and_column_is_in_the_page_as_the_code_says() -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.paths import ROOT
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from support.processes import BrokerProcess
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(400)]
-PIPELINE = Path(__file__).parents[2] / "examples" / "spark_pipeline.py"
+PIPELINE = ROOT / "examples" / "spark_pipeline.py"
 
 
 def test_the_result_equals_the_direct_computation(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,11 +26,11 @@ from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
 from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.remoting.dispatch import Dispatcher
+from support.paths import WIRE_VECTORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WIRE = Path(__file__).parent.parent / "vectors" / "wire"
 ADDRESS = "127.0.0.1:21911"
 
 
@@ -208,7 +207,7 @@ Frame = tuple[str, Command, Command]
 
 def conversation(name: str) -> Iterator[Frame]:
     """Connection, request and recorded answer, in the order of the requests."""
-    path = WIRE / name
+    path = WIRE_VECTORS / name
     text = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
     asked: dict[tuple[str, int], Command] = {}
     answers: dict[tuple[str, int], Command] = {}

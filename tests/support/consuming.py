@@ -1,5 +1,5 @@
-"""A sender that needs no producer, and a way to wait for a condition in virtual
-time.
+"""A sender that needs no producer, a listener that keeps what it got, and a network
+that can be cut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.remoting.channel import Channel, Handler
@@ -83,12 +83,6 @@ async def open_sender(broker: EmbeddedBroker) -> AsyncIterator[Sender]:
     async with Client(broker) as client:
         client.routes.use("TBW102")
         yield Sender(client)
-
-
-async def until(condition: Callable[[], object], seconds: float = 60.0, step: float = 0.05) -> None:
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(step)
 
 
 class Collector:

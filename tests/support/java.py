@@ -30,13 +30,14 @@ from rocketmq_sdk import Admin
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from support.paths import TESTS
 from support.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = "5.4.0"
-SOURCES = Path(__file__).parent.parent / "interop" / "java"
+SOURCES = TESTS / "interop" / "java"
 QUICK_START = ["-XX:TieredStopAtLevel=1"]
 """Tests want Java that starts quickly; benchmarks empty this list, as they want Java
 that is quick.

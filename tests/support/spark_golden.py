@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk import Admin, Message, MessageQueue, Producer
+from support.paths import TESTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOPIC = "golden-checkpoint"
-CHECKPOINT = Path(__file__).parents[1] / "spark" / "golden"
+CHECKPOINT = TESTS / "spark" / "golden"
 
 
 async def send(namesrv: str, begin: tuple[int, int], end: tuple[int, int]) -> None:

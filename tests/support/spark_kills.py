@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from rocketmq_sdk import Message, Producer
+from support.paths import TESTS
 from support.processes import broker_process
 
 PATIENCE = 800.0
@@ -104,7 +105,7 @@ def _run(order: dict[str, Any], kill_after: float | None, patience: float, more:
     """One life: killed some time after its first progress, or to its end; whether it
     was killed so. It may not take longer than `patience`.
     """
-    tests = str(Path(__file__).parents[1])
+    tests = str(TESTS)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -16,11 +15,13 @@ from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
+from support.paths import STORE_VECTORS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "store"
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 BORN_HOST = b"\x0a\x01\x02\x03\x00\x00\x11\xd7"
 
@@ -29,7 +30,7 @@ def unpack(name: str, directory: Path) -> Path:
     """A writable copy of a recorded store; without `timerwheel`, which is big and
     belongs to another service.
     """
-    with tarfile.open(VECTORS / f"{name}.tar.gz") as archive:
+    with tarfile.open(STORE_VECTORS / f"{name}.tar.gz") as archive:
         members = [
             member for member in archive.getmembers() if not member.name.endswith("timerwheel")
         ]
@@ -42,7 +43,7 @@ def unpack(name: str, directory: Path) -> Path:
 def expected(name: str) -> dict[str, Any]:
     """What Apache's store says about a recorded directory."""
     value: dict[str, Any] = json.loads(
-        gzip.decompress((VECTORS / f"{name}.expected.json.gz").read_bytes())
+        gzip.decompress((STORE_VECTORS / f"{name}.expected.json.gz").read_bytes())
     )
     return value
 

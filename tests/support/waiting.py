@@ -16,10 +16,10 @@ def unique(name: str) -> str:
     return f"{name}_{uuid.uuid4().hex[:10]}"
 
 
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Look again and again until a condition holds; `trio.TooSlowError` when it does
-    not in time.
+async def until(condition: Callable[[], object], seconds: float = 60, step: float = 0.05) -> None:
+    """Look every `step` seconds until a condition holds; `trio.TooSlowError` when it
+    does not in time.
     """
     with trio.fail_after(seconds):
         while not condition():
-            await trio.sleep(0.05)
+            await trio.sleep(step)

@@ -13,9 +13,8 @@ import random
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.paths import ROOT
 
 
 def command(seed: int, arguments: list[str]) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
 from rocketmq_sdk.errors import ConfigurationError
+from support.paths import CODEC_VECTORS
 
-TABLE = json.loads((Path(__file__).parents[2] / "vectors" / "codec" / "bloom.json").read_text())
+TABLE = json.loads((CODEC_VECTORS / "bloom.json").read_text())
 SETTINGS = [entry for entry in TABLE if entry.get("kind") == "settings"]
 STRINGS = [entry for entry in TABLE if "string" in entry]
 

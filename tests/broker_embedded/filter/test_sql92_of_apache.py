@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,9 @@ from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.parser import parse
+from support.paths import CODEC_VECTORS
 
-TABLE = json.loads(
-    gzip.decompress(
-        (Path(__file__).parents[2] / "vectors" / "codec" / "sql92.json.gz").read_bytes()
-    )
-)
+TABLE = json.loads(gzip.decompress((CODEC_VECTORS / "sql92.json.gz").read_bytes()))
 DEFAULT = TABLE[0]["default_props"]
 ENTRIES = TABLE[1:]
 RESULTS = {True: "TRUE", False: "FALSE", None: "NULL"}

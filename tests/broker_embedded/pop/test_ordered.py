@@ -5,7 +5,6 @@ over.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,16 +14,17 @@ from rocketmq_sdk.errors import MessageIllegalError
 from rocketmq_sdk.protocol.bodies.pop import ConsumerOrderInfoSerializeWrapper, OrderInfo
 from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
 from support.broker import Peer, open_broker
+from support.paths import CODEC_VECTORS
 from support.popping import Popper, make_topic
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trio.testing import MockClock
 
 TABLE = [
     json.loads(line.rstrip(",\n"))
-    for line in (Path(__file__).parents[2] / "vectors/codec/pop.json")
-    .read_text()
-    .splitlines()[1:-1]
+    for line in (CODEC_VECTORS / "pop.json").read_text().splitlines()[1:-1]
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from support.administration import conversation
+from support.paths import CODEC_VECTORS
 
-RULES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text()
-)
+RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 OWN = {"memoryLimit", "hotBytes", "allocationStep"}
 NULL_IN_THE_RECORDING = {"haMasterAddress"}
 SET_BY_THE_RECORDING = {

@@ -5,7 +5,6 @@ texts.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,9 @@ from rocketmq_sdk.broker_embedded.tables.attributes import (
     parse_attributes,
 )
 from rocketmq_sdk.errors import ConfigurationError
+from support.paths import CODEC_VECTORS
 
-RULES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "codec" / "names_and_rules.json").read_text()
-)
+RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 ATTRIBUTES = [rule for rule in RULES if rule["kind"] == "attributes"]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +27,7 @@ from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, connect, open_on
+from support.paths import VECTORS
 from support.transactions import bodies_in, end_of_check, halves, ops, producer_heartbeat
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
 
-VECTORS = Path(__file__).parents[2] / "vectors"
 RECORDS = [
     entry
     for entry in json.loads((VECTORS / "codec" / "pop_and_transaction_records.json").read_text())

@@ -5,7 +5,6 @@ every queue has one owner.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,13 +18,12 @@ from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
+from support.paths import CODEC_VECTORS
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 
-VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "vectors" / "codec" / "allocate.json").read_text()
-)
+VECTORS: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "allocate.json").read_text())
 SETTINGS = [vector for vector in VECTORS if "topic" in vector]
 ARGUMENTS = [vector for vector in VECTORS if vector.get("kind") == "AVG arguments"]
 

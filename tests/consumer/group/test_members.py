@@ -16,7 +16,8 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
-from support.consuming import Collector, Switch, committed, open_sender, refuse, until
+from support.consuming import Collector, Switch, committed, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

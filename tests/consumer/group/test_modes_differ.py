@@ -19,7 +19,8 @@ from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-from support.consuming import Collector, until
+from support.consuming import Collector
+from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

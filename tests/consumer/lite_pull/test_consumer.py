@@ -20,7 +20,8 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
-from support.consuming import Switch, committed, open_sender, refuse, until
+from support.consuming import Switch, committed, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -21,7 +21,8 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import DLQ_PREFIX, retry_topic
-from support.consuming import Switch, committed, open_sender, refuse, until
+from support.consuming import Switch, committed, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -18,7 +18,8 @@ from rocketmq_sdk.protocol import message_codec
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
-from support.consuming import Collector, Sender, committed, open_sender, until
+from support.consuming import Collector, Sender, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -29,7 +29,8 @@ from rocketmq_sdk.protocol.headers.offsets import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from support.consuming import Collector, Sender, committed, open_sender, until
+from support.consuming import Collector, Sender, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

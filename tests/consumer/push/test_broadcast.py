@@ -17,7 +17,8 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, StoreError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
-from support.consuming import Collector, committed, open_sender, until
+from support.consuming import Collector, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,8 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import java_hash, retry_topic
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Collector, committed, open_sender, until
+from support.consuming import Collector, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -17,7 +17,8 @@ from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Collector, committed, open_sender, until
+from support.consuming import Collector, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -18,7 +18,8 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
-from support.consuming import Collector, Switch, committed, open_sender, until
+from support.consuming import Collector, Switch, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

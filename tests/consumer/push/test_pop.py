@@ -32,7 +32,8 @@ from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import GetConsumerRunningInfoRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
-from support.consuming import Collector, Sender, open_sender, refuse, until
+from support.consuming import Collector, Sender, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

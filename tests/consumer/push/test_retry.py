@@ -15,7 +15,8 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.names import dead_letter_topic
-from support.consuming import Collector, committed, open_sender, refuse, until
+from support.consuming import Collector, committed, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

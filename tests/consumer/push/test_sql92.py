@@ -15,7 +15,8 @@ from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
-from support.consuming import Collector, open_sender, until
+from support.consuming import Collector, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

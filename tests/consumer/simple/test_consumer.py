@@ -31,7 +31,8 @@ from rocketmq_sdk.protocol.bodies.groups import (
     SubscriptionGroupConfig,
 )
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Sender, Switch, open_sender, refuse, until
+from support.consuming import Sender, Switch, open_sender, refuse
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -5,6 +5,7 @@ who is told without a task.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,9 +21,9 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
 from support.disk import Disk
 from support.store import bodies, message, open_store, small_config
+from support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 SYNC = small_config(mapped_file_size_commit_log=1 << 20, flush_disk_type=FlushDiskType.SYNC_FLUSH)
@@ -30,10 +31,7 @@ PATIENCE = 20
 NAME = "rocketmq log sync"
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not holds():
-            await trio.sleep(0.002)
+soon = partial(until, seconds=PATIENCE, step=0.002)
 
 
 class Gate:
@@ -90,7 +88,7 @@ async def test_one_thread_syncs_and_a_round_covers_what_waited(
             store.begin()
             put(0)
             store.end()
-            await until(lambda: len(gate.threads) == 1)
+            await soon(lambda: len(gate.threads) == 1)
             for number in range(1, 40):
                 store.begin()
                 put(number)
@@ -98,7 +96,7 @@ async def test_one_thread_syncs_and_a_round_covers_what_waited(
             assert told == []
             assert len(gate.threads) == 1
             gate.open.set()
-            await until(lambda: len(told) == 40)
+            await soon(lambda: len(told) == 40)
             assert told == [
                 (number, PutStatus.PUT_OK, True, True, threading.get_ident())
                 for number in range(40)
@@ -149,9 +147,7 @@ async def test_a_failed_sync_of_the_thread_ends_writing(
             store.when_durable(bad, told.append)
             assert told == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
             assert bodies(store) == [b"good"]
-            await until(
-                lambda: any(path.name.startswith("unsynced") for path in tmp_path.iterdir())
-            )
+            await soon(lambda: any(path.name.startswith("unsynced") for path in tmp_path.iterdir()))
             assert len(gate.threads) == syncs
             with pytest.raises(StoreError, match="Input/output"):
                 await store.flush()
@@ -193,14 +189,14 @@ async def test_the_newest_round_stands_for_those_before_it() -> None:
     with trio.fail_after(PATIENCE):
         thread = SyncThread(lambda sync_round, error: done.append((sync_round.target, error)))
         thread.submit(job(1))
-        await until(begun.is_set)
+        await soon(begun.is_set)
         for number in (2, 3, 4):
             thread.submit(job(number))
         go.set()
-        await until(lambda: len(done) == 2)
+        await soon(lambda: len(done) == 2)
         assert ran == [1, 4]
         thread.submit(job(9))
-        await until(lambda: len(done) == 3)
+        await soon(lambda: len(done) == 3)
         thread.submit(job(10))
         await thread.aclose()
         await trio.testing.wait_all_tasks_blocked()
