@@ -14,15 +14,15 @@ from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import group_problem
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
 if TYPE_CHECKING:
     from rocketmq_sdk.admin.cluster import Cluster
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.protocol.bodies.connections import ClientConnection
-    from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Progress:
     fetched offset, and the time of the last consumed message.
     """
 
-    queues: "dict[MessageQueue, OffsetWrapper]"
+    queues: dict[MessageQueue, OffsetWrapper]
     rate: float
     """Messages per second in the last minute."""
 

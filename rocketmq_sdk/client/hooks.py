@@ -11,18 +11,19 @@ seen by interceptors (`interceptors=`).
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.results import SendResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.model.results import SendResult
 
 logger = logging.getLogger("rocketmq_sdk.client")
 
@@ -35,9 +36,9 @@ class SendContext:
 
     group: str
     topic: str
-    message: "Message"
+    message: Message
     message_id: str
-    result: "SendResult | None" = None
+    result: SendResult | None = None
     error: Exception | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)
 
@@ -69,7 +70,7 @@ class ConsumeContext:
     """
 
     group: str
-    messages: "Sequence[ReceivedMessage]"
+    messages: Sequence[ReceivedMessage]
     success: bool | None = None
     error: BaseException | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)

@@ -265,7 +265,7 @@ class PushConfig(QueueConfig):
     consume_hooks: tuple[ConsumeHook, ...] = attrs.field(
         default=(), converter=tuple, validator=check_hooks("before_consume", "after_consume")
     )
-    local_offset_store_dir: "str | os.PathLike[str] | None" = attrs.field(
+    local_offset_store_dir: str | os.PathLike[str] | None = attrs.field(
         default=None, validator=_directory
     )
 

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from rocketmq_sdk.model.enums import PullStatus
+from rocketmq_sdk.model.message import ReceivedMessage
+
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.enums import PullStatus, SendStatus
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.enums import SendStatus
     from rocketmq_sdk.model.queue import MessageQueue
 
 
@@ -66,9 +68,9 @@ class SendResult:
 class PullResult:
     """What one pull of one queue brought."""
 
-    status: "PullStatus"
+    status: PullStatus
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    messages: "list[ReceivedMessage]"
+    messages: list[ReceivedMessage]
     suggest_broker_id: int = 0

@@ -24,6 +24,7 @@ from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
+from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION
@@ -38,6 +39,7 @@ from rocketmq_sdk.protocol.headers.transactions import (
 )
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
+from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.validators import check_count, to_seconds
 
 if TYPE_CHECKING:
@@ -46,9 +48,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import Message
-    from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerOptions
-    from rocketmq_sdk.remoting.channel import Channel
 
 Checker = Callable[[ReceivedMessage], Awaitable[TransactionState]]
 LocalWork = Callable[["Transaction"], Awaitable[TransactionState | None]]
@@ -120,7 +120,7 @@ class TransactionResult:
     stored, what the local work decided, and whether the broker has confirmed that.
     """
 
-    half: "SendResult"
+    half: SendResult
     state: TransactionState
     confirmed: bool
 
@@ -130,7 +130,7 @@ class _Check:
     """A question of a broker, and the connection that wants the answer."""
 
     command: Command
-    channel: "Channel"
+    channel: Channel
 
 
 class TransactionProducer(Producer):
@@ -397,8 +397,8 @@ class TransactionProducer(Producer):
         while True:
             if not self._checks:
                 await self._checks_room.park()
-            elif (check := self._checks.popleft()) is not None:
-                await self._answer(check)
+            else:
+                await self._answer(self._checks.popleft())
 
     async def _answer(self, check: _Check) -> None:
         await trio.lowlevel.checkpoint()
@@ -410,21 +410,8 @@ class TransactionProducer(Producer):
                 "a check of a transaction of group %r cannot be read: %s", self.group, error
             )
             return
-        try:
-            with trio.fail_after(self._check_timeout):
-                answer: object = self._checker(message)
-                if not isinstance(answer, Awaitable):
-                    raise TypeError(
-                        f"the checker is not an async function: it returned {answer!r} instead of "
-                        "something to await"
-                    )
-                state = TransactionState(await answer)
-        except Exception:  # the checker is the caller's code; the broker asks again
-            logger.exception(
-                "the checker of group %r failed over %s; the broker will ask again",
-                self.group,
-                message.message_id,
-            )
+        state = await self._ask_checker(message)
+        if state is None:
             return
         if self._trace is not None and message.properties.get(TRACE_ON) != "false":
             note_transaction(
@@ -463,3 +450,25 @@ class TransactionProducer(Producer):
                 message.message_id,
                 error,
             )
+
+    async def _ask_checker(self, message: ReceivedMessage) -> TransactionState | None:
+        """What the caller's checker says of a half message.
+
+        None (logged) when it fails; the broker asks again then.
+        """
+        try:
+            with trio.fail_after(self._check_timeout):
+                answer: object = self._checker(message)
+                if not isinstance(answer, Awaitable):
+                    raise TypeError(
+                        f"the checker is not an async function: it returned {answer!r} instead of "
+                        "something to await"
+                    )
+                return TransactionState(await answer)
+        except Exception:  # the checker is the caller's code; the broker asks again
+            logger.exception(
+                "the checker of group %r failed over %s; the broker will ask again",
+                self.group,
+                message.message_id,
+            )
+            return None

@@ -138,24 +138,15 @@ def encode_record(
     else:
         sys_flag = sys_flag & ~HOST_BITS | _host_bits(born_host, store_host)
         head = _HEADS[sys_flag >> 4 & 3]
-    body_length = len(body)
-    topic_length = len(topic)
-    properties_length = len(properties)
+    body_length, topic_length, properties_length = len(body), len(topic), len(properties)
     if properties_length > MAX_PROPERTIES:
         raise LocalProtocolError(
             f"the properties take {properties_length} bytes, more than {MAX_PROPERTIES}"
         )
-    if topic_length <= MAX_TOPIC_BYTES_V1:
-        magic = MAGIC_V1
-        topic_size = topic_length.to_bytes(1, "big")
-        total = head.size + 3 + body_length + topic_length + properties_length
-    else:
-        magic = MAGIC_V2
-        topic_size = topic_length.to_bytes(2, "big")
-        total = head.size + 4 + body_length + topic_length + properties_length
+    magic, size_bytes = (MAGIC_V1, 1) if topic_length <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
     try:
         packed = head.pack(
-            total,
+            head.size + size_bytes + topic_length + 2 + body_length + properties_length,
             magic,
             zlib.crc32(body) & BODY_CRC_MASK if body_crc is None else body_crc,
             queue_id,
@@ -172,12 +163,9 @@ def encode_record(
             body_length,
         )
     except struct.error as error:
-        raise LocalProtocolError(
-            f"a field of a record for topic {topic!r} does not fit: {error}"
-        ) from error
-    return b"".join(
-        (packed, body, topic_size, topic, properties_length.to_bytes(2, "big"), properties)
-    )
+        raise _misfit(topic, error) from error
+    size = topic_length.to_bytes(size_bytes, "big")
+    return b"".join((packed, body, size, topic, properties_length.to_bytes(2, "big"), properties))
 
 
 def encode_records(
@@ -232,10 +220,12 @@ def encode_records(
             physical_offset += total
             queue_offset += 1
     except struct.error as error:
-        raise LocalProtocolError(
-            f"a field of a record for topic {topic!r} does not fit: {error}"
-        ) from error
+        raise _misfit(topic, error) from error
     return records
+
+
+def _misfit(topic: bytes, error: struct.error) -> LocalProtocolError:
+    return LocalProtocolError(f"a field of a record for topic {topic!r} does not fit: {error}")
 
 
 def decode_messages(
@@ -254,6 +244,7 @@ def decode_messages(
     `CodecMissingError` when a body needs a library that is not installed; either way no
     message is given out.
     """
+    # One long function, because a call for each record would slow down every pull.
     if type(data) is not bytes:
         data = bytes(data)
     size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT

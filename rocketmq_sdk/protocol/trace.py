@@ -178,7 +178,7 @@ class _Shape:
     `written` is how many are written; the client's host behind them is read only.
     """
 
-    record: "Callable[..., TraceRecord]"
+    record: Callable[..., TraceRecord]
     fields: tuple[tuple[str, _Reader], ...]
     required: int
     written: int

@@ -60,17 +60,10 @@ async def test_the_trace_of_a_message_that_failed_twice(autojump_clock: MockCloc
                     await trio.sleep(1)
             trace = await admin.messages.trace(sent.message_id)
             (published,) = trace.published
-            assert (published.group, published.topic, published.tags, published.keys) == (
-                "shop",
-                "orders",
-                "paid",
-                "42 eu",
-            )
-            assert (published.body_length, published.message_type, published.success) == (
-                7,
-                MessageType.NORMAL,
-                True,
-            )
+            assert (published.group, published.topic) == ("shop", "orders")
+            assert (published.tags, published.keys) == ("paid", "42 eu")
+            assert (published.body_length, published.message_type) == (7, MessageType.NORMAL)
+            assert published.success is True
             assert (published.store_host, published.offset_message_id) == (
                 broker.context.address(),
                 sent.offset_message_id,

@@ -115,11 +115,8 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
             new.consumer_group, new.topic = ext["consumerGroup"], ext["topic"]
             new.queue_id, new.queue_offset = int(queue_id), int(offset)
             new.max_msg_nums, new.sys_flag = int(most), int(sys_flag)
-            new.commit_offset, new.suspend_timeout_millis, new.sub_version = (
-                int(commit),
-                int(suspend),
-                int(version),
-            )
+            new.commit_offset, new.sub_version = int(commit), int(version)
+            new.suspend_timeout_millis = int(suspend)
             new.max_msg_bytes = None if most_bytes is None else int(most_bytes)
         except (KeyError, ValueError):
             return super().from_ext(ext)

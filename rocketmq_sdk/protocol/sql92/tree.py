@@ -61,7 +61,7 @@ class Variable:
 class Negate:
     """Minus; null unless the operand is a number."""
 
-    operand: "Node"
+    operand: Node
 
     def __str__(self) -> str:
         return f"(- {self.operand})"
@@ -83,7 +83,7 @@ class AsBoolean:
 class Not:
     """Logical negation."""
 
-    operand: "Node"
+    operand: Node
 
     def __str__(self) -> str:
         return f"(NOT {self.operand})"
@@ -94,8 +94,8 @@ class Logic:
     """AND or OR, as `operator` says."""
 
     operator: str
-    left: "Node"
-    right: "Node"
+    left: Node
+    right: Node
 
     def __str__(self) -> str:
         # The left side of a long chain is as deep as the chain is long.
@@ -112,8 +112,8 @@ class Compare:
     """`=`, `<`, `<=`, `>` or `>=`; `<>` is the negation of `=`."""
 
     operator: str
-    left: "Node"
-    right: "Node"
+    left: Node
+    right: Node
 
     def __str__(self) -> str:
         return f"({self.left} {'==' if self.operator == '=' else self.operator} {self.right})"
@@ -136,7 +136,7 @@ class Search:
     """CONTAINS, STARTSWITH or ENDSWITH."""
 
     operator: str
-    operand: "Node"
+    operand: Node
     text: str
     negated: bool
 
