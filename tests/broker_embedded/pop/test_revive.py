@@ -25,8 +25,9 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 from support.broker import open_broker
+from support.paths import STORE_VECTORS
 from support.popping import Popper, make_topic
-from support.store import VECTORS, config_for, expected, unpack
+from support.store import config_for, expected, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,7 +142,7 @@ async def test_pops_under_way_in_a_directory_of_apache_are_taken_over(
 ) -> None:
     directory, sizes = unpack(name, tmp_path), config_for(expected(name))
     with (
-        tarfile.open(VECTORS / f"{name}.tar.gz") as archive,
+        tarfile.open(STORE_VECTORS / f"{name}.tar.gz") as archive,
         (directory / "timerwheel").open("wb") as target,
     ):
         shutil.copyfileobj(archive.extractfile("store/timerwheel"), target)  # type: ignore[arg-type]

@@ -15,7 +15,8 @@ from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.errors import StoreCorruptError
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
-from support.store import VECTORS, config_for, expected, open_store, unpack
+from support.paths import STORE_VECTORS
+from support.store import config_for, expected, open_store, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +179,7 @@ async def test_queues_built_again_are_those_that_apache_wrote(
     } == wanted
 
 
-VARIANTS: list[dict[str, Any]] = json.loads((VECTORS / "torn-variants.json").read_text())
+VARIANTS: list[dict[str, Any]] = json.loads((STORE_VECTORS / "torn-variants.json").read_text())
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=[str(variant["name"]) for variant in VARIANTS])

@@ -15,16 +15,8 @@ from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreError, StoreLockedError
-from support.store import (
-    VECTORS,
-    bodies,
-    config_for,
-    expected,
-    message,
-    open_store,
-    small_config,
-    unpack,
-)
+from support.paths import STORE_VECTORS
+from support.store import bodies, config_for, expected, message, open_store, small_config, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +25,7 @@ pytestmark = pytest.mark.real_time
 
 CLEAN = ["plain", "long-topic", "master", "slave", "kitchen-sink", "kitchen-sink-5.3.3", "batch-cq"]
 DAMAGED = {"killed": "killed", "killed-noindex": "killed-noindex.full", "torn": "torn"}
-VARIANTS: list[dict[str, Any]] = json.loads((VECTORS / "torn-variants.json").read_text())
+VARIANTS: list[dict[str, Any]] = json.loads((STORE_VECTORS / "torn-variants.json").read_text())
 SMALL_INDEX = {"max_hash_slot_num": 10, "max_index_num": 40}
 
 

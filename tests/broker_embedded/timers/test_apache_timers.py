@@ -25,7 +25,8 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.model.properties import KEYS, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_message
-from support.store import VECTORS, config_for, expected, open_store, unpack
+from support.paths import STORE_VECTORS
+from support.store import config_for, expected, open_store, unpack
 from support.timers import open_watched
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 HOUR_AHEAD, DAY_AHEAD = 1_795_242_461_000, 1_795_325_261_000
 """Slots of two timers of `kitchen-sink`."""
 NAMES = [
-    name for name in ("kitchen-sink", "kitchen-sink-5.3.3") if (VECTORS / f"{name}.tar.gz").exists()
+    name
+    for name in ("kitchen-sink", "kitchen-sink-5.3.3")
+    if (STORE_VECTORS / f"{name}.tar.gz").exists()
 ]
 
 
@@ -61,7 +64,7 @@ def with_timer_files(name: str, path: Path) -> Path:
     """A recorded directory with its wheel."""
     directory = unpack(name, path)
     with (
-        tarfile.open(VECTORS / f"{name}.tar.gz") as archive,
+        tarfile.open(STORE_VECTORS / f"{name}.tar.gz") as archive,
         (directory / WHEEL).open("wb") as target,
     ):
         member = archive.extractfile("store/timerwheel")
