@@ -52,7 +52,7 @@ class PrebuiltReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batch of 4,096 rows, as often as it takes."""
         from rocketmq_sdk.protocol.message_codec import encode_record
-        from rocketmq_sdk.spark.arrow_rows import RowDecoder
+        from rocketmq_sdk.spark.rows.decoder import RowDecoder
         from rocketmq_sdk.spark.schema import COLUMNS
 
         host = bytes([127, 0, 0, 1, 0, 0, 42, 159])

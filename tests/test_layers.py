@@ -103,6 +103,14 @@ ROOMS = {
         ["group"],
         ["push", "lite_pull", "simple"],
     ],
+    "spark": [
+        ["plan", "schema"],
+        ["options", "rows"],
+        ["cluster"],
+        ["read", "write"],
+        ["source"],
+        ["session", "helpers"],
+    ],
     "broker_embedded.store": [
         ["config", "messages", "files"],
         ["state", "log"],

@@ -12,7 +12,7 @@ import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.spark.offsets import QueueKey, from_json
+from rocketmq_sdk.spark.plan.offsets import QueueKey, from_json
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> None:
     of Python only in the session that is the active one of the calling thread, which
     new threads lack: call this in each thread that writes.
     """
-    from rocketmq_sdk.spark.options import NAMESRV_VARIABLE
+    from rocketmq_sdk.spark.options.parsing import NAMESRV_VARIABLE
     from rocketmq_sdk.spark.source import RocketMQDataSource
 
     defaults = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from rocketmq_sdk.spark.options import Settings
+    from rocketmq_sdk.spark.options.parsing import SparkOptions
     from rocketmq_sdk.spark.schema import Column
 
 
@@ -43,8 +43,8 @@ class RocketMQDataSource(DataSource):
         """The columns of the source, as DDL. Raises `OptionError` for the option that
         decides about them.
         """
-        from rocketmq_sdk.spark.option_values import boolean
-        from rocketmq_sdk.spark.options import OptionError
+        from rocketmq_sdk.spark.options.table import OptionError
+        from rocketmq_sdk.spark.options.values import boolean
         from rocketmq_sdk.spark.schema import ddl, default_columns
 
         given = str(self.options.get("includeproperties", "true"))
@@ -58,37 +58,38 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
         settings = self._settings("BATCH")
-        from rocketmq_sdk.spark.reader import BatchReader
+        from rocketmq_sdk.spark.read.batch import BatchReader
 
         return BatchReader(settings, _columns(schema, settings), self._tasks())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The reader of a stream."""
         settings = self._settings("STREAM")
-        from rocketmq_sdk.spark.stream_reader import StreamReader
+        from rocketmq_sdk.spark.read.stream import StreamReader
 
         return StreamReader(settings, _columns(schema, settings), self._tasks())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch."""
         settings = self._settings("SINK")
-        from rocketmq_sdk.spark.writer import BatchWriter
+        from rocketmq_sdk.spark.write.writer import BatchWriter
 
         return BatchWriter(settings, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
         """The writer of a stream; `overwrite` is the output mode complete."""
         settings = self._settings("SINK")
-        from rocketmq_sdk.spark.writer import StreamWriter
+        from rocketmq_sdk.spark.write.writer import StreamWriter
 
         return StreamWriter(settings, schema, complete=overwrite)
 
-    def _settings(self, use: str) -> Settings:
+    def _settings(self, use: str) -> SparkOptions:
         """The options; before anything else is imported, so that a worker that lacks
         something says what.
         """
         _check_workers()
-        from rocketmq_sdk.spark.options import NAMESRV_VARIABLE, Use, parse
+        from rocketmq_sdk.spark.options.parsing import NAMESRV_VARIABLE, parse
+        from rocketmq_sdk.spark.options.table import Use
 
         environment = dict(os.environ)
         if self.default_namesrv is not None:
@@ -120,11 +121,11 @@ def _check_workers() -> None:
             ) from error
 
 
-def _columns(schema: StructType, settings: Settings) -> tuple[Column, ...]:
+def _columns(schema: StructType, settings: SparkOptions) -> tuple[Column, ...]:
     """The columns of a schema. Raises `SchemaError` for what the source cannot give,
     `OptionError` for a column that an option leaves out.
     """
-    from rocketmq_sdk.spark.options import OptionError
+    from rocketmq_sdk.spark.options.table import OptionError
     from rocketmq_sdk.spark.schema import PROPERTIES, SchemaError, columns_of
 
     columns = columns_of([(field.name, field.dataType.simpleString()) for field in schema.fields])

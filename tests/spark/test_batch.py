@@ -275,7 +275,7 @@ def _state_of_workers(namesrv: str, tasks: int) -> Any:
         def read(self, partition: InputPartition) -> Any:
             import threading
 
-            from rocketmq_sdk.spark import bridge
+            from rocketmq_sdk.spark.cluster import bridge
 
             keys = [] if bridge._loop is None else list(bridge._loop.cache._entries)
             clients = sum(key[0] == "client" and key[1].namesrv == namesrv for key in keys)

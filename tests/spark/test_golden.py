@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk.spark.offsets import QueueKey, from_json, to_json
+from rocketmq_sdk.spark.plan.offsets import QueueKey, from_json, to_json
 from support.spark_golden import CHECKPOINT, TOPIC, read, send
 
 if TYPE_CHECKING:

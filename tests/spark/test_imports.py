@@ -9,7 +9,17 @@ import sys
 
 import pytest
 
-PURE = ["offsets", "plan", "limits", "option_values", "options", "schema", "sink_columns"]
+PURE = [
+    "plan.offsets",
+    "plan.ranges",
+    "plan.limits",
+    "plan.loss",
+    "options.values",
+    "options.table",
+    "options.parsing",
+    "schema",
+    "write.input_schema",
+]
 BLOCK = """
 import sys
 class Blocked:

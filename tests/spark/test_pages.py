@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from rocketmq_sdk.spark import options, schema, sink_columns
+from rocketmq_sdk.spark import schema
+from rocketmq_sdk.spark.options import table
+from rocketmq_sdk.spark.write import input_schema
 from support.paths import DOCS
 
 
 def test_every_option_and_column_is_in_the_page_as_the_code_says() -> None:
     page = (DOCS / "spark.md").read_text("utf-8")
-    assert options.page() in page
-    assert sink_columns.page() in page
+    assert table.page() in page
+    assert input_schema.page() in page
     for column in schema.COLUMNS:
         assert f"| `{column.name}` | `{column.type}` | {column.meaning} |\n" in page
 

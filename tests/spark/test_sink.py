@@ -213,8 +213,8 @@ BAD: list[tuple[str, tuple[Any, ...], str, str]] = [
 def test_a_bad_row_is_named(schema: str, row: tuple[Any, ...], column: str, told: str) -> None:
     import pyarrow as pa
 
-    from rocketmq_sdk.spark.columns_out import Frames
-    from rocketmq_sdk.spark.rows_out import BadRowError, RowMaker
+    from rocketmq_sdk.spark.write.columns import Frames
+    from rocketmq_sdk.spark.write.rows import BadRowError, RowMaker
 
     names = [part.split()[0] for part in schema.split(", ")]
     types = {

@@ -12,9 +12,11 @@ from pyspark.errors import StreamingQueryException
 
 from rocketmq_sdk import Admin, Producer
 from rocketmq_sdk.client.api.progress import topic_stats
-from rocketmq_sdk.spark import LagListener, bridge, lag
-from rocketmq_sdk.spark.options import Use, parse
-from rocketmq_sdk.spark.stream_planner import StreamPlanner
+from rocketmq_sdk.spark import LagListener, lag
+from rocketmq_sdk.spark.cluster import bridge
+from rocketmq_sdk.spark.options.parsing import parse
+from rocketmq_sdk.spark.options.table import Use
+from rocketmq_sdk.spark.read.planner import StreamPlanner
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -311,7 +313,7 @@ def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.Mon
         return polls
 
     trio.run(make)
-    monkeypatch.setattr("rocketmq_sdk.spark.cluster.topic_stats", counted)
+    monkeypatch.setattr("rocketmq_sdk.spark.cluster.view.topic_stats", counted)
     planner = StreamPlanner(parse({"namesrvAddr": broker.namesrv, "subscribe": topic}, Use.STREAM))
     polls = bridge.run(poll, planner)
     assert polls > 10

@@ -1,0 +1,3 @@
+"""The options of the format: their values, their table and how they are parsed."""
+
+from __future__ import annotations

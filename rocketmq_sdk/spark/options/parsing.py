@@ -1,0 +1,248 @@
+"""The options of one reader or writer: parsing, and checks across options.
+
+Nothing is asked of a cluster.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from rocketmq_sdk.spark.options.table import BY_ALIAS, BY_NAME, OPTIONS, Option, OptionError, Use
+from rocketmq_sdk.spark.options.values import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.spark.plan.offsets import QueueKey
+
+NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
+_SPARKS_OWN: Final = frozenset(
+    {"path", "checkpointlocation", "outputmode", "queryname", "triggerinterval", "mergeschema"}
+)
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "nameserver": "namesrvAddr",
+    "nameserveraddr": "namesrvAddr",
+    "namesrv": "namesrvAddr",
+    "bootstrap.servers": "namesrvAddr",
+    "kafka.bootstrap.servers": "namesrvAddr",
+    "kafka.group.id": "consumerGroup",
+    "groupidprefix": "consumerGroup",
+    "group": "consumerGroup",
+    "includeheaders": "includeProperties",
+    "maxrowspertrigger": "maxOffsetsPerTrigger",
+    "topics": "subscribe",
+    "tag": "subExpression",
+    "tags": "subExpression",
+    "pulltimeoutms": "retryTimeout",
+    "kafkaconsumer.polltimeoutms": "retryTimeout",
+    "fetchoffset.numretries": "retryTimeout",
+    "fetchoffset.retryintervalms": "retryTimeout",
+}
+
+
+class SparkOptions:
+    """The values of all options, under their Python names; pickles, and shows no
+    secret.
+    """
+
+    def __init__(self, use: Use, given: Mapping[str, Any]) -> None:
+        self.use = use
+        self._values = {
+            option.attribute: given.get(option.name, option.default_value()) for option in OPTIONS
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __repr__(self) -> str:
+        shown = {
+            option.name: "***" if option.secret else self._values[option.attribute]
+            for option in OPTIONS
+            if self._values[option.attribute] != option.default_value() and option.use & self.use
+        }
+        return f"SparkOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SparkOptions) and (self.use, self._values) == (
+            other.use,
+            other._values,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.use, repr(sorted(self._values.items(), key=lambda item: item[0]))))
+
+
+def parse(
+    options: Mapping[str, str], use: Use, *, environment: Mapping[str, str] | None = None
+) -> SparkOptions:
+    """The values of a reader's or writer's options.
+
+    Raises `OptionError` for a name that does not exist, with the nearest one that does;
+    for one that means nothing there; for a value that cannot be read; for values that
+    contradict each other.
+    """
+    given: dict[str, Any] = {}
+    for name, text in options.items():
+        option = _find(name, use)
+        if option is None:
+            continue
+        if option.name in given:
+            raise OptionError(
+                f"{option.name} and {option.alias} are the same option; give one of them"
+            )
+        try:
+            given[option.name] = option.parse(str(text))
+        except ValueError as error:
+            shown = "" if option.secret else f" {_short(str(text))}"
+            raise OptionError(f"the option {option.name}{shown} cannot be used: {error}") from None
+    if "namesrvAddr" not in given:
+        address = (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "")
+        if not address.strip():
+            raise OptionError(
+                f"give the option namesrvAddr, or set {NAMESRV_VARIABLE} in the driver's "
+                "environment"
+            )
+        given["namesrvAddr"] = address.strip()
+    _check(given, use)
+    return SparkOptions(use, given)
+
+
+def _find(name: str, use: Use) -> Option | None:
+    """The option of a name; None for what Spark adds on its own."""
+    lowered = name.lower()
+    option = BY_NAME.get(lowered) or BY_ALIAS.get(lowered)
+    if option is None:
+        if lowered in _SPARKS_OWN:
+            return None
+        raise OptionError(f"there is no option {name!r}{_hint(lowered, use)}")
+    if not option.use & use:
+        raise OptionError(
+            f"the option {option.name} means nothing {_WHERE[use]}; it counts {_wheres(option.use)}"
+        )
+    return option
+
+
+_WHERE: Final[Mapping[Use, str]] = {
+    Use.BATCH: "for batch reads",
+    Use.STREAM: "for streaming reads",
+    Use.SINK: "for writes",
+}
+
+
+def _wheres(use: Use) -> str:
+    return " and ".join(text for single, text in _WHERE.items() if single & use)
+
+
+def _hint(lowered: str, use: Use) -> str:
+    known = _ELSEWHERE.get(lowered)
+    if known is None:
+        near = difflib.get_close_matches(
+            lowered, [name for name, option in BY_NAME.items() if option.use & use], n=1, cutoff=0.6
+        )
+        known = BY_NAME[near[0]].name if near else None
+    return "" if known is None else f"; did you mean {known}?"
+
+
+def _check(given: Mapping[str, Any], use: Use) -> None:
+    if use is not Use.SINK:
+        chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+        if len(chosen) != 1:
+            wrong = "none of them is there" if not chosen else f"there are {' and '.join(chosen)}"
+            raise OptionError(
+                f"give exactly one of subscribe, subscribePattern and assign; {wrong}"
+            )
+        if given.get("filterType") == "SQL92" and "subExpression" not in given:
+            raise OptionError("filterType SQL92 needs subExpression with the expression")
+        if use is Use.BATCH and given.get("startingOffsets") is Edge.LATEST:
+            raise OptionError(
+                "startingOffsets latest leaves nothing for a batch to read; use a stream, or "
+                "earliest"
+            )
+        _check_assigned(given)
+    if given.get("commitOffsetsToBroker") and "consumerGroup" not in given:
+        raise OptionError(
+            "commitOffsetsToBroker needs consumerGroup: a group of its own that nobody consumes "
+            "with"
+        )
+    if "consumerGroup" in given and not given.get("commitOffsetsToBroker"):
+        raise OptionError(
+            "consumerGroup only says where commitOffsetsToBroker writes to; set that to true, or "
+            "leave the group out"
+        )
+    if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
+        raise OptionError("maxTriggerDelay only counts beside minOffsetsPerTrigger")
+    least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
+    if "batchBytes" in given and given["batchBytes"] > given.get(
+        "maxMessageSize", BY_NAME["maxmessagesize"].default_value()
+    ):
+        raise OptionError(
+            "batchBytes is above maxMessageSize; brokers take no batch that is larger than the "
+            "largest body"
+        )
+    _check_access(given)
+
+
+def _check_assigned(given: Mapping[str, Any]) -> None:
+    """Offsets by queue must be of queues that are read, where the options say which."""
+    assigned: tuple[QueueKey, ...] | None = given.get("assign")
+    topics: tuple[str, ...] | None = given.get("subscribe")
+    for name in (
+        "startingOffsets",
+        "endingOffsets",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+    ):
+        places = given.get(name)
+        if isinstance(places, dict):
+            foreign = [
+                queue
+                for queue in places
+                if (assigned is not None and queue not in assigned)
+                or (topics is not None and queue.topic not in topics)
+            ]
+            if foreign:
+                raise OptionError(f"{name} has {min(foreign)}, which is not read")
+
+
+def _check_access(given: Mapping[str, Any]) -> None:
+    sources = [name for name in ("accessKey", "credentialsFile", "credentialsEnv") if name in given]
+    if len(sources) > 1:
+        raise OptionError(
+            f"the access key is given in {len(sources)} ways, {' and '.join(sources)}; keep one"
+        )
+    if ("accessKey" in given) != ("secretKey" in given):
+        raise OptionError("accessKey and secretKey go together")
+    if "securityToken" in given and "accessKey" not in given:
+        raise OptionError("securityToken needs accessKey and secretKey")
+    if not given.get("tls"):
+        for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsCheckHostname"):
+            if name in given:
+                raise OptionError(f"{name} needs tls set to true")
+    if "tlsKeyFile" in given and "tlsCertFile" not in given:
+        raise OptionError("tlsKeyFile needs tlsCertFile")
+
+
+def overruled(settings: SparkOptions) -> list[str]:
+    """Warnings about options that another one wins over, as with Kafka's source."""
+    told: list[str] = []
+    for side in ("starting", "ending"):
+        names = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]
+        present = [
+            name
+            for name in names
+            if getattr(settings, BY_NAME[name.lower()].attribute)
+            not in (None, BY_NAME[name.lower()].default_value())
+        ]
+        told += [f"{name} does not count beside {present[0]}" for name in present[1:]]
+    return told
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."

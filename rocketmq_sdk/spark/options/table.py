@@ -1,0 +1,356 @@
+"""The options of the format: one table, from which parsing, checks, the texts of errors
+and the page of the options come.
+
+Spark hands names over in any case and all values as text. Neither Spark nor trio is
+needed here, and nothing is asked of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from typing import Any, Final
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spark.options import values
+from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST
+
+_MOST_TASKS: Final = 10_000
+"""A task costs tens of milliseconds whatever it reads."""
+_MOST_MESSAGES: Final = 65_536
+"""Of one request; a message takes at least 91 bytes of it."""
+_MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
+"""Brokers take frames of 16 MiB (`NettyDecoder.FRAME_MAX_LENGTH`), with headers and
+properties.
+"""
+
+
+class OptionError(ConfigurationError):
+    """An option that does not exist, cannot be what it says, or does not go with
+    another one.
+    """
+
+
+class Use(Flag):
+    """Where an option means something."""
+
+    BATCH = auto()
+    STREAM = auto()
+    SINK = auto()
+    SOURCE = BATCH | STREAM
+    ALL = BATCH | STREAM | SINK
+
+
+@attrs.frozen
+class Option:
+    """One option: its name, what it means, its default as users would write it (None:
+    no default), where it counts, how its text is read.
+    """
+
+    name: str
+    meaning: str
+    default: str | None
+    use: Use
+    parse: Callable[[str], Any]
+    secret: bool = False
+    alias: str | None = None
+
+    @property
+    def attribute(self) -> str:
+        """The name in Python."""
+        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
+
+    def default_value(self) -> Any:
+        """The default as a value; None: no default."""
+        return None if self.default is None else self.parse(self.default)
+
+
+_STARTS = "`earliest`, `latest` or offsets by queue, where -2 is earliest and -1 latest"
+OPTIONS: Final[tuple[Option, ...]] = (
+    Option(
+        "namesrvAddr",
+        "name servers, `host:port;host:port`; unset: `NAMESRV_ADDR` of the driver's environment",
+        None,
+        Use.ALL,
+        values.addresses,
+    ),
+    Option("subscribe", "topics to read, separated by commas", None, Use.SOURCE, values.topics),
+    Option(
+        "subscribePattern",
+        (
+            "regular expression that names of topics match as a whole; topics of the system, of "
+            "retries and of dead letters are left out"
+        ),
+        None,
+        Use.SOURCE,
+        values.pattern,
+    ),
+    Option(
+        "assign", 'queues to read, `{"topic":{"broker":[0,1]}}`', None, Use.SOURCE, values.queues
+    ),
+    Option(
+        "startingOffsets",
+        f"where a new query begins: {_STARTS}; unset: latest for streams, earliest for batches",
+        None,
+        Use.SOURCE,
+        values.places(EARLIEST),
+    ),
+    Option(
+        "endingOffsets",
+        "where a batch ends: `latest` or offsets by queue, where -1 is latest",
+        "latest",
+        Use.BATCH,
+        values.places(LATEST),
+    ),
+    Option(
+        "startingTimestamp",
+        "begin at the first message stored at or after this time; wins over the two below",
+        None,
+        Use.SOURCE,
+        values.moment,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "the same by queue, in epoch milliseconds; wins over `startingOffsets`",
+        None,
+        Use.SOURCE,
+        values.times,
+    ),
+    Option(
+        "endingTimestamp",
+        "end before the first message stored at or after this time; wins over the two below",
+        None,
+        Use.BATCH,
+        values.moment,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "the same by queue, in epoch milliseconds; wins over `endingOffsets`",
+        None,
+        Use.BATCH,
+        values.times,
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "when no message is that late: `error`, or `latest` to begin at the end",
+        "error",
+        Use.SOURCE,
+        values.one_of("error", "latest"),
+    ),
+    Option(
+        "subExpression",
+        "which messages the broker sends: tags like `a || b`, or an expression of SQL92",
+        "*",
+        Use.SOURCE,
+        values.text,
+    ),
+    Option(
+        "filterType",
+        "what `subExpression` is: `TAG` or `SQL92`",
+        "TAG",
+        Use.SOURCE,
+        values.one_of("TAG", "SQL92"),
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "most offsets of one batch, shared among the queues by what waits in them",
+        None,
+        Use.STREAM,
+        values.whole(1),
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "begin no batch before so many offsets wait or `maxTriggerDelay` is over",
+        None,
+        Use.STREAM,
+        values.whole(1),
+    ),
+    Option(
+        "maxTriggerDelay",
+        "longest wait for `minOffsetsPerTrigger`",
+        "15m",
+        Use.STREAM,
+        values.duration,
+    ),
+    Option(
+        "numPartitions",
+        (
+            "number of tasks to aim at; unset: the parallelism of the session, or fewer for small "
+            "reads"
+        ),
+        None,
+        Use.SOURCE,
+        values.whole(1, _MOST_TASKS),
+        alias="minPartitions",
+    ),
+    Option(
+        "includeProperties",
+        "whether the column `properties` is there",
+        "true",
+        Use.SOURCE,
+        values.boolean,
+    ),
+    Option(
+        "failOnDataLoss",
+        "fail when messages to be read are gone; false: log it, go on with what is there",
+        "true",
+        Use.SOURCE,
+        values.boolean,
+    ),
+    Option(
+        "retryTimeout",
+        "how long a request to the cluster is tried again",
+        "120s",
+        Use.ALL,
+        values.duration,
+    ),
+    Option(
+        "offsetRefreshInterval",
+        "how old the ends of queues may be that a stream plans with",
+        "50ms",
+        Use.STREAM,
+        values.duration,
+    ),
+    Option(
+        "pullBatchSize",
+        "most messages of one pull; brokers have limits of their own",
+        "1024",
+        Use.SOURCE,
+        values.whole(1, _MOST_MESSAGES),
+    ),
+    Option("consumerGroup", "group for `commitOffsetsToBroker`", None, Use.STREAM, values.text),
+    Option(
+        "commitOffsetsToBroker",
+        (
+            "write completed offsets to the broker for tools to look at; never read back, needs "
+            "`consumerGroup`"
+        ),
+        "false",
+        Use.STREAM,
+        values.boolean,
+    ),
+    Option(
+        "topic",
+        "topic to write to; wins over the column `topic`",
+        None,
+        Use.SINK,
+        values.topic_to_send_to,
+    ),
+    Option(
+        "producerGroup", "group under which messages are sent", "SPARK_SINK", Use.SINK, values.text
+    ),
+    Option(
+        "batchSize",
+        "most messages of one request; 1 sends each alone",
+        "256",
+        Use.SINK,
+        values.whole(1, _MOST_MESSAGES),
+    ),
+    Option(
+        "batchBytes",
+        "most bytes of bodies and properties of one request",
+        "512k",
+        Use.SINK,
+        values.size(_MOST_BYTES),
+    ),
+    Option(
+        "maxMessageSize",
+        (
+            "largest body, before it is compressed; may be raised to the brokers' `maxMessageSize` "
+            "less 64k, which are for properties"
+        ),
+        "4032k",
+        Use.SINK,
+        values.size(_MOST_BYTES),
+    ),
+    Option(
+        "linger", "how long rows wait for others of their queue", "10ms", Use.SINK, values.duration
+    ),
+    Option(
+        "onBadRow",
+        "a row that cannot be a message: `fail` the task, or `skip` and count it",
+        "fail",
+        Use.SINK,
+        values.one_of("fail", "skip"),
+    ),
+    Option(
+        "dedupScope",
+        "first part of the rows' dedup ids, for two writes in one `foreachBatch`",
+        None,
+        Use.SINK,
+        values.text,
+    ),
+    Option("accessKey", "access key of the cluster's access control", None, Use.ALL, values.text),
+    Option("secretKey", "secret key to the access key", None, Use.ALL, values.text, secret=True),
+    Option(
+        "securityToken", "security token to the access key", None, Use.ALL, values.text, secret=True
+    ),
+    Option(
+        "credentialsFile",
+        "properties file with accessKey, secretKey and securityToken, on every machine",
+        None,
+        Use.ALL,
+        values.text,
+    ),
+    Option(
+        "credentialsEnv",
+        (
+            "prefix of environment variables `…_ACCESS_KEY`, `…_SECRET_KEY` and "
+            "`…_SECURITY_TOKEN`, "
+            "on every machine"
+        ),
+        None,
+        Use.ALL,
+        values.text,
+    ),
+    Option("tls", "speak TLS", "false", Use.ALL, values.boolean),
+    Option(
+        "tlsCaFile",
+        "certificates to trust, on every machine; unset: those of the system",
+        None,
+        Use.ALL,
+        values.text,
+    ),
+    Option(
+        "tlsCertFile", "certificate of the client, on every machine", None, Use.ALL, values.text
+    ),
+    Option(
+        "tlsKeyFile",
+        "key of the client's certificate, on every machine",
+        None,
+        Use.ALL,
+        values.text,
+    ),
+    Option(
+        "tlsCheckHostname",
+        "whether the broker's certificate must carry the name that it is asked under",
+        "true",
+        Use.ALL,
+        values.boolean,
+    ),
+    Option("namespace", "namespace of topics and groups", None, Use.ALL, values.text),
+)
+BY_NAME: Final[Mapping[str, Option]] = {option.name.lower(): option for option in OPTIONS}
+BY_ALIAS: Final[Mapping[str, Option]] = {
+    option.alias.lower(): option for option in OPTIONS if option.alias is not None
+}
+
+
+def page() -> str:
+    """The table of the documentation."""
+    lines = ["| option | default | where | meaning |", "|---|---|---|---|"]
+    where = {Use.BATCH: "batch", Use.STREAM: "stream", Use.SINK: "sink"}
+    for option in OPTIONS:
+        places = (
+            "all"
+            if option.use == Use.ALL
+            else ", ".join(text for single, text in where.items() if single & option.use)
+        )
+        names = f"`{option.name}`" + (f" (or `{option.alias}`)" if option.alias else "")
+        default = "-" if option.default is None else f"`{option.default}`"
+        lines.append(
+            f"| {names} | {default} | {places} | {option.meaning.replace('|', chr(92) + '|')} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,86 @@
+"""Which task reads what: ranges of offsets, split and grouped so that few tasks have
+about the same to read.
+
+A task costs tens of milliseconds whatever it reads, so there are as few as asked for
+and never an empty one. The plan is a function of its arguments and of nothing else, so
+that a restart of a stream plans the same batch alike. Neither Spark nor trio is needed
+here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from rocketmq_sdk.spark.plan.offsets import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SMALL: Final = 2_000
+"""Messages below which another task costs more than it saves, where nobody asked for a
+number of tasks.
+"""
+
+
+@attrs.frozen
+class Range:
+    """The offsets from `begin` on and before `end` of a queue."""
+
+    queue: QueueKey
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        return f"{self.queue} [{self.begin}, {self.end})"
+
+
+Task = tuple[Range, ...]
+
+
+def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> list[Range]:
+    """What lies between two places, in order of queues; queues without anything between
+    are left out.
+
+    A queue that only the end knows begins at 0; one that only the start knows is gone
+    and has nothing.
+    """
+    ranges = (Range(queue, start.get(queue, 0), stop) for queue, stop in sorted(end.items()))
+    return [item for item in ranges if item.begin < item.end]
+
+
+def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) -> list[Task]:
+    """Cut ranges into `tasks` parts of the same number of offsets, give or take one.
+
+    None means `default_tasks`, or fewer where a part would be small. There are never
+    more parts than offsets. A queue may be cut between tasks; in a task its ranges keep
+    the order of queues and offsets.
+    """
+    wanted = [item for item in ranges if item.begin < item.end]
+    total = sum(map(len, wanted))
+    if not total:
+        return []
+    count = max(1, min(default_tasks, -(-total // SMALL))) if tasks is None else max(1, tasks)
+    return _cut(wanted, total, min(count, total))
+
+
+def _cut(ranges: list[Range], total: int, count: int) -> list[Task]:
+    planned: list[Task] = []
+    current: list[Range] = []
+    passed, number = 0, 1
+    for item in ranges:
+        begin = item.begin
+        while begin < item.end:
+            limit = total * number // count
+            end = min(item.end, begin + limit - passed)
+            current.append(Range(item.queue, begin, end))
+            passed += end - begin
+            begin = end
+            if passed == limit:
+                planned.append(tuple(current))
+                current, number = [], number + 1
+    return planned

@@ -1,0 +1,293 @@
+"""Ranges of offsets are pulled ahead of their decoding, in the trio thread of a worker.
+
+Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in
+order, so that a broker that gives 32 messages at a time
+(`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for
+each 32. A piece ends when the next offset reaches its end, never by counting messages:
+filters and holes leave some out. No pull waits at the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import RouteError, broker_error
+from rocketmq_sdk.names import TOOLS_GROUP
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketmq_sdk.spark.cluster import bridge
+from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
+from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
+from rocketmq_sdk.spark.rows.records import cut_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.spark.cluster.access import ClusterAccess
+    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.plan.offsets import QueueKey
+    from rocketmq_sdk.spark.plan.ranges import Range
+
+logger = logging.getLogger("rocketmq_sdk.spark")
+PIECE: Final = 4096
+"""Offsets that are handed on together: large enough for Arrow, small enough to go on
+with the next early.
+"""
+PIECE_BYTES: Final = 16 << 20
+"""Bytes after which a piece is handed on before its end."""
+IN_FLIGHT: Final = 3
+"""Whole pieces that are pulled at the same time."""
+MOST_IN_FLIGHT: Final = 8
+"""Pieces of few offsets that are pulled at the same time: a trigger of a stream may
+read one message from each of hundreds of queues.
+"""
+BUNDLE_BYTES: Final = 256 << 10
+"""Bytes from which pieces are handed on; smaller ones go together, as each hand-over
+and each record batch has its price.
+"""
+ALL_OFFSETS: Final = 1 << 62
+"""An offset behind all others."""
+
+
+@attrs.frozen
+class PullPlan:
+    """What a task needs to know to pull; pickles."""
+
+    connection: "ClusterAccess"
+    expression: str
+    expression_type: str
+    batch_size: int
+    retry_timeout: float
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, settings: SparkOptions, connection: ClusterAccess) -> PullPlan:
+        """The part of the options that pulls need."""
+        return cls(
+            connection,
+            settings.sub_expression,
+            settings.filter_type,
+            settings.pull_batch_size,
+            settings.retry_timeout,
+            settings.fail_on_data_loss,
+        )
+
+
+@attrs.frozen
+class Piece:
+    """Records of one queue in a row; those outside of [begin, end) are not meant."""
+
+    queue: "QueueKey"
+    begin: int
+    end: int
+    records: bytes
+    offset_delta: int = 0
+
+
+async def pull_ranges(
+    put: Callable[[Sequence[Piece]], Awaitable[None]], plan: PullPlan, ranges: Sequence[Range]
+) -> None:
+    """Hand on the records of ranges in order of their offsets, queues taking turns;
+    raises what ends the task.
+    """
+    async with bridge.client(plan.connection) as client, side_by_side() as nursery:
+        waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
+        bundle = _Bundle(put)
+        in_flight = 0
+        for queue, begin, end in _pieces(ranges):
+            while len(waiting) == MOST_IN_FLIGHT or (
+                len(waiting) >= IN_FLIGHT and in_flight + end - begin > IN_FLIGHT * PIECE
+            ):
+                size, pieces = waiting.popleft()
+                in_flight -= size
+                await bundle.take(pieces)
+            send, receive = trio.open_memory_channel[Piece](2)
+            nursery.start_soon(_Puller(client, plan, queue).pull, begin, end, send)
+            waiting.append((end - begin, receive))
+            in_flight += end - begin
+        for _, pieces in waiting:
+            await bundle.take(pieces)
+        await bundle.hand_on()
+
+
+class _Bundle:
+    """Pieces that are handed on together."""
+
+    def __init__(self, put: Callable[[Sequence[Piece]], Awaitable[None]]) -> None:
+        self._put = put
+        self._pieces: list[Piece] = []
+        self._size = 0
+
+    async def take(self, pieces: trio.MemoryReceiveChannel[Piece]) -> None:
+        """Add pieces as they come; hand them on when they are enough."""
+        async with pieces:
+            async for piece in pieces:
+                self._pieces.append(piece)
+                self._size += len(piece.records)
+                if self._size >= BUNDLE_BYTES:
+                    await self.hand_on()
+
+    async def hand_on(self) -> None:
+        """Hand on what is there."""
+        if self._pieces:
+            pieces, self._pieces, self._size = self._pieces, [], 0
+            await self._put(pieces)
+
+
+def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Pieces to be decoded: small ones of a broker as one, of which all records are
+    meant; records tell their topic and queue themselves.
+    """
+    if len(pieces) == 1:
+        yield pieces[0]
+        return
+    whole: list[bytes] = []
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None and (piece.queue.broker, piece.offset_delta) != (
+            last.queue.broker,
+            last.offset_delta,
+        ):
+            yield from _as_one(last, whole)
+            whole = []
+        last = piece
+        records = cut_to(
+            piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta
+        )
+        if records is None:
+            yield from _as_one(piece, whole)
+            yield piece
+            whole = []
+        else:
+            whole.append(records)
+    if last is not None:
+        yield from _as_one(last, whole)
+
+
+def _as_one(piece: Piece, whole: Sequence[bytes]) -> Iterator[Piece]:
+    if whole:
+        yield attrs.evolve(piece, begin=-1, end=ALL_OFFSETS, records=b"".join(whole))
+
+
+def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:
+    """Cut ranges; the queues take turns, so that several brokers have work."""
+    left = deque((item.queue, item.begin, item.end) for item in ranges)
+    while left:
+        queue, begin, end = left.popleft()
+        stop = min(end, begin + PIECE)
+        yield queue, begin, stop
+        if stop < end:
+            left.append((queue, stop, end))
+
+
+class _Puller:
+    """Pulls one piece of one queue."""
+
+    def __init__(self, client: Client, plan: PullPlan, queue: QueueKey) -> None:
+        self._client = client
+        self._plan = plan
+        self._queue = queue
+        self._topic = client.namespace.wrap(queue.topic)
+
+    async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
+        """Hand on [begin, end) in as few pieces as its bytes allow."""
+        parts: list[bytes] = []
+        size, delta, offset = 0, 0, begin
+        async with send:
+            while offset < end:
+                body, offset_delta, offset = await self._next(offset, end)
+                if body and (parts and (offset_delta != delta or size + len(body) > PIECE_BYTES)):
+                    await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
+                    parts, size = [], 0
+                if body:
+                    parts.append(body)
+                    size, delta = size + len(body), offset_delta
+            if parts:
+                await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
+
+    async def _next(self, offset: int, end: int) -> tuple[bytes, int, int]:
+        """One pull: records, what to add to their offsets, where to go on (at least one
+        further).
+        """
+        response = await persistently(
+            f"pulling from queue {self._queue} at offset {offset}",
+            self._plan.retry_timeout,
+            lambda: self._call(offset, end),
+            refresh=self._refresh,
+        )
+        found = PullMessageResponseHeader.from_ext(response.ext_fields)
+        if response.code == ResponseCode.SUCCESS:
+            return response.body, found.offset_delta or 0, max(found.next_begin_offset, offset + 1)
+        if (
+            response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            and found.next_begin_offset > offset
+        ):
+            return b"", 0, found.next_begin_offset
+        if found.min_offset > offset:
+            self._lost(DataLossError(self._queue, offset, found.min_offset))
+            return b"", 0, found.min_offset
+        self._lost(GoneError(self._queue, end, found.max_offset))
+        return b"", 0, end
+
+    def _lost(self, error: DataLossError | GoneError) -> None:
+        if self._plan.fail_on_data_loss:
+            raise error
+        logger.warning("failOnDataLoss is false: %s", error)
+
+    async def _refresh(self) -> None:
+        await self._client.route(self._topic, refresh=True)
+
+    async def _call(self, offset: int, end: int) -> Command:
+        broker = self._queue.broker
+        address = self._client.broker_address(broker)
+        if address is None:
+            await self._refresh()
+            replica = self._client.brokers.subscribe_address(broker)
+            if replica is None:
+                raise RouteError(f"no route names the broker {broker!r} of topic {self._topic!r}")
+            address = replica.address
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=self._topic,
+            queue_id=self._queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=min(self._plan.batch_size, end - offset),
+            sys_flag=PullSysFlag.SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=self._plan.expression,
+            sub_version=0,
+            expression_type=self._plan.expression_type,
+            bname=broker,
+        )
+        response = await self._client.call_address(
+            address, Command.request(RequestCode.PULL_MESSAGE, header), _PULL_TIMEOUT
+        )
+        if response.code not in _OUTCOMES:
+            raise broker_error(
+                response.code,
+                response.remark,
+                address=address,
+                topic=self._topic,
+                group=TOOLS_GROUP,
+            )
+        return response
+
+
+_PULL_TIMEOUT: Final = 30.0
+_OUTCOMES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)

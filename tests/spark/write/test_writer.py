@@ -1,0 +1,88 @@
+"""What the driver tells about a write: rows that were skipped, results that are sent
+again; and what a batch that is not appended is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spark.options.parsing import SparkOptions, parse
+from rocketmq_sdk.spark.options.table import Use
+from rocketmq_sdk.spark.write.sending import Tally
+from rocketmq_sdk.spark.write.writer import BatchWriter, StreamWriter, Written
+
+SCHEMA = StructType.fromJson(
+    {
+        "type": "struct",
+        "fields": [{"name": "body", "type": "binary", "nullable": True, "metadata": {}}],
+    }
+)
+
+
+def settings(**options: str) -> SparkOptions:
+    return parse({"namesrvAddr": "127.0.0.1:9876", "topic": "T", **options}, Use.SINK)
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_skipped_rows_are_told_once_for_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    writer = StreamWriter(settings(onBadRow="skip"), SCHEMA, complete=False)
+    messages: list[Any] = [
+        Written(0, Tally(), 0, ""),
+        Written(1, Tally(acknowledged=5), 2, "row 3 of partition 1"),
+        None,
+        Written(2, Tally(), 1, ""),
+    ]
+    with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
+        writer.commit(messages, 7)
+        writer.commit([Written(0, Tally(acknowledged=5), 0, "")], 8)
+    assert logged(caplog) == [
+        "batch 7: 3 rows were skipped (onBadRow=skip); the first: row 3 of partition 1"
+    ]
+
+
+def test_rows_that_a_broker_could_not_flush_in_time_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
+        BatchWriter(settings(), SCHEMA, overwrite=False).commit(
+            [Written(0, Tally(acknowledged=5, weak=4), 0, "")]
+        )
+    assert logged(caplog) == [
+        "write: 4 rows are stored, but the broker could not flush or copy them in time"
+    ]
+
+
+def test_a_complete_result_is_told_to_be_sent_again(caplog: pytest.LogCaptureFixture) -> None:
+    writer = StreamWriter(settings(), SCHEMA, complete=True)
+    with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
+        writer.commit([], 0)
+        writer.commit([], 1)
+    assert logged(caplog) == [
+        (
+            "output mode complete sends the whole result again in each batch; the last row of a "
+            "key "
+            "counts"
+        )
+    ]
+
+
+def test_what_stays_of_a_failed_write_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rocketmq_sdk.spark"):
+        BatchWriter(settings(), SCHEMA, overwrite=False).abort(
+            [Written(0, Tally(acknowledged=9), 0, ""), None]
+        )
+        StreamWriter(settings(), SCHEMA, complete=False).abort([None, None], 3)
+    assert logged(caplog) == [
+        "the write failed; tasks that were done had sent 9 rows, which stay in the topic",
+        "batch 3 failed; tasks that were done had sent 0 rows, which stay in the topic",
+    ]
+    with pytest.raises(ConfigurationError, match="a topic cannot be overwritten"):
+        BatchWriter(settings(), SCHEMA, overwrite=True)
