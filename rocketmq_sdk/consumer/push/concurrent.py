@@ -18,8 +18,6 @@ import trio
 from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES, ListenerAnswer
 from rocketmq_sdk.consumer.push.listener_service import (
     NOT_RUNNING,
-    SLICE,
-    STREAK,
     GiveBack,
     ListenerService,
     Worker,
@@ -65,6 +63,8 @@ class ConcurrentService(ListenerService):
         self._looks: list[float] = []
         self._order = count()
 
+    in_order = False
+
     def withdraw(self, process_queue: ProcessQueue) -> None:
         """Take a process queue out: what the listener has not got is forgotten, what it
         has goes on.
@@ -91,65 +91,6 @@ class ConcurrentService(ListenerService):
         heapq.heappush(self._looks, moment)
         if self._looks[0] == moment:
             self._sweep.set()
-
-    # -- workers
-
-    async def _consume(self, worker: Worker) -> None:
-        line, listener, most, now = (
-            self._line,
-            self._listener,
-            self._batch,
-            trio.lowlevel.current_clock().current_time,
-        )
-        streak, slice_end = 0, now() + SLICE
-        messages: Sequence[ReceivedMessage]
-        argument: ReceivedMessage | list[ReceivedMessage]
-        while True:
-            if streak >= STREAK or not line:
-                await self._wait_work()
-                streak, slice_end = 0, now() + SLICE
-                continue
-            process_queue = line.popleft()
-            if not process_queue.has_work:  # what waited was popped, and its time is over
-                process_queue.scheduled = False
-                continue
-            if most == 1:
-                argument = process_queue.take()
-                messages = (argument,)
-            else:
-                messages = process_queue.take_batch(most)
-                argument = list(
-                    messages
-                )  # the listener's own; what it does to it does not matter here
-            streak += len(messages)
-            if process_queue.pending or process_queue.again:
-                line.append(process_queue)
-            else:
-                process_queue.scheduled = False
-            if line and not self._waking:
-                self._wake_one()
-            worker.process_queue = process_queue
-            worker.messages = messages
-            worker.started = started = now()
-            if started > slice_end:
-                streak = STREAK
-            try:
-                await listener(argument)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
-                await self._after_failure(worker, error)
-            except BaseExceptionGroup as group:
-                await self._after_mixed_failure(worker, group)
-            else:
-                if worker.abandoned:
-                    await trio.lowlevel.checkpoint()
-                for message in messages:
-                    process_queue.finish(message)
-                counters = process_queue.counters
-                assert counters is not None
-                counters.consumed += len(messages)
-                counters.consume_seconds += now() - started
-            worker.started = NOT_RUNNING
-            worker.process_queue = None
 
     # -- failures
 
@@ -185,6 +126,7 @@ class ConcurrentService(ListenerService):
             self.counters_of(process_queue.queue.topic).consumed += len(messages) - len(failed)
         worker.messages = ()
         await self._return(process_queue, failed, delay_level)
+        self._leave(worker)
 
     def _fate(self, messages: Sequence[ReceivedMessage], event: Event = Event.FAILED) -> str:
         if (
@@ -223,7 +165,7 @@ class ConcurrentService(ListenerService):
         """
         process_queue, messages, timed_out = worker.process_queue, worker.messages, worker.timed_out
         worker.abandoned = worker.timed_out = False
-        worker.process_queue, worker.messages, worker.started = None, (), NOT_RUNNING
+        self._leave(worker)
         if timed_out and process_queue is not None:
             self.timed_out += len(messages)
             fate = self._fate(messages, Event.TIMED_OUT)

@@ -21,8 +21,6 @@ import trio
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER, ConsumeLater, ListenerAnswer
 from rocketmq_sdk.consumer.push.listener_service import (
     NOT_RUNNING,
-    SLICE,
-    STREAK,
     GiveBack,
     ListenerService,
     Worker,
@@ -72,6 +70,7 @@ class OrderlyService(ListenerService):
         self._order = count()
         self._settled: dict[int, trio.Event] = {}
 
+    in_order = True
     # `scheduled` means here: in the line, with a worker, or suspended.
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
@@ -102,61 +101,12 @@ class OrderlyService(ListenerService):
 
     # -- workers
 
-    async def _consume(self, worker: Worker) -> None:
-        line, listener, most, now = (
-            self._line,
-            self._listener,
-            self._batch,
-            trio.lowlevel.current_clock().current_time,
-        )
-        streak, slice_end = 0, now() + SLICE
-        messages: Sequence[ReceivedMessage]
-        argument: ReceivedMessage | list[ReceivedMessage]
-        while True:
-            if streak >= STREAK or not line:
-                await self._wait_work()
-                streak, slice_end = 0, now() + SLICE
-                continue
-            process_queue = line.popleft()
-            started = now()
-            if process_queue.locked_until <= started or not process_queue.has_work:
-                process_queue.scheduled = False  # whoever renews the lock brings it back
-                continue
-            if most == 1:
-                argument = process_queue.take()
-                messages = (argument,)
-            else:
-                messages = process_queue.take_batch(most)
-                argument = list(messages)
-            streak += len(messages)
-            if line and not self._waking:
-                self._wake_one()
-            worker.process_queue = process_queue
-            worker.messages = messages
-            worker.started = started
-            if started > slice_end:
-                streak = STREAK
-            try:
-                await listener(argument)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
-                await self._after_failure(worker, error)
-            except BaseExceptionGroup as group:
-                await self._after_mixed_failure(worker, group)
-            else:
-                if worker.abandoned:
-                    await trio.lowlevel.checkpoint()
-                for message in messages:
-                    process_queue.finish(message)
-                counters = process_queue.counters
-                assert counters is not None
-                counters.consumed += len(messages)
-                counters.consume_seconds += now() - started
-                self._leave(worker, process_queue, 0.0)
-
-    def _leave(self, worker: Worker, process_queue: ProcessQueue, suspension: float) -> None:
-        """A worker is done with a queue, which goes back to the line, or rests, or has
-        nothing to do.
+    def _leave(self, worker: Worker, suspension: float = 0.0) -> None:
+        """A worker is done with its queue, which goes back to the line, or is suspended
+        for some seconds, or has nothing to do.
         """
+        process_queue = worker.process_queue
+        assert process_queue is not None
         worker.started = NOT_RUNNING
         worker.process_queue = None
         worker.messages = ()
@@ -177,10 +127,9 @@ class OrderlyService(ListenerService):
         """Clean up behind a worker whose scope was cancelled by `interrupt`: its queue
         belongs to somebody else now.
         """
-        process_queue = worker.process_queue
         worker.abandoned = worker.timed_out = False
-        if process_queue is not None:
-            self._leave(worker, process_queue, 0.0)
+        if worker.process_queue is not None:
+            self._leave(worker)
 
     # -- failures
 
@@ -219,7 +168,6 @@ class OrderlyService(ListenerService):
         process_queue.put_back(kept)
         self._leave(
             worker,
-            process_queue,
             min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION) if kept else 0.0,
         )
 
