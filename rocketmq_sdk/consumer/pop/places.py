@@ -220,14 +220,11 @@ class PopPlaces:
                         await trio.sleep(PAUSE)
         popped.ended = True
 
-    async def _pop(self, popped: PoppedQueue) -> PopStatus:
-        config, queue = self._config, popped.queue
-        subscription = self.subscriptions.get(queue.topic)
-        if subscription is None:  # the next round takes the place away
-            raise RouteError(f"topic {queue.topic!r} is not subscribed to")
-        if self._client.broker_address(queue.broker_name) is None:
-            raise RouteError(f"no address of broker {queue.broker_name!r} is known")
-        header = PopMessageRequestHeader(
+    def _request(
+        self, queue: MessageQueue, subscription: SubscriptionData
+    ) -> PopMessageRequestHeader:
+        config = self._config
+        return PopMessageRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -239,6 +236,15 @@ class PopPlaces:
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
         )
+
+    async def _pop(self, popped: PoppedQueue) -> PopStatus:
+        config, queue = self._config, popped.queue
+        subscription = self.subscriptions.get(queue.topic)
+        if subscription is None:  # the next round takes the place away
+            raise RouteError(f"topic {queue.topic!r} is not subscribed to")
+        if self._client.broker_address(queue.broker_name) is None:
+            raise RouteError(f"no address of broker {queue.broker_name!r} is known")
+        header = self._request(queue, subscription)
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         timeout = config.pull_suspend + POLL_MARGIN
         began = trio.current_time()

@@ -196,16 +196,10 @@ class ListenerService:
     async def _consume(self, worker: Worker) -> None:
         """Take messages and call the listener until cancelled.
 
-        Every message passes here: what it needs is in local variables, and nothing is
-        called for it that can be written out.
+        Every message passes here, so nothing is called that can be written out.
         """
-        line, listener, most, in_order, now = (
-            self._line,
-            self._listener,
-            self._batch,
-            self.in_order,
-            trio.lowlevel.current_clock().current_time,
-        )
+        line, listener, most, in_order = self._line, self._listener, self._batch, self.in_order
+        now = trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
         argument: ReceivedMessage | list[ReceivedMessage]
@@ -217,8 +211,7 @@ class ListenerService:
             process_queue = line.popleft()
             started = now()
             if process_queue.locked_until <= started or not process_queue.has_work:
-                # Whoever renews the lock, or brings messages, adds it again.
-                process_queue.scheduled = False
+                process_queue.scheduled = False  # a lock or messages add it again
                 continue
             if most == 1:
                 argument = process_queue.take()
@@ -257,8 +250,7 @@ class ListenerService:
                 counters.consume_seconds += now() - started
                 if in_order:
                     self._leave(worker)
-                else:
-                    # The part of `_leave` that matters, without a call per message.
+                else:  # the part of `_leave` that matters, without a call per message
                     worker.started = NOT_RUNNING
                     worker.process_queue = None
 

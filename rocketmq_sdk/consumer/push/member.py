@@ -66,15 +66,9 @@ class PushMember(QueueMembership):
         own_client: bool,
     ) -> None:
         now = client.clock.now_ms()
-        subscriptions = {
-            topic: build_subscription(topic, *expression, sub_version=now)
-            for topic, expression in wanted.items()
-        }
-        if not config.broadcasting:
-            subscriptions[retry_topic(group)] = SubscriptionData(
-                retry_topic(group), sub_version=now
-            )
-        super().__init__(client, group, subscriptions, own_client=own_client)
+        super().__init__(
+            client, group, _subscriptions(group, config, wanted, now), own_client=own_client
+        )
         self._config = config
         self._places: PopPlaces | None = None
         self._commit_interval = config.persist_consumer_offset_interval
@@ -93,11 +87,6 @@ class PushMember(QueueMembership):
             else None
         )
         offsets = self._local or RemoteOffsets(client, group)
-        timestamp = (
-            now - DEFAULT_LOOK_BACK_MS
-            if config.consume_timestamp is None
-            else config.consume_timestamp
-        )
         context = PullContext(
             client,
             group,
@@ -107,30 +96,7 @@ class PushMember(QueueMembership):
             self._introduce_again,
             local_offsets=config.broadcasting,
         )
-        start_offsets = StartOffsets(client, offsets, config.consume_from, timestamp)
-        if config.broadcasting:
-            self._rebalancer: Rebalancer = AllQueues(
-                context, self._subscriptions, start_offsets, orderly=orderly
-            )
-        elif config.asks_broker:
-            self._rebalancer = assigned = AssignedQueues(
-                context, self._subscriptions, start_offsets
-            )
-            assert isinstance(self._service, ConcurrentService)
-            assigned.places = self._places = PopPlaces(
-                client,
-                group,
-                config,
-                self._service,
-                self._most_retries,
-                lambda: self._policy_of_group,
-            )
-            assigned.places.subscriptions = self._subscriptions
-        else:
-            locks = QueueLocks(client, group) if orderly is not None else None
-            self._rebalancer = Rebalancer(
-                context, self._subscriptions, start_offsets, locks=locks, orderly=orderly
-            )
+        self._rebalancer = self._make_rebalancer(context, orderly, now)
         self._rates = Rates()
         self._report = ConsumerReport(
             client,
@@ -145,6 +111,38 @@ class PushMember(QueueMembership):
             concurrency=config.concurrency,
             pops=dict if self._places is None else self._places.held,
         )
+
+    def _make_rebalancer(
+        self, context: PullContext, orderly: OrderlyService | None, now_ms: int
+    ) -> Rebalancer:
+        """What decides which queues are owned; sets `_places` where a broker decides
+        which are popped.
+        """
+        config, subscriptions = self._config, self._subscriptions
+        timestamp = (
+            now_ms - DEFAULT_LOOK_BACK_MS
+            if config.consume_timestamp is None
+            else config.consume_timestamp
+        )
+        start_offsets = StartOffsets(self._client, context.offsets, config.consume_from, timestamp)
+        if config.broadcasting:
+            return AllQueues(context, subscriptions, start_offsets, orderly=orderly)
+        if not config.asks_broker:
+            locks = QueueLocks(self._client, self._group) if orderly is not None else None
+            return Rebalancer(context, subscriptions, start_offsets, locks=locks, orderly=orderly)
+        assert isinstance(self._service, ConcurrentService)
+        self._places = PopPlaces(
+            self._client,
+            self._group,
+            config,
+            self._service,
+            self._most_retries,
+            lambda: self._policy_of_group,
+        )
+        self._places.subscriptions = subscriptions
+        assigned = AssignedQueues(context, subscriptions, start_offsets)
+        assigned.places = self._places
+        return assigned
 
     # -- life
 
@@ -266,6 +264,19 @@ class PushMember(QueueMembership):
             broker_name,
             orderly=self._config.orderly,
         )
+
+
+def _subscriptions(
+    group: str, config: PushConfig, wanted: Mapping[str, tuple[str | None, str]], now_ms: int
+) -> dict[str, SubscriptionData]:
+    """What the user wants, and the group's retry topic."""
+    found = {
+        topic: build_subscription(topic, *expression, sub_version=now_ms)
+        for topic, expression in wanted.items()
+    }
+    if not config.broadcasting:
+        found[retry_topic(group)] = SubscriptionData(retry_topic(group), sub_version=now_ms)
+    return found
 
 
 def _make_service(
