@@ -1,38 +1,15 @@
 """Bugs that users of RocketMQ and Kafka clients have reported, by their reference: each
-has a test that fails with that bug.
-
-Most tests are beside what they are about, and the table names them; those that belong
-nowhere else are here.
+has a test that fails with that bug, and the table says where.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
-import threading
-from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
-from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.consumer.push.member import PushMember
-from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
-from rocketmq_sdk.protocol.command import Command
-from support.consuming import Collector, Switch, committed, open_sender, refuse
-from support.waiting import until
-
-if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel
-
-HERE = "consumer.test_known_bugs"
+REPORTED = "consumer.push.test_reported_bugs"
 BUGS = [
     # reference, what went wrong, module, test
     (
@@ -50,10 +27,10 @@ BUGS = [
     (
         "rocketmq-clients#1331",
         "recursion under back-pressure",
-        HERE,
+        REPORTED,
         "test_hours_of_a_full_cache_end_without_recursion",
     ),
-    ("rocketmq#9035", "threads for each consumer", HERE, "test_consumers_add_no_threads"),
+    ("rocketmq#9035", "threads for each consumer", REPORTED, "test_consumers_add_no_threads"),
     (
         "rocketmq-client-go#947",
         "consumption blocked for good",
@@ -111,25 +88,25 @@ BUGS = [
     (
         "rocketmq-client-go#285",
         "leaks by starting and closing",
-        HERE,
+        REPORTED,
         "test_starting_and_closing_again_and_again_leaves_nothing_behind",
     ),
     (
         "rocketmq-clients#1305",
         "leaks by starting and closing",
-        HERE,
+        REPORTED,
         "test_starting_and_closing_again_and_again_leaves_nothing_behind",
     ),
     (
         "rocketmq#9737",
         "leaks by failing connections",
-        HERE,
+        REPORTED,
         "test_a_long_time_without_a_broker_leaves_nothing_behind",
     ),
     (
         "rocketmq#10906",
         "leaks by many instances",
-        HERE,
+        REPORTED,
         "test_starting_and_closing_again_and_again_leaves_nothing_behind",
     ),
     (
@@ -171,7 +148,7 @@ BUGS = [
     (
         "rocketmq-client-go#183",
         "wrong offsets with batches below the pull size",
-        HERE,
+        REPORTED,
         "test_batches_smaller_than_pulls_lose_and_double_nothing",
     ),
     (
@@ -183,7 +160,7 @@ BUGS = [
     (
         "rocketmq#7182",
         "Ctrl-C commits nothing and doubles messages",
-        HERE,
+        REPORTED,
         "test_ctrl_c_in_a_listener_commits_what_is_done_and_sends_no_copies",
     ),
     (
@@ -195,7 +172,7 @@ BUGS = [
     (
         "rocketmq#2181",
         "an unreachable broker sets the offset to 0",
-        HERE,
+        REPORTED,
         "test_a_queue_whose_offset_is_not_known_is_not_taken",
     ),
     (
@@ -219,13 +196,13 @@ BUGS = [
     (
         "rocketmq#4086",
         "the lock is freed before the offset is committed",
-        HERE,
+        REPORTED,
         "test_a_lock_is_given_back_only_when_the_offset_is_committed",
     ),
     (
         "rocketmq-client-go#1220",
         "locks kept after a queue has gone",
-        HERE,
+        REPORTED,
         "test_a_lock_is_given_back_only_when_the_offset_is_committed",
     ),
     (
@@ -237,7 +214,7 @@ BUGS = [
     (
         "rocketmq-client-go#574",
         "an endless loop behind a rebalance",
-        HERE,
+        REPORTED,
         "test_an_idle_group_asks_little",
     ),
     (
@@ -279,7 +256,7 @@ BUGS = [
     (
         "librdkafka#2933",
         "a commit during a rebalance stalls",
-        HERE,
+        REPORTED,
         "test_commits_that_are_not_answered_hold_up_no_rebalance",
     ),
     # Simple and lite pull consumers
@@ -334,7 +311,7 @@ BUGS = [
     (
         "rocketmq-client-go#976",
         "lost when it cannot be put aside",
-        "consumer.simple.test_consumer",
+        "consumer.simple.test_failures",
         "test_a_message_that_can_not_be_buried_is_not_lost",
     ),
     (
@@ -376,7 +353,7 @@ BUGS = [
     (
         "rocketmq-client-go#313",
         "rebalances at the same time",
-        "consumer.lite_pull.test_consumer",
+        "consumer.lite_pull.test_queues",
         "test_two_members_share_the_queues_and_take_over",
     ),
     (
@@ -402,259 +379,5 @@ def test_each_reported_bug_has_its_test(reference: str, module: str, test: str) 
         ),
         None,
     )
-    found = loaded or importlib.import_module(
-        module.rpartition(".")[2] if module == HERE else module
-    )
+    found = loaded or importlib.import_module(module)
     assert callable(getattr(found, test, None)), f"{reference}: {path} has no {test}"
-
-
-def billing(broker: EmbeddedBroker | Switch, listener: object, **options: object) -> PushConsumer:
-    return PushConsumer(
-        "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, **options
-    )  # type: ignore[arg-type]  # any
-
-
-def tasks() -> int:
-    """How many tasks of this run there are."""
-    todo, count = [trio.lowlevel.current_root_task()], 0
-    while todo:
-        task = todo.pop()
-        if task is not None:
-            count += 1
-            todo += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-    return count
-
-
-async def test_hours_of_a_full_cache_end_without_recursion(autojump_clock: MockClock) -> None:
-    done = 0
-
-    async def listener(_message: ReceivedMessage) -> None:
-        nonlocal done
-        await trio.sleep(20)
-        done += 1
-
-    limit = sys.getrecursionlimit()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(500)), queue=0)
-        async with billing(
-            broker, listener, concurrency=2, pull_threshold_for_queue=4, pull_batch_size=2
-        ):
-            await until(lambda: done >= 450, 5 * 3600, step=60)
-    assert sys.getrecursionlimit() == limit
-
-
-async def test_consumers_add_no_threads(autojump_clock: MockClock) -> None:
-    before = threading.active_count()
-    async with (
-        EmbeddedBroker() as broker,
-        open_sender(broker) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        await sender.create_topic("orders", 1)
-        stop = trio.Event()
-
-        async def consume(number: int) -> None:
-            async with PushConsumer(
-                f"group{number}",
-                namesrv=broker,
-                subscriptions={"orders": "*"},
-                listener=Collector(),
-            ):
-                await stop.wait()
-
-        for number in range(50):
-            nursery.start_soon(consume, number)
-        await until(lambda: len(broker.context.consumers.client_ids("group49")) == 1)
-        await trio.sleep(60)
-        assert threading.active_count() <= before + 2
-        stop.set()
-
-
-async def test_starting_and_closing_again_and_again_leaves_nothing_behind(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-
-        async def once() -> None:
-            collector = Collector()
-            await sender.send("orders", "a", queues=2)
-            async with billing(broker, collector, orderly=True):
-                await until(lambda: collector.messages)
-
-        for _ in range(3):
-            await once()
-        await trio.sleep(10)
-        before = tasks()
-        for _ in range(20):
-            await once()
-        await trio.sleep(10)
-        assert tasks() <= before
-        gc.collect()
-        assert sum(isinstance(each, PushMember) for each in gc.get_objects()) <= 2
-        assert not broker.context.consumers.client_ids("billing")
-
-
-async def test_a_long_time_without_a_broker_leaves_nothing_behind(
-    autojump_clock: MockClock,
-) -> None:
-    collector = Collector()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        switch = Switch(broker)
-        async with billing(switch, collector):
-            switch.cut()
-            await trio.sleep(120)
-            before = tasks()
-            await trio.sleep(1200)
-            assert tasks() <= before + 3
-            switch.connect(broker)
-            await sender.send("orders", "a", queues=2)
-            await until(lambda: collector.bodies == ["a"], 60)
-
-
-async def test_batches_smaller_than_pulls_lose_and_double_nothing(
-    autojump_clock: MockClock,
-) -> None:
-    counts: Counter[str] = Counter()
-
-    async def listener(messages: list[ReceivedMessage]) -> None:
-        await trio.sleep(0.1)
-        for message in messages:
-            counts[message.body.decode()] += 1
-
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(200)), queue=0)
-        for _ in range(4):
-            async with billing(broker, listener, batch=3, pull_batch_size=10, concurrency=2):
-                await trio.sleep(2)
-        async with billing(broker, listener, batch=3, pull_batch_size=10):
-            await until(lambda: len(counts) == 200)
-        assert committed(broker, "billing", "orders", 1) == [200]
-    assert set(counts.values()) == {1}
-
-
-async def test_ctrl_c_in_a_listener_commits_what_is_done_and_sends_no_copies(
-    autojump_clock: MockClock,
-) -> None:
-    async def listener(message: ReceivedMessage) -> None:
-        if message.body == b"5":
-            raise KeyboardInterrupt
-
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        sent_back = Counter[int]()
-        served = broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
-
-        def count(channel: Channel, command: Command) -> object:
-            sent_back[command.code] += 1
-            return served(channel, command)
-
-        broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = count  # type: ignore[assignment]  # as the served one
-        await sender.send("orders", *map(str, range(10)), queue=0)
-        ended = False
-        try:
-            async with billing(broker, listener, concurrency=1):
-                await trio.sleep_forever()
-        except* KeyboardInterrupt:
-            ended = True
-        assert ended
-        await trio.sleep(1)
-        assert committed(broker, "billing", "orders", 1) == [5]
-        assert not sent_back
-
-
-async def test_a_queue_whose_offset_is_not_known_is_not_taken(autojump_clock: MockClock) -> None:
-    collector = Collector()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(10)), queue=0)
-        async with billing(broker, collector):
-            await until(lambda: len(collector.messages) == 10)
-        served = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
-        refuse(broker, RequestCode.QUERY_CONSUMER_OFFSET)
-        async with billing(broker, collector) as consumer:
-            await trio.sleep(60)
-            assert not [queue for queue in consumer.statistics().queues if queue.topic == "orders"]
-            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = served
-            await sender.send("orders", "new", queue=0)
-            await until(lambda: len(collector.messages) == 11)
-    assert collector.bodies[10:] == ["new"]
-
-
-async def test_a_lock_is_given_back_only_when_the_offset_is_committed(
-    autojump_clock: MockClock,
-) -> None:
-    order: list[str] = []
-    collector = Collector()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        for code in (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNLOCK_BATCH_MQ):
-            served = broker.handler.handlers[code]
-
-            def watch(channel: Channel, command: Command, served: object = served) -> object:
-                if command.code == RequestCode.UNLOCK_BATCH_MQ:
-                    order.extend(
-                        f"unlock {queue.topic}"
-                        for queue in UnlockBatchRequestBody.decode(command.body).mq_set
-                    )
-                else:
-                    order.append(
-                        f"{command.ext_fields['topic']} {command.ext_fields['commitOffset']}"
-                    )
-                return served(channel, command)  # type: ignore[operator]  # a handler
-
-            broker.handler.handlers[code] = watch  # type: ignore[assignment]  # as the served one
-        await sender.send("orders", "a", "b", queue=0)
-        async with billing(broker, collector, orderly=True):
-            await until(lambda: len(collector.messages) == 2)
-            order.clear()
-    assert [step for step in order if "RETRY" not in step][-2:] == ["orders 2", "unlock orders"]
-
-
-async def test_an_idle_group_asks_little(autojump_clock: MockClock) -> None:
-    asked: Counter[int] = Counter()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 4)
-        for code, served in list(broker.handler.handlers.items()):
-
-            def watch(channel: Channel, command: Command, served: object = served) -> object:
-                asked[command.code] += 1
-                return served(channel, command)  # type: ignore[operator]  # a handler
-
-            broker.handler.handlers[code] = watch  # type: ignore[assignment]  # as the served one
-        async with billing(broker, Collector()), billing(broker, Collector(), orderly=False):
-            await trio.sleep(120)
-            asked.clear()
-            await trio.sleep(3600)
-    assert asked[RequestCode.GET_CONSUMER_LIST_BY_GROUP] <= 2 * 3 * 3600 / 20
-    assert asked[RequestCode.HEART_BEAT] <= 2 * (3600 / 30 + 1)
-    assert asked[RequestCode.PULL_MESSAGE] <= 5 * (3600 / 15 + 2)
-    assert sum(asked.values()) < 6000
-
-
-async def test_commits_that_are_not_answered_hold_up_no_rebalance(
-    autojump_clock: MockClock,
-) -> None:
-    first, second = Collector(), Collector()
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 4)
-
-        def silent(_channel: Channel, _command: Command) -> object:
-            async def never() -> Command:
-                await trio.sleep(4)
-                return Command.response()
-
-            return never
-
-        broker.handler.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = silent  # type: ignore[assignment]  # a broker that is slow at commits
-        async with billing(broker, first) as one, billing(broker, second) as two:
-            await until(
-                lambda: len(one.statistics().queues) + len(two.statistics().queues) == 5, 30
-            )
-            await sender.send("orders", *map(str, range(100)))
-            await until(lambda: {*first.bodies, *second.bodies} == set(map(str, range(100))))
-            assert first.bodies
-            assert second.bodies

@@ -20,9 +20,10 @@ from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.remoting.source import ChannelSource
 
@@ -170,6 +171,20 @@ class Switch:
     def connect(self, broker: ChannelSource) -> None:
         self.broker = broker
         self.name_server_only = False
+
+
+def texts(messages: Sequence[ReceivedMessage]) -> list[str]:
+    """The bodies of messages as text."""
+    return [message.body.decode() for message in messages]
+
+
+async def drain(consumer: LitePullConsumer, count: int) -> list[str]:
+    """Poll until so many messages have come."""
+    found: list[str] = []
+    with trio.fail_after(60):
+        while len(found) < count:
+            found += texts(await consumer.poll())
+    return found
 
 
 def committed(broker: EmbeddedBroker, group: str, topic: str, queues: int = 4) -> list[int]:

@@ -4,47 +4,26 @@ in virtual time.
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RouteError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
-from support.consuming import Switch, committed, open_sender, refuse
+from support.consuming import Switch, committed, drain, open_sender, texts
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
-    from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
-
-
-def texts(messages: list[ReceivedMessage]) -> list[str]:
-    return [message.body.decode() for message in messages]
-
-
-async def drain(consumer: LitePullConsumer, count: int) -> list[str]:
-    """Poll until so many messages have come."""
-    found: list[str] = []
-    with trio.fail_after(60):
-        while len(found) < count:
-            found += texts(await consumer.poll())
-    return found
 
 
 async def test_everything_is_polled_once_and_committed(autojump_clock: MockClock) -> None:
@@ -166,76 +145,6 @@ async def test_a_program_that_never_commits_is_not_held_up_by_the_thresholds(
             assert await drain(consumer, 300) == [str(number) for number in range(300)]
 
 
-async def test_seeking_drops_what_was_prefetched(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(20)), queue=0)
-        moment = broker.context.clock.now_ms() + 5_000
-        await trio.sleep(10)
-        await sender.send("orders", *map(str, range(20, 40)), queue=0)
-        async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
-        ) as consumer:
-            queue = QUEUES[0]
-            assert (await drain(consumer, 10))[0] == "0"
-            assert consumer.position(queue) == 10
-            await consumer.seek(queue, 33)
-            assert (await drain(consumer, 1))[0] == "33"
-            await consumer.seek_to_begin(queue)
-            assert consumer.position(queue) == 0
-            assert (await drain(consumer, 1))[0] == "0"
-            await consumer.seek_to_timestamp(queue, moment)
-            assert (await drain(consumer, 1))[0] == "20"
-            await consumer.seek_to_end(queue)
-            assert await consumer.poll(1) == []
-            await sender.send("orders", "new", queue=0)
-            assert await drain(consumer, 1) == ["new"]
-            with pytest.raises(ConfigurationError, match="reaches from 0 to 41"):
-                await consumer.seek(queue, 42)
-            with pytest.raises(ConfigurationError, match="does not belong"):
-                await consumer.seek(MessageQueue("orders", "broker-a", 3), 0)
-
-
-async def test_the_answer_to_a_pull_from_before_a_seek_is_thrown_away(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(5)), queue=0)
-        async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
-        ) as consumer:
-            await drain(consumer, 5)
-            for _ in range(
-                20
-            ):  # a pull is held at the broker; the message and the seek come together
-                await consumer.seek_to_end(QUEUES[0])
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(partial(sender.send, "orders", "new", queue=0))
-                    await consumer.seek(QUEUES[0], 3)
-                found = await drain(consumer, 2)
-                assert found[:2] == ["3", "4"]
-
-
-async def test_a_paused_queue_gives_nothing_and_is_not_pulled(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        await sender.send("orders", *(f"a{number}" for number in range(30)), queue=0)
-        async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
-        ) as consumer:
-            await trio.sleep(1)
-            consumer.pause(QUEUES[0])
-            await sender.send("orders", *(f"a{number}" for number in range(30, 60)), queue=0)
-            await sender.send("orders", "b", queue=1)
-            assert await drain(consumer, 1) == ["b"]
-            assert await consumer.poll(30) == []
-            consumer.resume(QUEUES[0])
-            assert await drain(consumer, 60) == [f"a{number}" for number in range(60)]
-            with pytest.raises(ConfigurationError, match="does not belong"):
-                consumer.pause(QUEUES[3])
-
-
 async def test_tags_are_checked_by_text(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -248,126 +157,6 @@ async def test_tags_are_checked_by_text(autojump_clock: MockClock) -> None:
             assert await consumer.poll(1) == []
             assert consumer.position(QUEUES[0]) == 3
         assert committed(broker, "billing", "orders", 1) == [3]
-
-
-async def test_two_members_share_the_queues_and_take_over(autojump_clock: MockClock) -> None:
-    changes: list[AssignmentChange] = []
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders")
-        async with LitePullConsumer(
-            "billing",
-            namesrv=broker,
-            subscriptions={"orders": "*"},
-            consume_from=FIRST,
-            on_assignment_change=changes.append,
-        ) as first:
-            assert first.assignment() == set(QUEUES)
-            async with LitePullConsumer(
-                "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
-            ) as second:
-                await until(lambda: len(first.assignment()) == 2)
-                await sender.send("orders", *map(str, range(100)))
-                counts: Counter[str] = Counter()
-                with trio.fail_after(60):
-                    while counts.total() < 100:
-                        counts.update(texts(await first.poll(0.1)))
-                        counts.update(texts(await second.poll(0.1)))
-                assert first.assignment() | second.assignment() == set(QUEUES)
-                assert not first.assignment() & second.assignment()
-            await until(lambda: first.assignment() == set(QUEUES))
-            assert await first.poll(5) == []
-            await trio.sleep(1)
-        assert set(counts.values()) == {1}
-    assert [
-        (len(change.added), len(change.revoked), len(change.assigned)) for change in changes
-    ] == [(4, 0, 4), (0, 2, 2), (2, 0, 4)]
-
-
-async def test_a_listener_of_changes_may_wait_and_fail(autojump_clock: MockClock) -> None:
-    seen: list[int] = []
-
-    async def listener(change: AssignmentChange) -> None:
-        await trio.sleep(1)
-        seen.append(len(change.assigned))
-        raise ValueError("not good")
-
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders")
-        options = {"subscriptions": {"orders": "*"}, "on_assignment_change": listener}
-        async with LitePullConsumer("billing", namesrv=broker, **options):  # type: ignore[arg-type]
-            async with LitePullConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}):
-                await until(lambda: seen == [4, 2])
-            await until(lambda: seen == [4, 2, 4])
-
-
-async def test_a_queue_that_goes_to_another_member_waits_for_the_next_poll(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        await sender.send("orders", *map(str, range(8)), queue=1)
-        options = {
-            "subscriptions": {"orders": "*"},
-            "consume_from": FIRST,
-            "auto_commit_interval": 1000,
-        }
-        async with LitePullConsumer("billing", namesrv=broker, **options) as first:  # type: ignore[arg-type]
-            assert len(await drain(first, 8)) == 8
-            async with LitePullConsumer("billing", namesrv=broker, **options) as second:  # type: ignore[arg-type]
-                await until(lambda: len(first.assignment()) == 1)
-                assert committed(broker, "billing", "orders", 2)[1] == 0
-                assert await first.poll(0) == []
-                await until(lambda: committed(broker, "billing", "orders", 2)[1] == 8, 5)
-                assert second.assignment() == {QUEUES[1]}
-
-
-async def test_assigned_queues_are_read_whatever_other_members_do(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders")
-        await sender.send("orders", *(f"paid {number}" for number in range(8)), tags="paid")
-        await sender.send("orders", *(f"open {number}" for number in range(8)), tags="open")
-        async with (
-            LitePullConsumer(
-                "billing", namesrv=broker, consume_from=FIRST, expressions={"orders": "paid"}
-            ) as one,
-            LitePullConsumer(
-                "billing", namesrv=broker, consume_from=FIRST, auto_commit=False
-            ) as other,
-        ):
-            queues = await one.message_queues("orders")
-            assert queues == QUEUES
-            assert await one.poll(1) == []
-            await one.assign(queues[:2])
-            await other.assign(queues)
-            assert one.assignment() == set(queues[:2])
-            assert len(await drain(one, 4)) == 4
-            assert len(await drain(other, 16)) == 16
-            await one.assign(queues[1:3])
-            assert one.assignment() == set(queues[1:3])
-            assert len(await drain(one, 2)) == 2
-            assert await one.poll(1) == []
-            with pytest.raises(RouteError):
-                await one.assign([MessageQueue("unknown", "broker-a", 0)])
-        assert committed(broker, "billing", "orders") == [4, 4, 4, -1]
-
-
-async def test_a_chosen_queue_can_be_sought_before_its_broker_answers(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", *map(str, range(8)), queue=0)
-        handler = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
-        refused = refuse(broker, RequestCode.QUERY_CONSUMER_OFFSET)
-        async with LitePullConsumer("billing", namesrv=broker) as consumer:
-            await consumer.assign(QUEUES[:1])
-            assert consumer.assignment() == set()
-            assert refused[RequestCode.QUERY_CONSUMER_OFFSET] == 1
-            await consumer.seek(QUEUES[0], 5)
-            assert await drain(consumer, 3) == ["5", "6", "7"]
-            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = handler
 
 
 async def test_consumption_goes_on_behind_a_broken_connection(autojump_clock: MockClock) -> None:
@@ -506,18 +295,6 @@ def test_unacceptable_settings_are_refused(options: dict[str, object], text: str
         LitePullConsumer("billing", namesrv="127.0.0.1:9876", **options)  # type: ignore[arg-type]
 
 
-async def test_shared_queues_can_not_be_assigned(autojump_clock: MockClock) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders")
-        async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}
-        ) as consumer:
-            with pytest.raises(ConfigurationError, match="shares the queues"):
-                await consumer.assign(QUEUES)
-            with pytest.raises(ConfigurationError, match="at least 1"):
-                await consumer.poll(max_messages=0)
-
-
 async def test_statistics_tell_what_was_polled_and_what_is_left(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -574,56 +351,3 @@ async def test_topics_come_and_go(autojump_clock: MockClock) -> None:
             with pytest.raises(ConfigurationError, match="chooses its queues"):
                 await consumer.subscribe("orders")
             assert "owns no queue" in str(consumer.health())
-
-
-async def test_a_seek_while_the_offset_is_corrected_leaves_later_subscriptions_their_effect(
-    autojump_clock: MockClock,
-) -> None:
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", "a", "b", queue=0, tags="red")
-        handlers = broker.handler.handlers
-        pull, commit = (
-            handlers[RequestCode.LITE_PULL_MESSAGE],
-            handlers[RequestCode.UPDATE_CONSUMER_OFFSET],
-        )
-        pulls = commits = 0
-
-        def moved_once(channel: Channel, request: Command) -> Any:
-            nonlocal pulls
-            pulls += 1
-            header = PullMessageResponseHeader(
-                suggest_which_broker_id=0, next_begin_offset=1, min_offset=0, max_offset=2
-            )
-            return (
-                Command.response(ResponseCode.PULL_OFFSET_MOVED, header)
-                if pulls == 1
-                else pull(channel, request)
-            )
-
-        def slow(channel: Channel, request: Command) -> Any:
-            nonlocal commits
-            commits += 1
-
-            async def later() -> Any:
-                await trio.sleep(2)
-                return commit(channel, request)
-
-            return later
-
-        handlers[RequestCode.LITE_PULL_MESSAGE], handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = (
-            moved_once,
-            slow,
-        )
-        async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "red"}, consume_from=FIRST
-        ) as consumer:
-            await until(
-                lambda: commits
-            )  # the correction waits for the broker to confirm its offset
-            await consumer.seek(QUEUES[0], 2)
-            await until(lambda: pulls == 2)
-            await consumer.subscribe("orders", "blue")
-            await until(lambda: pulls == 3, 5)  # the held pull by the old expression was given up
-            await sender.send("orders", "c", queue=0, tags="blue")
-            assert texts(await consumer.poll(1)) == ["c"]

@@ -15,7 +15,7 @@ from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Sender, open_sender
+from support.consuming import Sender, open_sender, texts
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -47,10 +47,6 @@ async def receive(
         while not (messages := await consumer.receive(most, invisible, 5)):
             pass
     return messages
-
-
-def texts(messages: list[PoppedMessage]) -> list[str]:
-    return [message.body.decode() for message in messages]
 
 
 async def test_the_next_messages_come_when_all_before_are_acknowledged(

@@ -1,0 +1,242 @@
+"""What becomes of messages that a simple consumer does not finish: extensions, the
+group's retry policy, and the dead letter topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.api.groups import update_group
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    ReceiptHandleError,
+)
+from rocketmq_sdk.names import DLQ_PREFIX
+from rocketmq_sdk.protocol.bodies.groups import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SubscriptionGroupConfig,
+)
+from support.consuming import open_sender, refuse
+from support.simple_consumers import consumer_of, receive, send_all
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
+    from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel
+
+
+async def fail(
+    consumer: SimpleConsumer, message: PoppedMessage, chosen: float | None = None
+) -> None:
+    """Fail in processing a message, in the time that was chosen for it before."""
+
+    async def process() -> None:
+        async with consumer.processing(message):
+            if chosen is not None:
+                await consumer.change_invisible_duration(message, chosen)
+            raise ValueError("the program fails")
+
+    with pytest.raises(ValueError, match="the program fails"):
+        await process()
+
+
+async def test_the_ladder_ends_in_the_dead_letter_topic(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        attempts: list[int] = []
+        async with consumer_of(broker) as consumer:
+            with trio.fail_after(3600):
+                while not consumer.statistics().dead_letters:
+                    attempts += [
+                        message.delivery_attempt for message in await consumer.receive(32, 10)
+                    ]
+        assert attempts == list(range(1, 18))
+        async with consumer_of(
+            broker, "undertaker", subscriptions={f"{DLQ_PREFIX}billing": "*"}
+        ) as consumer:
+            [dead] = await receive(consumer, 1)
+            assert dead.body == b"0"
+            assert dead.properties["ORIGIN_MESSAGE_ID"]
+
+
+async def test_a_message_that_can_not_be_buried_is_not_lost(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        handler = broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
+        counts = refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        async with consumer_of(broker, max_reconsume_times=0) as consumer:
+            assert len(await receive(consumer, 1, 10)) == 1
+            with trio.fail_after(600):
+                while counts[RequestCode.CONSUMER_SEND_MSG_BACK] < 2:
+                    assert await consumer.receive(32, 10) == []
+                broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = handler
+                while not consumer.statistics().dead_letters:
+                    assert await consumer.receive(32, 10) == []
+        assert broker.store.max_offset(f"{DLQ_PREFIX}billing", 0) == 1
+
+
+async def test_processing_extends_the_time_and_acknowledges(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer, consumer_of(broker) as other:
+            [message] = await receive(consumer, 1, 30)
+            async with consumer.processing(message), trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 1000)
+                while trio.current_time() and len(nursery.child_tasks) == 1:
+                    assert await other.receive(await_duration=100) == []
+            assert consumer.statistics().extended >= 40
+            assert await other.receive(await_duration=100) == []
+            with pytest.raises(ReceiptHandleError, match="was used"):
+                await consumer.ack(message)
+
+
+async def test_a_block_that_fails_leaves_its_message_to_others(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+
+            async def process() -> None:
+                [message] = await receive(consumer, 1, 30)
+                async with consumer.processing(message):
+                    raise ValueError("the program fails")
+
+            with pytest.raises(ValueError, match="the program fails"):
+                await process()
+            [again] = await receive(consumer, 1, 30)
+            assert again.delivery_attempt == 2
+            with trio.move_on_after(5):
+                async with consumer.processing(again):
+                    await trio.sleep_forever()
+            [again] = await receive(consumer, 1, 30)
+            async with consumer.processing(again):
+                await consumer.ack(again)
+            await trio.sleep(60)
+            assert await consumer.receive() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [
+        (GroupRetryPolicy(), [10, 30, 60]),
+        (
+            GroupRetryPolicy(
+                "CUSTOMIZED",
+                customized_retry_policy=CustomizedRetryPolicy((1000, 2000, 40_000, 20_000)),
+            ),
+            [40, 20, 20],
+        ),
+        (
+            GroupRetryPolicy(
+                "EXPONENTIAL", exponential_retry_policy=ExponentialRetryPolicy(20_000, 60_000, 2)
+            ),
+            [20, 40, 60],
+        ),
+    ],
+    ids=["default", "customised", "exponential"],
+)
+@pytest.mark.parametrize("way", ["a block that fails", "a change without a duration"])
+async def test_a_failure_waits_as_the_groups_policy_says(
+    autojump_clock: MockClock, policy: GroupRetryPolicy, delays: list[int], way: str
+) -> None:
+    waited = []
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        await update_group(
+            sender.client,
+            await sender._broker(),
+            SubscriptionGroupConfig("billing", group_retry_policy=policy),
+        )
+        async with consumer_of(broker, max_reconsume_times=3) as consumer:
+            await trio.sleep(2)  # the group's settings are read
+            [message] = await receive(consumer, 1, 600)
+            for _ in delays:
+                began = trio.current_time()
+                if way == "a block that fails":
+                    await fail(consumer, message)
+                else:
+                    old = message.receipt
+                    new = await consumer.change_invisible_duration(message)
+                    assert message.receipt is new is not old
+                with pytest.raises(ConfigurationError, match="give the message"):
+                    await consumer.change_invisible_duration(message.receipt)
+                [message] = await receive(consumer, 1, 600)
+                waited.append(trio.current_time() - began)
+            await fail(consumer, message)
+            assert not consumer.statistics().dead_letters
+            with trio.fail_after(600):
+                while not consumer.statistics().dead_letters:
+                    assert await consumer.receive(32, 600, 5) == []
+    for wait, expected in zip(waited, delays, strict=True):
+        assert expected <= wait < expected + 8
+
+
+async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 2, queues=1)
+        for fifo in (True, False):
+            async with consumer_of(broker, f"billing-{fifo}", fifo=fifo) as consumer:
+                [message] = (await receive(consumer, 1, 60))[:1]
+                began = trio.current_time()
+                await fail(consumer, message, None if fifo else 100)
+                seen = message.body
+                with trio.fail_after(200):
+                    while seen not in [again.body for again in await consumer.receive(1, 600, 5)]:
+                        pass
+                least = 60 if fifo else 100
+                assert least <= trio.current_time() - began < least + 10
+
+
+async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            [message] = await receive(consumer, 1, 30)
+
+            def silent(_channel: Channel, _request: Command) -> object:
+                return trio.sleep_forever
+
+            broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = silent  # type: ignore[assignment]  # a broker that hangs
+            began = trio.current_time()
+            await fail(consumer, message)
+            assert trio.current_time() - began < 3
+            [again] = await receive(consumer, 1, 30)
+            assert again.delivery_attempt == 2
+
+
+async def test_extensions_end_at_their_limit_and_go_on_behind_errors(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker, processing_limit=300) as consumer:
+            [message] = await receive(consumer, 1, 30)
+            handler = broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
+            refused = refuse(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+            began = trio.current_time()
+
+            async def process() -> None:
+                async with consumer.processing(message):
+                    await trio.sleep(25)
+                    broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = handler
+                    await trio.sleep(975)
+
+            with pytest.raises(ReceiptHandleError, match="is expired"):
+                await process()
+            assert refused[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] >= 5
+            assert 300 < message.receipt.expires_at - began < 340
+            [again] = await receive(consumer, 1)
+            assert again.body == message.body
