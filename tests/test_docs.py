@@ -47,6 +47,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             )
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link to a part of the page may name: each heading in lower case, without
+    punctuation, with hyphens for spaces.
+    """
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_links_to_parts_of_pages_name_headings(page: Path) -> None:
+    links: list[tuple[str, str]] = re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text("utf-8"))
+    for target, anchor in links:
+        led_to = page.parent / target if target else page
+        assert anchor in anchors(led_to), f"{led_to.name} has no heading for #{anchor}"
+
+
 def test_every_setting_is_on_its_page() -> None:
     from rocketmq_sdk.client.config import CLIENT_OPTIONS
     from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, PUSH_OPTIONS, SIMPLE_OPTIONS
