@@ -64,6 +64,15 @@ def test_links_to_parts_of_pages_name_headings(page: Path) -> None:
         assert anchor in anchors(led_to), f"{led_to.name} has no heading for #{anchor}"
 
 
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_files_that_pages_name_exist(page: Path) -> None:
+    names = re.findall(
+        r"`(?:[^`\n]* )?((?:tests|examples|benchmarks|rocketmq_sdk|docs)/[\w/.-]*)[^`\n]*`",
+        page.read_text("utf-8"),
+    )
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
 def test_every_setting_is_on_its_page() -> None:
     from rocketmq_sdk.client.config import CLIENT_OPTIONS
     from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, PUSH_OPTIONS, SIMPLE_OPTIONS
