@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import CodecMissingError, RemoteProtocolError, broker_error
@@ -41,6 +41,38 @@ class UndecodableError(RemoteProtocolError):
         self.queue_offset = queue_offset
 
 
+class PulledRecords(NamedTuple):
+    """What a pull brought, records as brokers store them; `offset_delta` is to be added
+    to their queue offsets.
+    """
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int
+    records: bytes
+
+
+async def pull_records(
+    client: Caller, address: str, header: PullMessageRequestHeader, timeout: float
+) -> PulledRecords:
+    """One pull (11, or 361 with the LITE_PULL flag) whose records stay undecoded.
+
+    `timeout` and errors are those of `pull_message`, without `UndecodableError`.
+    """
+    response = await client.call_address(address, _request(header), timeout)
+    status, found = _outcome(response, address, header)
+    return PulledRecords(
+        status,
+        found.next_begin_offset,
+        found.min_offset,
+        found.max_offset,
+        found.offset_delta or 0,
+        response.body if status is PullStatus.FOUND else b"",
+    )
+
+
 async def pull_message(
     client: Caller,
     address: str,
@@ -58,12 +90,7 @@ async def pull_message(
     `UndecodableError`. Cancellation drops the answer when it comes; nothing is lost by
     it.
     """
-    code = (
-        RequestCode.LITE_PULL_MESSAGE
-        if header.sys_flag & PullSysFlag.LITE_PULL
-        else RequestCode.PULL_MESSAGE
-    )
-    response = await client.call_address(address, Command.request(code, header), timeout)
+    response = await client.call_address(address, _request(header), timeout)
     return pull_result(response, broker_name, address, header, tags=tags)
 
 
@@ -80,16 +107,7 @@ def pull_result(
 
     Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
     """
-    status = _STATUS.get(response.code)
-    if status is None:
-        raise broker_error(
-            response.code,
-            response.remark,
-            address=address,
-            topic=header.topic,
-            group=header.consumer_group,
-        )
-    found = PullMessageResponseHeader.from_ext(response.ext_fields)
+    status, found = _outcome(response, address, header)
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
         messages = _decoded(response.body, broker_name)
@@ -107,6 +125,33 @@ def pull_result(
         messages,
         found.suggest_which_broker_id,
     )
+
+
+def _request(header: PullMessageRequestHeader) -> Command:
+    code = (
+        RequestCode.LITE_PULL_MESSAGE
+        if header.sys_flag & PullSysFlag.LITE_PULL
+        else RequestCode.PULL_MESSAGE
+    )
+    return Command.request(code, header)
+
+
+def _outcome(
+    response: Command, address: str, header: PullMessageRequestHeader
+) -> tuple[PullStatus, PullMessageResponseHeader]:
+    """Status and header of an answer. Raises the error of any code that is no outcome
+    of a pull.
+    """
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise broker_error(
+            response.code,
+            response.remark,
+            address=address,
+            topic=header.topic,
+            group=header.consumer_group,
+        )
+    return status, PullMessageResponseHeader.from_ext(response.ext_fields)
 
 
 def _decoded(body: bytes, broker_name: str) -> list[ReceivedMessage]:

@@ -51,17 +51,26 @@ class NoSuchTopicError(ConfigurationError):
     """A topic that should be read does not exist."""
 
 
-async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds]:
-    """Begin and end of each queue of a topic (its whole name) at one broker, asked
-    once. Raises what the call raises.
+async def broker_address(client: Client, broker: str, topic: str) -> str | None:
+    """The address of a broker that serves reads of a topic (its whole name): its
+    master, else a slave by a fresh route; None where no route names one.
     """
     address = client.broker_address(broker)
     if address is None:
         await client.route(topic, refresh=True)
         replica = client.brokers.subscribe_address(broker)
-        if replica is None:
-            raise RouteError(f"no route names the broker {broker!r}")
-        address = replica.address
+        if replica is not None:
+            return replica.address
+    return address
+
+
+async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds]:
+    """Begin and end of each queue of a topic (its whole name) at one broker, asked
+    once. Raises what the call raises.
+    """
+    address = await broker_address(client, broker, topic)
+    if address is None:
+        raise RouteError(f"no route names the broker {broker!r}")
     table = (await topic_stats(client, address, topic)).offset_table
     return {
         queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0))

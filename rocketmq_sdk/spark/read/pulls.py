@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import RouteError, broker_error
+from rocketmq_sdk.client.api.pull import PulledRecords, pull_records
+from rocketmq_sdk.errors import RouteError
+from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.names import TOOLS_GROUP
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import PullSysFlag
-from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
+from rocketmq_sdk.spark.cluster.view import broker_address
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
 from rocketmq_sdk.spark.rows.records import cut_to
 
@@ -53,6 +54,8 @@ BUNDLE_BYTES: Final = 256 << 10
 """Bytes from which pieces are handed on; smaller ones go together, as each hand-over
 and each record batch has its price.
 """
+_PULL_TIMEOUT: Final = 30.0
+"""Seconds for one pull, which never waits at the broker."""
 ALL_OFFSETS: Final = 1 << 62
 """An offset behind all others."""
 
@@ -217,19 +220,15 @@ class _Puller:
         """One pull: records, what to add to their offsets, where to go on (at least one
         further).
         """
-        response = await persistently(
+        found = await persistently(
             f"pulling from queue {self._queue} at offset {offset}",
             self._plan.retry_timeout,
-            lambda: self._call(offset, end),
+            lambda: self._pull(offset, end),
             refresh=self._refresh,
         )
-        found = PullMessageResponseHeader.from_ext(response.ext_fields)
-        if response.code == ResponseCode.SUCCESS:
-            return response.body, found.offset_delta or 0, max(found.next_begin_offset, offset + 1)
-        if (
-            response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            and found.next_begin_offset > offset
-        ):
+        if found.status is PullStatus.FOUND:
+            return found.records, found.offset_delta, max(found.next_begin_offset, offset + 1)
+        if found.status is PullStatus.NO_MATCHED_MESSAGE and found.next_begin_offset > offset:
             return b"", 0, found.next_begin_offset
         if found.min_offset > offset:
             self._lost(DataLossError(self._queue, offset, found.min_offset))
@@ -245,15 +244,11 @@ class _Puller:
     async def _refresh(self) -> None:
         await self._client.route(self._topic, refresh=True)
 
-    async def _call(self, offset: int, end: int) -> Command:
+    async def _pull(self, offset: int, end: int) -> PulledRecords:
         broker = self._queue.broker
-        address = self._client.broker_address(broker)
+        address = await broker_address(self._client, broker, self._topic)
         if address is None:
-            await self._refresh()
-            replica = self._client.brokers.subscribe_address(broker)
-            if replica is None:
-                raise RouteError(f"no route names the broker {broker!r} of topic {self._topic!r}")
-            address = replica.address
+            raise RouteError(f"no route names the broker {broker!r} of topic {self._topic!r}")
         header = PullMessageRequestHeader(
             consumer_group=TOOLS_GROUP,
             topic=self._topic,
@@ -268,26 +263,4 @@ class _Puller:
             expression_type=self._plan.expression_type,
             bname=broker,
         )
-        response = await self._client.call_address(
-            address, Command.request(RequestCode.PULL_MESSAGE, header), _PULL_TIMEOUT
-        )
-        if response.code not in _OUTCOMES:
-            raise broker_error(
-                response.code,
-                response.remark,
-                address=address,
-                topic=self._topic,
-                group=TOOLS_GROUP,
-            )
-        return response
-
-
-_PULL_TIMEOUT: Final = 30.0
-_OUTCOMES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    }
-)
+        return await pull_records(self._client, address, header, _PULL_TIMEOUT)
