@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from array import array
 from functools import lru_cache
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_sdk.protocol.message_codec import HEAD_SIZE_V4, MAGIC_V1
-from rocketmq_sdk.spark.rows.records import UNUSUAL, Record, read_records
+from rocketmq_sdk.spark.rows.records import LARGEST, UNUSUAL, Record, read_records, record_starts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,13 +42,8 @@ _PLACES: Final = {
 """Where fields of fixed size begin and end in a record with two IPv4 hosts
 (`MessageDecoder`).
 """
-_SMALLEST: Final = HEAD_SIZE_V4 + 3
-"""Bytes of a record without a body, a topic and properties."""
 _INTEGERS: Final = {4: ("i", pa.int32()), 8: ("q", pa.int64())}
-_TOTAL: Final = Struct(">i")
 _MAGIC: Final = pa.scalar(MAGIC_V1.to_bytes(4, "big"), pa.binary())
-_LARGEST: Final = (1 << 30) - 1
-"""Bytes of a body of records up to which all places in it are int32."""
 
 
 class Fields(Protocol):
@@ -75,10 +69,11 @@ def read_fields(data: bytes, *, offset_delta: int = 0) -> Fields | None:
     `RemoteProtocolError` for broken records and `CodecMissingError` when a body needs a
     library that is not installed.
     """
-    packed = _packed(data, offset_delta)
+    starts = record_starts(data)
+    packed = None if starts is None else _packed(data, starts, offset_delta)
     if packed is not None:
         return packed
-    rows = read_records(data, offset_delta=offset_delta)
+    rows = read_records(data, starts, offset_delta=offset_delta)
     return _Rows(list(zip(*rows, strict=True))) if rows else None
 
 
@@ -131,13 +126,8 @@ class _Packed:
         return pc.binary_slice(self.heads, *_PLACES[name])
 
 
-def _packed(data: bytes, offset_delta: int) -> _Packed | None:
-    """Take usual records apart; None when there is another one among them, or none at
-    all.
-    """
-    starts = _starts(data)
-    if starts is None:
-        return None
+def _packed(data: bytes, starts: array[int], offset_delta: int) -> _Packed | None:
+    """Take usual records apart; None when there is another one among them."""
     count = len(starts) - 1
     records = _binary(starts, data)
     magic, flags = pc.binary_slice(records, *_PLACES["magic"]), set(_native(records, "sys_flag"))
@@ -161,24 +151,6 @@ def _packed(data: bytes, offset_delta: int) -> _Packed | None:
         if ends is None
         else _Packed(count, offset_delta, parts.take(every(2, 0, count)), *ends)
     )
-
-
-def _starts(data: bytes) -> array[int] | None:
-    """Where records begin, and the end; None when they cannot be usual, or there is
-    none.
-    """
-    starts, size, position, unpack = array("i"), len(data), 0, _TOTAL.unpack_from
-    append, last = starts.append, size - _SMALLEST
-    if not size or size > _LARGEST:
-        return None
-    while position <= last:
-        append(position)
-        (total,) = unpack(data, position)
-        if total < _SMALLEST:
-            return None
-        position += total
-    append(size)
-    return starts if position == size else None
 
 
 def _ends(tails: pa.Array) -> tuple[pa.Array, pa.Array] | None:
@@ -211,7 +183,7 @@ def tail(values: pa.Array, start: int) -> pa.Array:
     """Binary values without their first bytes; an open end would make Arrow 26 fail for
     some lengths, as it multiplies both.
     """
-    return pc.binary_slice(values, start, _LARGEST)
+    return pc.binary_slice(values, start, LARGEST)
 
 
 def _binary(bounds: array[int], data: bytes) -> pa.Array:

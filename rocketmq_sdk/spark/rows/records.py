@@ -8,8 +8,10 @@ all and raises what is to be raised.
 
 from __future__ import annotations
 
+from array import array
+from itertools import pairwise
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import (
@@ -20,8 +22,16 @@ from rocketmq_sdk.protocol.message_codec import (
     decode_messages,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 UNUSUAL: Final = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH | HOST_BITS
-_OFFSET_AND_FLAG: Final = Struct(">iI12xq8xi")
+SMALLEST: Final = HEAD_SIZE_V4 + 3
+"""Bytes of a record without a body, a topic and properties."""
+LARGEST: Final = (1 << 30) - 1
+"""Bytes of a body of records up to which all places in it are int32."""
+_TOTAL: Final = Struct(">i")
+_MAGIC_OFFSET_FLAG: Final = Struct(">4xI12xq8xi")
 
 
 class Record(NamedTuple):
@@ -49,33 +59,52 @@ class Record(NamedTuple):
     properties: bytes
 
 
-def read_records(data: bytes, *, offset_delta: int = 0) -> list[tuple[object, ...]]:
-    """All messages of a body of records, each as the fields of `Record`.
+def record_starts(data: bytes) -> array[int] | None:
+    """Where records begin, and the end of the last one.
+
+    None where their sizes do not add up, there is no record, or places in `data` are
+    beyond int32.
+    """
+    starts, size, position, unpack = array("i"), len(data), 0, _TOTAL.unpack_from
+    append, last = starts.append, size - SMALLEST
+    if not size or size > LARGEST:
+        return None
+    while position <= last:
+        append(position)
+        (total,) = unpack(data, position)
+        if total < SMALLEST:
+            return None
+        position += total
+    append(size)
+    return starts if position == size else None
+
+
+def read_records(
+    data: bytes, starts: Sequence[int] | None, *, offset_delta: int = 0
+) -> list[tuple[object, ...]]:
+    """All messages of a body of records, each as the fields of `Record`; `starts` are
+    its `record_starts`.
 
     `offset_delta` is added to queue offsets, as answers to pulls ask for. Raises
     `RemoteProtocolError` for broken records and `CodecMissingError` when a body needs a
     library that is not installed.
     """
-    rows: list[tuple[object, ...]] = []
-    append, unpack, size, position = rows.append, HEAD_V4.unpack_from, len(data), 0
-    while position < size:
-        if size - position > HEAD_SIZE_V4:
+    if starts is None:
+        rows = _by_codec(data)
+    else:
+        rows = []
+        unpack = HEAD_V4.unpack_from
+        for position, end in pairwise(starts):
             head = unpack(data, position)
             topic_at = position + HEAD_SIZE_V4 + head[14]
-            end = position + head[0]
-            if (
-                head[1] == MAGIC_V1
-                and not head[7] & UNUSUAL
-                and position < topic_at < end - 2
-                and end <= size
-            ):
+            if head[1] == MAGIC_V1 and not head[7] & UNUSUAL and position < topic_at < end - 2:
                 topic_end = topic_at + 1 + data[topic_at]
                 if (
                     data[topic_at] < 128
                     and topic_end + 2 <= end
                     and topic_end + 2 + (data[topic_end] << 8 | data[topic_end + 1]) == end
                 ):
-                    append(
+                    rows.append(
                         (
                             *head,
                             data[position + HEAD_SIZE_V4 : topic_at],
@@ -83,9 +112,8 @@ def read_records(data: bytes, *, offset_delta: int = 0) -> list[tuple[object, ..
                             data[topic_end + 2 : end],
                         )
                     )
-                    position = end
                     continue
-        position = _read_unusual(rows, data, position)
+            rows += _by_codec(data[position:end])
     if offset_delta:
         rows = [(*row[:5], row[5] + offset_delta, *row[6:]) for row in rows]  # type: ignore[operator]
     return rows
@@ -95,49 +123,43 @@ def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
     """Those records of one queue whose offsets lie in [begin, end); None when an
     unusual or broken one is among them, which only reading can tell.
     """
-    unpack, size, position = _OFFSET_AND_FLAG.unpack_from, len(data), 0
-    first, last = size, 0
-    while position < size:
-        if size - position < HEAD_SIZE_V4:
-            return None
-        total, magic, offset, sys_flag = unpack(data, position)
-        if magic != MAGIC_V1 or sys_flag & UNUSUAL or not HEAD_SIZE_V4 < total <= size - position:
+    starts = record_starts(data)
+    if starts is None:
+        return None if data else data
+    first, last, unpack = len(data), 0, _MAGIC_OFFSET_FLAG.unpack_from
+    for position, following in pairwise(starts):
+        magic, offset, sys_flag = unpack(data, position)
+        if magic != MAGIC_V1 or sys_flag & UNUSUAL:
             return None
         if begin <= offset < end:
             if position > last > 0:
                 return None
-            first, last = min(first, position), position + total
-        position += total
+            first, last = min(first, position), following
     return data[first:last]
 
 
-def _read_unusual(rows: list[tuple[object, ...]], data: bytes, position: int) -> int:
-    """Read one record by the codec, which gives several messages for an inner batch;
-    where the next one begins.
-    """
-    total = int.from_bytes(data[position : position + 4], "big", signed=True)
-    end = position + total if 0 < total <= len(data) - position else len(data)
-    for message in decode_messages(data[position:end]):
-        rows.append(  # noqa: PERF401
-            Record(
-                message.store_size,
-                MAGIC_V1,
-                message.body_crc,
-                message.queue_id,
-                message.flag,
-                message.offset,
-                message.commit_log_offset,
-                message.sys_flag,
-                message.born_timestamp,
-                message.born_host,
-                message.store_timestamp,
-                message.store_host,
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                len(message.body),
-                message.body,
-                message.topic.encode("utf-8", "surrogateescape"),
-                message._properties_raw,
-            )
+def _by_codec(data: bytes) -> list[tuple[object, ...]]:
+    """All messages of some records, read by the codec; an inner batch gives several."""
+    return [
+        Record(
+            message.store_size,
+            MAGIC_V1,
+            message.body_crc,
+            message.queue_id,
+            message.flag,
+            message.offset,
+            message.commit_log_offset,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.store_timestamp,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            len(message.body),
+            message.body,
+            message.topic.encode("utf-8", "surrogateescape"),
+            message._properties_raw,
         )
-    return end
+        for message in decode_messages(data)
+    ]

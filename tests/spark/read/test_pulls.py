@@ -26,7 +26,7 @@ from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
-from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records
+from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records, record_starts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 PLAN = PullPlan(ClusterAccess("unused:1"), "*", "TAG", 32, 20.0, True)
 OFFSET = Record._fields.index("queue_offset")
+
+
+def rows_of(data: bytes, offset_delta: int = 0) -> list[tuple[object, ...]]:
+    return read_records(data, record_starts(data), offset_delta=offset_delta)
 
 
 class Watched:
@@ -107,7 +111,7 @@ def offsets(pieces: list[Piece], queue: QueueKey) -> list[object]:
         if piece.queue == queue:
             found += (
                 row[OFFSET]
-                for row in read_records(piece.records)
+                for row in rows_of(piece.records)
                 if row[OFFSET] in range(piece.begin, piece.end)
             )
     return found
@@ -244,7 +248,12 @@ def as_one(pieces: Sequence[Piece]) -> list[tuple[str, list[object]]]:
     return [
         (
             item.queue.broker,
-            [row[OFFSET] for row in read_records(item.records, offset_delta=item.offset_delta)],
+            [
+                row[OFFSET]
+                for row in read_records(
+                    item.records, record_starts(item.records), offset_delta=item.offset_delta
+                )
+            ],
         )
         for item in joined(pieces)
     ]
@@ -285,7 +294,7 @@ def test_records_are_cut_to_a_range_or_left_to_the_decoder(
     meant = [offset for offset in offsets if begin <= offset < end]
     cut = cut_to(records, begin, end)
     if cut is not None:
-        assert [row[OFFSET] for row in read_records(cut)] == meant
+        assert [row[OFFSET] for row in rows_of(cut)] == meant
     else:
         assert offsets != sorted(offsets), (
             "usual records in the order of their offsets are always cut"

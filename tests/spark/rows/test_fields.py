@@ -13,7 +13,7 @@ from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.spark.rows import fields
 from rocketmq_sdk.spark.rows.fields import Fields, read_fields
-from rocketmq_sdk.spark.rows.records import Record, read_records
+from rocketmq_sdk.spark.rows.records import Record, read_records, record_starts
 
 NUMBERS = (
     "queue_id",
@@ -46,14 +46,23 @@ RECORD = st.builds(
 )
 
 
+def rows_of(data: bytes, offset_delta: int = 0) -> list[tuple[object, ...]]:
+    return read_records(data, record_starts(data), offset_delta=offset_delta)
+
+
+def packed_of(data: bytes, offset_delta: int = 0) -> Fields | None:
+    starts = record_starts(data)
+    return None if starts is None else fields._packed(data, starts, offset_delta)
+
+
 def of_rows(data: bytes, offset_delta: int = 0) -> Fields:
-    return fields._Rows(list(zip(*read_records(data, offset_delta=offset_delta), strict=True)))
+    return fields._Rows(list(zip(*rows_of(data, offset_delta), strict=True)))
 
 
 @given(st.lists(RECORD, min_size=1, max_size=20), st.sampled_from([0, 5000]))
 def test_all_at_once_and_one_by_one_give_the_same(records: list[bytes], delta: int) -> None:
     data = b"".join(records)
-    packed = fields._packed(data, delta)
+    packed = packed_of(data, delta)
     assert packed is not None, "usual records are read all at once"
     rows = of_rows(data, delta)
     assert packed.count == rows.count == len(records)
@@ -98,7 +107,7 @@ def usual(
     ],
 )
 def test_an_unusual_record_among_usual_ones_is_seen(other: bytes) -> None:
-    assert fields._packed(usual() + other + usual(), 0) is None
+    assert packed_of(usual() + other + usual(), 0) is None
 
 
 def test_no_record() -> None:
@@ -111,9 +120,9 @@ def test_records_that_tell_wrong_lengths_are_never_cut_at_random(data: st.DataOb
     for _ in range(data.draw(st.integers(1, 3))):
         records[data.draw(st.integers(0, len(records) - 1))] = data.draw(st.integers(0, 255))
     torn = bytes(records[: data.draw(st.integers(1, len(records)))])
-    packed = fields._packed(torn, 0)
+    packed = packed_of(torn, 0)
     if packed is not None:
-        bodies = [row[Record._fields.index("body")] for row in read_records(torn)]
+        bodies = [row[Record._fields.index("body")] for row in rows_of(torn)]
         assert packed.octets("body").to_pylist() == bodies
     else:
         try:
