@@ -81,13 +81,13 @@ PUSH: Final = (
         State.INFLIGHT,
         Event.ATTEMPTS_EXHAUSTED,
         State.DLQ,
-        "it failed with as many attempts behind it as the group allows",
+        "it failed, and the group allows no further attempt",
     ),
     Transition(
         State.INFLIGHT,
         Event.LOST,
         State.READY,
-        "behind the committed offset for the next owner, or visible when its time is over (pop)",
+        "the next owner starts at the committed offset; popped: visible when its time is over",
     ),
     Transition(
         State.WAITING_RETRY, Event.INTERVAL_OVER, State.READY, "one attempt more is counted"
@@ -106,7 +106,7 @@ SIMPLE: Final = (
         State.READY,
         Event.ATTEMPTS_EXHAUSTED,
         State.DLQ,
-        "found by a receive with as many attempts behind it as the group allows",
+        "a receive found it, and the group allows no further attempt",
     ),
     Transition(
         State.INFLIGHT,
@@ -118,7 +118,7 @@ SIMPLE: Final = (
         State.INFLIGHT,
         Event.POSTPONED,
         State.INFLIGHT,
-        "another invisible duration from now on, and another receipt handle",
+        "a new invisible duration begins now, with a new receipt handle",
     ),
     Transition(
         State.INFLIGHT,
@@ -127,7 +127,7 @@ SIMPLE: Final = (
         "the invisible duration is over; one attempt more is counted",
     ),
     Transition(
-        State.INFLIGHT, Event.LOST, State.READY, "as when it timed out: nobody needs to notice"
+        State.INFLIGHT, Event.LOST, State.READY, "the same as timed out; nobody needs to notice"
     ),
 )
 """A message of a simple consumer."""

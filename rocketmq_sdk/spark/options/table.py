@@ -80,8 +80,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "subscribePattern",
         (
-            "regular expression that names of topics match as a whole; topics of the system, of "
-            "retries and of dead letters are left out"
+            "regular expression that matches whole topic names; system, retry and dead letter "
+            "topics are left out"
         ),
         None,
         Use.SOURCE,
@@ -106,7 +106,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "startingTimestamp",
-        "begin at the first message stored at or after this time; wins over the two below",
+        (
+            "begin at the first message stored at or after this time; wins over "
+            "`startingOffsetsByTimestamp` and `startingOffsets`"
+        ),
         None,
         Use.SOURCE,
         values.moment,
@@ -120,7 +123,10 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "endingTimestamp",
-        "end before the first message stored at or after this time; wins over the two below",
+        (
+            "end before the first message stored at or after this time; wins over "
+            "`endingOffsetsByTimestamp` and `endingOffsets`"
+        ),
         None,
         Use.BATCH,
         values.moment,
@@ -134,14 +140,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
-        "when no message is that late: `error`, or `latest` to begin at the end",
+        "what to do when no message is that late: `error`, or `latest` to begin at the end",
         "error",
         Use.SOURCE,
         values.one_of("error", "latest"),
     ),
     Option(
         "subExpression",
-        "which messages the broker sends: tags like `a || b`, or an expression of SQL92",
+        "which messages the broker sends: tags like `a || b`, or a SQL92 expression",
         "*",
         Use.SOURCE,
         values.text,
@@ -155,14 +161,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "maxOffsetsPerTrigger",
-        "most offsets of one batch, shared among the queues by what waits in them",
+        "most offsets of one batch, divided in proportion to what waits in the queues",
         None,
         Use.STREAM,
         values.whole(1),
     ),
     Option(
         "minOffsetsPerTrigger",
-        "begin no batch before so many offsets wait or `maxTriggerDelay` is over",
+        "begin no batch before this many offsets wait, or `maxTriggerDelay` is over",
         None,
         Use.STREAM,
         values.whole(1),
@@ -176,10 +182,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "numPartitions",
-        (
-            "number of tasks to aim at; unset: the parallelism of the session, or fewer for small "
-            "reads"
-        ),
+        ("target number of tasks; unset: the parallelism of the session, or fewer for small reads"),
         None,
         Use.SOURCE,
         values.whole(1, _MOST_TASKS),
@@ -194,21 +197,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "failOnDataLoss",
-        "fail when messages to be read are gone; false: log it, go on with what is there",
+        "fail when messages to be read are gone; false: log it and continue with what is there",
         "true",
         Use.SOURCE,
         values.boolean,
     ),
     Option(
         "retryTimeout",
-        "how long a request to the cluster is tried again",
+        "how long a failed request to the cluster is repeated",
         "120s",
         Use.ALL,
         values.duration,
     ),
     Option(
         "offsetRefreshInterval",
-        "how old the ends of queues may be that a stream plans with",
+        "maximum age of the queue ends with which a stream plans",
         "50ms",
         Use.STREAM,
         values.duration,
@@ -270,7 +273,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "onBadRow",
-        "a row that cannot be a message: `fail` the task, or `skip` and count it",
+        "what to do with a row that cannot be a message: `fail` the task, or `skip` and count it",
         "fail",
         Use.SINK,
         values.one_of("fail", "skip"),
@@ -283,9 +286,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.text,
     ),
     Option("accessKey", "access key of the cluster's access control", None, Use.ALL, values.text),
-    Option("secretKey", "secret key to the access key", None, Use.ALL, values.text, secret=True),
     Option(
-        "securityToken", "security token to the access key", None, Use.ALL, values.text, secret=True
+        "secretKey",
+        "secret key that belongs to the access key",
+        None,
+        Use.ALL,
+        values.text,
+        secret=True,
+    ),
+    Option(
+        "securityToken",
+        "security token that belongs to the access key",
+        None,
+        Use.ALL,
+        values.text,
+        secret=True,
     ),
     Option(
         "credentialsFile",
@@ -305,27 +320,31 @@ OPTIONS: Final[tuple[Option, ...]] = (
         Use.ALL,
         values.text,
     ),
-    Option("tls", "speak TLS", "false", Use.ALL, values.boolean),
+    Option("tls", "use TLS", "false", Use.ALL, values.boolean),
     Option(
         "tlsCaFile",
-        "certificates to trust, on every machine; unset: those of the system",
+        "file of certificates to trust, on every machine; unset: those of the system",
         None,
         Use.ALL,
         values.text,
     ),
     Option(
-        "tlsCertFile", "certificate of the client, on every machine", None, Use.ALL, values.text
+        "tlsCertFile",
+        "file with the client's certificate, on every machine",
+        None,
+        Use.ALL,
+        values.text,
     ),
     Option(
         "tlsKeyFile",
-        "key of the client's certificate, on every machine",
+        "file with the key of the client's certificate, on every machine",
         None,
         Use.ALL,
         values.text,
     ),
     Option(
         "tlsCheckHostname",
-        "whether the broker's certificate must carry the name that it is asked under",
+        "whether the broker's certificate must match the host name used to reach it",
         "true",
         Use.ALL,
         values.boolean,

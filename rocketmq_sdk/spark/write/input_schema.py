@@ -31,9 +31,9 @@ SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
     SinkColumn(
         "body",
         ("BINARY", "STRING"),
-        "content; the only column that must be there. Text is written as UTF-8",
+        "content; the only required column. Text is written as UTF-8",
     ),
-    SinkColumn("topic", ("STRING",), "topic; the option `topic` wins, one of both must be there"),
+    SinkColumn("topic", ("STRING",), "topic; the option `topic` wins; one of the two is needed"),
     SinkColumn("tags", ("STRING",), "tag"),
     SinkColumn(
         "keys",
@@ -60,7 +60,7 @@ SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
         ),
     ),
     SinkColumn("deliverAt", ("TIMESTAMP",), "delivered at this moment; excludes `delayLevel`"),
-    SinkColumn("flag", ("INT",), "number of your own"),
+    SinkColumn("flag", ("INT",), "a number for your own use"),
     SinkColumn(
         "dedupKey", ("STRING",), "dedup id of your own instead of the one that the sink makes"
     ),
