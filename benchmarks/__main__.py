@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from benchmarks.against import compare, table
 from benchmarks.harness import Report
 from rocketmq_sdk.protocol import json_backend
 
@@ -74,10 +75,23 @@ def main() -> int:
     parser.add_argument(
         "--stdlib", action="store_true", help="measure each benchmark a second time without orjson"
     )
+    parser.add_argument(
+        "--against",
+        metavar="DIR",
+        type=Path,
+        help="run the same in another checkout, in turns, and print how many times as fast "
+        "this one is",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
-    report = Report()
     names = options.names or NAMES
+    if options.against is not None:
+        if options.apache or options.stdlib or options.json:
+            parser.error("--against goes with --rounds and --scale only")
+        pairs = compare(options.against.resolve(), names, options.rounds, options.scale)
+        print(table(pairs))
+        return 0
+    report = Report()
     for round_number in range(1, options.rounds + 1):
         for name in names:
             print(f"{name}, round {round_number} of {options.rounds}", file=sys.stderr, flush=True)
