@@ -72,44 +72,42 @@ def _response() -> Command:
     return Command.response(0, header)
 
 
-async def _measure(report: Report, scale: float) -> None:
-    count = int(20_000 * scale)
-    ids = UniqueIdGenerator(b"\x7f\x00\x00\x01", 1, TrioClock())
-    _micros(report, "client: make a message", lambda: Message("stages", BODY), count)
-    _micros(report, "client: unique id", ids.next_id, count)
-    for encoding in HeaderEncoding:
-        request, response = _request(encoding), _response()
-        response.encoding = encoding
-        name = encoding.name
-        _micros(
-            report,
-            f"client: encode the request ({name})",
-            lambda: encode_frame(request),  # noqa: B023 - called at once
-            count,
-        )
-        chunk = encode_frame(request) * FRAMES
-        connection = Connection()
-        _micros(
-            report,
-            f"broker: decode the request ({name})",
-            lambda: connection.receive_commands(chunk),  # noqa: B023
-            count // FRAMES,
-            FRAMES,
-        )
-        _micros(
-            report,
-            f"broker: encode the answer ({name})",
-            lambda: encode_frame(response),  # noqa: B023
-            count,
-        )
-        answers = encode_frame(response) * FRAMES
-        _micros(
-            report,
-            f"client: decode the answer ({name})",
-            lambda: connection.receive_commands(answers),  # noqa: B023
-            count // FRAMES,
-            FRAMES,
-        )
+def _measure_codec(report: Report, encoding: HeaderEncoding, count: int) -> None:
+    request, response = _request(encoding), _response()
+    response.encoding = encoding
+    name = encoding.name
+    _micros(
+        report,
+        f"client: encode the request ({name})",
+        lambda: encode_frame(request),
+        count,
+    )
+    chunk = encode_frame(request) * FRAMES
+    connection = Connection()
+    _micros(
+        report,
+        f"broker: decode the request ({name})",
+        lambda: connection.receive_commands(chunk),
+        count // FRAMES,
+        FRAMES,
+    )
+    _micros(
+        report,
+        f"broker: encode the answer ({name})",
+        lambda: encode_frame(response),
+        count,
+    )
+    answers = encode_frame(response) * FRAMES
+    _micros(
+        report,
+        f"client: decode the answer ({name})",
+        lambda: connection.receive_commands(answers),
+        count // FRAMES,
+        FRAMES,
+    )
+
+
+async def _measure_broker(report: Report, count: int) -> None:
     async with EmbeddedBroker(memory_limit=2 * 1024**3) as broker, trio.open_nursery() as nursery:
         channel = await broker.open_channel("127.0.0.1:10911", Dispatcher(), nursery)
         channel.submit(_request(HeaderEncoding.JSON), 3)
@@ -137,6 +135,16 @@ async def _measure(report: Report, scale: float) -> None:
             32,
         )
         nursery.cancel_scope.cancel()
+
+
+async def _measure(report: Report, scale: float) -> None:
+    count = int(20_000 * scale)
+    ids = UniqueIdGenerator(b"\x7f\x00\x00\x01", 1, TrioClock())
+    _micros(report, "client: make a message", lambda: Message("stages", BODY), count)
+    _micros(report, "client: unique id", ids.next_id, count)
+    for encoding in HeaderEncoding:
+        _measure_codec(report, encoding, count)
+    await _measure_broker(report, count)
 
 
 def run(report: Report, scale: float) -> None:
