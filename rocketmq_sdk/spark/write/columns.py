@@ -156,6 +156,15 @@ def _masks_of_text(column: pa.Array, *forbidden: bytes) -> list[pa.BooleanArray]
     ]
 
 
+def _blank(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
+    """Where a text is only white space; never for texts that its masks mark, which may
+    be no UTF-8.
+    """
+    for mask in masks:
+        column = pc.if_else(mask, pa.scalar("", column.type), column)
+    return pc.fill_null(pc.utf8_is_space(column), False)
+
+
 def _big_endian(numbers: pa.Array, code: str) -> pa.Array:
     """Numbers as binary values of their width in the byte order of the wire; `code` is
     that of `array`. No nulls.
@@ -254,10 +263,11 @@ class ColumnEncoder:
             odd.mark(pa.repeat(True, batch.num_rows))
         for name in ("tags", "shardingKey", "dedupKey"):
             if name in self._columns:
-                for mask in _masks_of_text(batch.column(name)):
+                masks = _masks_of_text(batch.column(name))
+                for mask in masks:
                     odd.mark(mask)
-        if "dedupKey" in self._columns and odd.mask is None:
-            odd.mark(pc.fill_null(pc.utf8_is_space(batch.column("dedupKey")), False))
+                if name == "dedupKey":
+                    odd.mark(_blank(batch.column(name), masks))
         if "keys" in self._columns:
             self._mark_keys(odd, batch.column("keys"))
         if "properties" in self._columns:
@@ -302,10 +312,9 @@ class ColumnEncoder:
         masks = _masks_of_text(values)
         for mask in masks:
             odd.mark_elements(column, mask)
-        if not masks:
-            blank = pc.or_(pc.equal(pc.binary_length(values), 0), pc.utf8_is_space(values))
-            if pc.any(blank).as_py():
-                odd.mark_elements(column, pc.fill_null(blank, False))
+        blank = pc.or_(pc.equal(pc.binary_length(values), 0), _blank(values, masks))
+        if pc.any(blank).as_py():
+            odd.mark_elements(column, pc.fill_null(blank, False))
         found = names.cast(pa.binary()).dictionary_encode()
         bad = [not self._is_plain_name(name) for name in found.dictionary.to_pylist()]
         if any(bad):

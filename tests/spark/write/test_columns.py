@@ -8,6 +8,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,6 @@ from rocketmq_sdk.spark.write.rows import LoneRow, RowMaker, content_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pytest
 
 TYPES = {
     "body": pa.binary(),
@@ -252,6 +252,19 @@ def test_text_that_is_no_utf8_is_a_bad_row() -> None:
         assert f"row 1 of partition 3 cannot be written, column {name}: it is no UTF-8" in str(
             making.first_skipped
         )
+
+
+@pytest.mark.parametrize("broken", [b"a\x01b", b"\xff"])
+@pytest.mark.parametrize("column", ["dedupKey", "properties"])
+def test_a_blank_text_is_refused_beside_any_other_row(column: str, broken: bytes) -> None:
+    texts = pa.array([b" ", broken, b"x"]).view(pa.string())
+    if column == "properties":
+        texts = pa.MapArray.from_arrays([0, 1, 2, 3], ["p", "p", "p"], texts)
+    body = pa.array([b"1", b"2", b"3"])
+    making = maker(["body", column])
+    parts = list(making.parts(pa.RecordBatch.from_arrays([body, texts], ["body", column])))
+    assert [item[1] for _, _, item in sent(parts)] == [b"3"]
+    assert (making.rows, making.skipped) == (3, 2)
 
 
 def test_large_bodies_go_alone_in_their_turn_and_large_batches_in_parts(
