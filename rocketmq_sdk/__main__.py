@@ -1,4 +1,4 @@
-"""The command line's door: `python -m rocketmq_sdk`."""
+"""The command line: `python -m rocketmq_sdk`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time as something that is handed over.
+"""Clocks, which are passed to whatever needs the time.
 
 Nobody else in the package reads a clock. Wall time is an epoch fixed when the clock is
 made plus the monotonic time since then, so a step of the system's clock cannot make
@@ -27,9 +27,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall and monotonic time of the operating system, for code that runs outside
-    trio.
-    """
+    """Time of the operating system, for code that runs outside trio."""
 
     __slots__ = ("_epoch",)
 

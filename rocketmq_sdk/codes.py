@@ -261,19 +261,16 @@ class LanguageCode(IntEnum):
 
 
 CLIENT_VERSION: Final = 493
-"""The version ordinal that this package reports: V5_4_0, the level of behaviour that is
-built.
+"""The version ordinal that this package reports.
+
+V5_4_0, the level of behaviour that is built.
 """
 
 VERSION_STANDARD_JSON: Final = 401
-"""V4_9_4: from here on peers read strict JSON in route answers
-(`ClientRequestProcessor`).
-"""
+"""V4_9_4: peers read strict JSON in route answers (`ClientRequestProcessor`)."""
 
 VERSION_RETRY_TIMES_IN_HEADER: Final = 121
-"""V3_4_9: from here on the client's maximum of reconsume times overrides the
-group's.
-"""
+"""V3_4_9: the client's maximum of reconsume times overrides the group's."""
 
 VERSION_COMPRESSED_REGISTRATION_MAPPING: Final = 413
 """V5_0_0: compressed registrations carry a topic queue mapping section."""

@@ -27,20 +27,21 @@ class RocketMQError(Exception):
     outcome_unknown: bool = False
     """Whether the request may have taken effect although it failed."""
     last_queue: tuple[str, int] | None = None
-    """Of a send that failed: broker name and queue id of its last attempt, if it came
-    as far as to choose a queue.
+    """Broker name and queue id of the last attempt of a failed send, if there was one.
     """
 
 
 class ConfigurationError(RocketMQError, ValueError):
-    """A setting, an argument or a message is not acceptable; the text names it, its
-    value and the limit.
+    """A setting, an argument or a message is not acceptable.
+
+    The text names it, its value and the limit.
     """
 
 
 class FilterSyntaxError(ConfigurationError):
-    """A SQL92 expression that cannot be used; `position` counts its characters from 1,
-    `reason` says what is wrong there.
+    """A SQL92 expression that cannot be used.
+
+    `position` counts its characters from 1, `reason` says what is wrong there.
     """
 
     def __init__(self, expression: str, position: int, reason: str) -> None:
@@ -96,8 +97,9 @@ class RequestTimeoutError(RocketMQError):
 
 
 class SendTimeout(RequestTimeoutError):  # noqa: N818 - the name is part of the public interface
-    """A send used up its time budget; with `outcome_unknown` the broker may have stored
-    the message.
+    """A send used up its time budget.
+
+    With `outcome_unknown` the broker may have stored the message.
     """
 
 
@@ -177,8 +179,9 @@ class NotFoundError(BrokerError):
 
 
 class ReceiptHandleError(RocketMQError):
-    """A receipt handle is expired, replaced or used, or of another group: the message
-    is not this consumer's. Nothing was sent for it.
+    """A receipt handle is expired, replaced or used, or of another group.
+
+    The message is not this consumer's. Nothing was sent for it.
     """
 
 
@@ -187,26 +190,30 @@ class ProtocolError(RocketMQError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side was asked to do something that the protocol forbids; nothing was
-    sent.
+    """This side was asked to do something that the protocol forbids.
+
+    Nothing was sent.
     """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something that the protocol forbids; the connection cannot be used
-    any more.
+    """The peer sent something that the protocol forbids.
+
+    The connection cannot be used any more.
     """
 
 
 class FieldError(RemoteProtocolError):
-    """A frame is sound but a header field or a body member in it is not; the connection
-    stays usable.
+    """A frame is sound but a header field or a body member in it is not.
+
+    The connection stays usable.
     """
 
 
 class CodecMissingError(RocketMQError):
-    """A body is compressed with a method whose library is not installed; the text names
-    the extra to install.
+    """A body is compressed with a method whose library is not installed.
+
+    The text names the extra to install.
     """
 
 
@@ -263,8 +270,9 @@ def broker_error(
     topic: str | None = None,
     group: str | None = None,
 ) -> BrokerError:
-    """The error for an answer of the peer: the class registered for its code, else
-    `BrokerError`.
+    """The error for an answer of the peer.
+
+    It is of the class registered for the code, else a `BrokerError`.
     """
     return _BROKER_ERRORS.get(code, BrokerError)(
         code, remark, address=address, topic=topic, group=group

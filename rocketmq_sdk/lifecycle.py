@@ -1,5 +1,4 @@
-"""Helpers for resources that own tasks: drain with a bound, and errors that reach the
-user as themselves.
+"""Resources that own tasks: bounded cleanup, and errors that are raised as themselves.
 
 A resource of this package is an async context manager that owns a nursery. Two things
 would otherwise leak out of such a nursery into the caller's `except`: exception groups
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class RunsOnce(ABC):
-    """An async context manager whose life is one generator, `_run`, and that is entered
-    once: a second time raises `ClosedError`.
+    """An async context manager whose life is the generator `_run`, entered once.
+
+    A second time raises `ClosedError`.
     """
 
     _second_time: ClassVar[str]
@@ -33,8 +33,9 @@ class RunsOnce(ABC):
 
     @abstractmethod
     def _run(self) -> AbstractAsyncContextManager[None]:
-        """The life of the resource: what stands before its `yield` happens on entering,
-        what stands behind it on leaving.
+        """The life of the resource.
+
+        What stands before its `yield` happens on entering, the rest on leaving.
         """
 
     async def __aenter__(self) -> Self:
@@ -55,9 +56,7 @@ class RunsOnce(ABC):
 
 
 def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The only leaf of a group that has exactly one member at each level, else the
-    group itself.
-    """
+    """The only leaf of a group with one member at each level, else the group itself."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -65,8 +64,9 @@ def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the only member of a group as itself, keeping its cause, or the group when
-    it has several.
+    """Raise the only member of a group as itself, keeping its cause, or the group.
+
+    The group is raised when it has several members.
     """
     error = unwrap_single(group)
     if error is group:
@@ -76,9 +76,7 @@ def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
 
 @asynccontextmanager
 async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose single failure is raised as itself instead of as a group of
-    one.
-    """
+    """A nursery that raises a single failure as itself, not as a group of one."""
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
@@ -88,8 +86,9 @@ async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
 
 @asynccontextmanager
 async def bounded_cleanup(seconds: float) -> AsyncIterator[trio.CancelScope]:
-    """Shield the block from outer cancellation, for at most `seconds`; the scope tells
-    whether the time ran out.
+    """Shield the block from outer cancellation, for at most `seconds`.
+
+    The scope tells whether the time ran out.
     """
     with trio.move_on_after(seconds, shield=True) as scope:
         yield scope

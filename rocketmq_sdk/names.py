@@ -1,5 +1,4 @@
-"""Names of topics and groups: what is legal, what is reserved, how the derived names
-look, and Java's string hash.
+"""Names of topics and groups: legal, reserved and derived ones, and Java's string hash.
 
 Both sides need these rules. They follow `TopicValidator`, `Validators`, `MixAll` and
 `KeyBuilder` of Apache RocketMQ 5.4.0.
@@ -66,8 +65,9 @@ _RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: 31-polynomial over UTF-16 units, wrapped to a signed
-    32-bit number.
+    """Java's `String.hashCode`.
+
+    A polynomial of 31 over UTF-16 units, wrapped to a signed 32-bit number.
     """
     if len(text) < _POWERS_UP_TO and text.isascii():
         value: int = sum(map(mul, text.encode("ascii"), _POWERS[len(text)])) & 0xFFFFFFFF
@@ -80,9 +80,7 @@ def java_hash(text: str) -> int:
 
 
 def illegal_characters(name: str) -> str:
-    """The characters of a topic or group name that are not allowed, each once, in
-    order.
-    """
+    """The illegal characters of a topic or group name, each once, in order."""
     return "".join(dict.fromkeys(character for character in name if character not in _LEGAL))
 
 
@@ -165,8 +163,9 @@ def dead_letter_topic(group: str) -> str:
 
 
 def pop_retry_topic_v1(topic: str, group: str) -> str:
-    """The topic that holds a group's popped messages until they are popped again, in
-    the form that brokers write by default.
+    """The pop retry topic of a group, in the form that brokers write by default.
+
+    It holds popped messages until they are popped again.
     """
     return f"{RETRY_PREFIX}{group}_{topic}"
 
@@ -177,8 +176,9 @@ def pop_retry_topic_v2(topic: str, group: str) -> str:
 
 
 def origin_of_pop_retry(topic: str, group: str) -> str:
-    """The topic whose failed messages a pop retry topic of a group holds, in either
-    form; any other topic is its own.
+    """The topic that a group's pop retry topic belongs to, in either form.
+
+    Any other topic is returned as it is.
     """
     prefix = RETRY_PREFIX + group
     if len(topic) > len(prefix) + 1 and topic.startswith(prefix) and topic[len(prefix)] in "_+":

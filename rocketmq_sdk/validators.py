@@ -78,9 +78,7 @@ def seconds_between(low: float, high: float) -> Validator:
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise `ConfigurationError` unless an argument is a whole number from `least`
-    on.
-    """
+    """Raise `ConfigurationError` unless a whole number is `least` or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigurationError(
             f"{name} is {value!r}; it must be a whole number of at least {least}"
@@ -139,8 +137,9 @@ def option_names(config: type[Any]) -> frozenset[str]:
 
 
 def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: str) -> None:
-    """Raise `ConfigurationError` naming the options that nobody knows, and the known
-    ones that are nearest to them.
+    """Raise `ConfigurationError` for unknown options.
+
+    It names them, and the known ones that are nearest to them.
     """
     unknown = sorted(set(options) - known)
     if unknown:

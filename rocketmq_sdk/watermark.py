@@ -1,6 +1,4 @@
-"""One idea for flush, replicas and dispatch: wait until a position is reached, or a
-deadline passes.
-"""
+"""Waiting for a position, for flush, replicas and dispatch."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ class Watermark:
             heapq.heappop(waiters)[2].set()
 
     def fail(self, error: BaseException) -> None:
-        """Wake every present and future waiter of a position not reached with
-        `error`.
-        """
+        """Raise `error` for present and future waiters of an unreached position."""
         self._failure = error
         for _position, _order, event in self._waiters:
             event.set()

@@ -1,3 +1,1 @@
-"""Administration: the same questions and orders as Apache's `mqadmin`, as typed
-coroutines of one resource, `Admin`.
-"""
+"""Administration: what Apache's `mqadmin` does, as coroutines of `Admin`."""

@@ -1,5 +1,6 @@
-"""`Admin`, the resource through which a cluster is looked at and changed
-(`DefaultMQAdminExt` of Apache RocketMQ 5.4.0).
+"""`Admin`, which inspects and changes a cluster.
+
+Follows `DefaultMQAdminExt` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 
 class Admin(RunsOnce):
-    """Looks at a cluster and changes it; use it as
-    `async with Admin(namesrv=...) as admin`.
+    """Inspects and changes a cluster.
+
+    Use it as `async with Admin(namesrv=...) as admin`.
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
     `messages` finds stored messages and their traces. `namesrv` is a list of addresses

@@ -41,8 +41,9 @@ class Cluster:
     async def brokers(
         self, *, cluster: str | None = None, timeout: float | None = None
     ) -> list[Broker]:
-        """All brokers of all clusters or of one, by cluster, name and id. Raises
-        `ConnectError` when no name server answers.
+        """All brokers of all clusters or of one, by cluster, name and id.
+
+        Raises `ConnectError` when no name server answers.
         """
         info = await cluster_info(self._client, timeout)
         return sorted(
@@ -73,9 +74,7 @@ class Cluster:
         return found
 
     async def runtime_info(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
-        """Counters, rates and times of the broker at an address, under Apache's
-        names.
-        """
+        """Counters, rates and times of the broker at an address, by Apache's names."""
         return await broker_runtime_info(self._client, address, timeout)
 
     async def settings(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
@@ -88,8 +87,9 @@ class Cluster:
     async def change_settings(
         self, address: str, settings: Mapping[str, str], *, timeout: float | None = None
     ) -> None:
-        """Change settings of a running broker, all or none. Raises the broker's error
-        when it refuses a name or a value.
+        """Change settings of a running broker, all or none.
+
+        Raises the broker's error when it refuses a name or a value.
         """
         for name, value in settings.items():
             if "\n" in f"{name}{value}" or "=" in name or not name:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Progress:
-    """How far a group is. `queues` tells the broker's end, the committed and the
-    fetched offset, and the time of the last consumed message.
+    """How far a group is.
+
+    `queues` tells the broker's end, the committed and the fetched offset, and the time
+    of the last consumed message.
     """
 
     queues: dict[MessageQueue, OffsetWrapper]
@@ -44,8 +46,9 @@ class Progress:
 
 
 class Groups:
-    """Consumer groups of a cluster. `timeout` is seconds for each request; None means
-    the client's `api_timeout`.
+    """Consumer groups of a cluster.
+
+    `timeout` is seconds for each request; None means the client's `api_timeout`.
 
     With `namespace` set, names of groups and topics are those within it, in arguments
     and in results.
@@ -63,8 +66,9 @@ class Groups:
         cluster: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Create a group at every master, or change it there; a name alone means
-        Apache's defaults.
+        """Create a group at every master, or change it there.
+
+        A name alone means Apache's defaults.
 
         Raises `ConfigurationError` for a name that is not allowed, the broker's error
         when it refuses.
@@ -85,8 +89,9 @@ class Groups:
         cluster: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Delete a group at every master, by default with its offsets. Its retry and
-        dead-letter topics stay.
+        """Delete a group at every master, by default with its offsets.
+
+        Its retry and dead-letter topics stay.
         """
         group = self._namespace.wrap(group)
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
@@ -95,8 +100,9 @@ class Groups:
             )
 
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
-        """The settings of a group at the first master; asking makes the group where
-        groups are made at first use.
+        """The settings of a group at the first master.
+
+        Asking makes the group where groups are made at first use.
         """
         broker, *_others = await self._cluster.masters(timeout=timeout)
         config = await group_config(
@@ -107,8 +113,9 @@ class Groups:
     async def progress(
         self, group: str, topic: str | None = None, *, timeout: float | None = None
     ) -> Progress:
-        """How far a group is, in one topic or in all of its topics, over all masters;
-        empty for a group that never consumed.
+        """How far a group is, in one topic or in all of its topics, over all masters.
+
+        Empty for a group that never consumed.
         """
         group, topic = (
             self._namespace.wrap(group),
@@ -201,8 +208,9 @@ class Groups:
         offline: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Give a group the offsets of another one in a topic. Raises
-        `TopicNotFoundError`.
+        """Give a group the offsets of another one in a topic.
+
+        Raises `TopicNotFoundError`.
 
         Without `offline` nothing is copied while members of the source are there and do
         not subscribe to the topic.

@@ -35,8 +35,9 @@ class Messages(MessageQueries):
     async def stored_copies(
         self, topic: str, unique_id: str, *, timeout: float | None = None
     ) -> list[StoredCopy]:
-        """Every stored copy of a message in the order in which brokers stored them:
-        delays, timers, halves, itself, retries, dead letters.
+        """Every stored copy of a message in the order in which brokers stored them.
+
+        Delays, timers, halves, itself, retries, dead letters.
 
         Retries are looked for in the groups that consume the topic now or have offsets
         in it. Empty when nothing is stored under the id.
@@ -85,8 +86,9 @@ class Messages(MessageQueries):
         end: Moment = None,
         timeout: float | None = None,
     ) -> MessageTrace:
-        """Everything that is known of one message: its trace records, joined, and the
-        copies that brokers keep of it.
+        """Everything that is known of one message.
+
+        Its trace records, joined, and the copies that brokers keep of it.
 
         `topic` is needed only for a message whose producer did not trace. `trace_topic`
         is that of the client's settings unless given; `begin` and `end` are store times
@@ -112,9 +114,7 @@ class Messages(MessageQueries):
     async def track(
         self, message: ReceivedMessage, *, timeout: float | None = None
     ) -> dict[str, Track]:
-        """Whether each group that consumes the message's topic has had it, as far as
-        the broker that stores it knows.
-        """
+        """Whether each group of the topic has had a message, by its broker."""
         topic = self._namespace.wrap(message.topic)
         address = address_of(message.broker_name, await self._client.route(topic))
         found = await track(self._client, address, topic, message, timeout)
@@ -129,8 +129,9 @@ class Messages(MessageQueries):
         end: Moment = None,
         timeout: float | None = None,
     ) -> list[MessageTrace]:
-        """The traces of all messages with a key, without their stored copies, the
-        first sent first.
+        """The traces of all messages with a key, in order of sending.
+
+        They come without stored copies.
         """
         records = await self._traces(key, trace_topic, begin, end, timeout)
         ids = dict.fromkeys(

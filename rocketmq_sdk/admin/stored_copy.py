@@ -127,8 +127,9 @@ def _kind(topic: str) -> CopyKind:
 
 
 def _group(place: str, topic: str) -> str | None:
-    """The group in the name of a retry or dead letter topic; those of pop consumers
-    hold the topic behind it.
+    """The group in the name of a retry or dead letter topic.
+
+    Retry topics of pop consumers have the topic behind it.
     """
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if place.startswith(prefix):

@@ -35,8 +35,9 @@ VISIBLE_TIMEOUT: Final = 3.0
 
 
 class Topics:
-    """Topics of a cluster. `timeout` is seconds for each request; None means the
-    client's `api_timeout`.
+    """Topics of a cluster.
+
+    `timeout` is seconds for each request; None means the client's `api_timeout`.
 
     With `namespace` set, names are those within it, in arguments and in results; other
     tenants' topics show under their full names.
@@ -59,8 +60,9 @@ class Topics:
         cluster: str | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Create a topic at every master, or change it there, and wait up to 3 s until
-        a name server knows it.
+        """Create a topic at every master, or change it there.
+
+        Waits up to 3 s until a name server knows it.
 
         `queues` are those that are written to on each broker, `read_queues` those that
         are read (unset: as many); to have fewer queues without losing messages, lower
@@ -101,8 +103,9 @@ class Topics:
     async def delete(
         self, topic: str, *, cluster: str | None = None, timeout: float | None = None
     ) -> None:
-        """Delete a topic with its messages and offsets at every broker, then at the
-        name server.
+        """Delete a topic with its messages and offsets.
+
+        At every broker first, then at the name server.
         """
         topic = self._namespace.wrap(topic)
         for broker in await self._cluster.brokers(cluster=cluster, timeout=timeout):
@@ -142,8 +145,10 @@ class Topics:
     async def offsets(
         self, topic: str, *, timeout: float | None = None
     ) -> dict[MessageQueue, TopicOffset]:
-        """First offset, offset behind the last message, and time of the last one by
-        queue, of every master. Raises `TopicNotFoundError`.
+        """The ends of a topic's queues. Raises `TopicNotFoundError`.
+
+        First offset, offset behind the last message, and time of the last one, by
+        queue, of every master.
         """
         topic = self._namespace.wrap(topic)
         found: dict[MessageQueue, TopicOffset] = {}

@@ -62,9 +62,7 @@ class MessageTrace:
     copies: tuple[StoredCopy, ...] = ()
 
     def groups(self) -> dict[str, bool]:
-        """The consumer groups that had the message, and whether one of their calls took
-        it.
-        """
+        """The groups that had the message, and whether one of their calls succeeded."""
         found: dict[str, bool] = {}
         for consumption in self.consumptions:
             found[consumption.group] = found.get(consumption.group, False) or consumption.success
@@ -101,8 +99,9 @@ def trace_of(message_id: str, records: Iterable[TraceRecord]) -> MessageTrace:
 
 
 def _consumptions(records: list[TraceRecord]) -> tuple[Consumption, ...]:
-    """Beginnings and ends joined by their request ids; one may have come without the
-    other.
+    """Beginnings and ends joined by their request ids.
+
+    One may have come without the other.
     """
     starts = {record.request_id: record for record in records if isinstance(record, ConsumeStarted)}
     ends = {record.request_id: record for record in records if isinstance(record, ConsumeEnded)}

@@ -1,5 +1,6 @@
-"""Whether consumer groups have had a message
-(`DefaultMQAdminExtImpl.messageTrackDetail` of Apache RocketMQ 5.4.0).
+"""Whether consumer groups have had a message.
+
+Follows `DefaultMQAdminExtImpl.messageTrackDetail` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Track(Enum):
 async def track(
     client: Caller, address: str, topic: str, message: ReceivedMessage, timeout: float | None = None
 ) -> dict[str, Track]:
-    """What became of a message in each group that consumes its topic or has offsets in
-    it.
+    """What became of a message in each group of its topic.
+
+    Those groups consume the topic now or have offsets in it.
 
     `address` is the broker that stores it, `topic` the name of its topic there.
     """
@@ -75,9 +77,7 @@ async def _track(
 
 
 def _wants(members: ConsumerConnection, topic: str, message: ReceivedMessage) -> bool:
-    """Whether the tags that the group subscribes to let the message through; of an
-    expression nobody can tell here.
-    """
+    """Whether the group's tags let the message through; True for other expressions."""
     subscription = members.subscription_table.get(topic)
     return (
         subscription is None or not subscription.tags_set or message.tags in subscription.tags_set

@@ -1,5 +1,6 @@
-"""The addresses and versions of the brokers that routes have named
-(`MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0).
+"""The addresses and versions of the brokers that routes have named.
+
+Follows `MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ ANY_REPLICA: Final = frozenset(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     }
 )
-"""What goes to a slave while no route names a master: consumers can read and remember
-how far they came. Apache's client asks masters alone for the ends of queues, and so
-cannot begin a queue without an offset then.
+"""Requests that go to a slave while no route names a master.
+
+So consumers can read and commit offsets. Apache's client asks only masters for the ends
+of queues, and so cannot begin a queue without an offset then.
 """
 
 
@@ -44,9 +46,7 @@ class FoundBroker(NamedTuple):
 
 
 class BrokerAddresses:
-    """Broker name to broker id to address; and what version each address answered
-    with.
-    """
+    """Addresses by broker name and id, and the version of each broker."""
 
     __slots__ = ("_names", "_table", "_versions")
 
@@ -56,8 +56,9 @@ class BrokerAddresses:
         self._versions: dict[str, int] = {}
 
     def update(self, route: TopicRoute) -> None:
-        """Take over the addresses of a route; the newest route that names a broker
-        wins.
+        """Take over the addresses of a route.
+
+        The newest route that names a broker wins.
         """
         for data in route.broker_datas:
             if self._table.get(data.broker_name) != data.broker_addrs:
@@ -94,8 +95,10 @@ class BrokerAddresses:
     def subscribe_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
     ) -> FoundBroker | None:
-        """Where to read from: the wanted id; for a missing slave the next id; unless
-        `only_this`, any (`findBrokerAddressInSubscribe`).
+        """Where to read from.
+
+        The wanted id; for a missing slave the next id; unless `only_this`, any
+        (`findBrokerAddressInSubscribe`).
         """
         addresses = self._table.get(broker_name)
         if not addresses:

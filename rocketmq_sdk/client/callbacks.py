@@ -1,5 +1,6 @@
-"""What brokers ask of a client on the same connection, and who of the client answers
-(`ClientRemotingProcessor` of Apache RocketMQ 5.4.0).
+"""Requests of brokers to a client, and which of its members answers them.
+
+Follows `ClientRemotingProcessor` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -41,32 +42,31 @@ logger = logging.getLogger("rocketmq_sdk.client")
 
 
 class ConsumerCallbacks:
-    """What a consumer registered at a client offers. All methods are called
-    synchronously, none may block; the defaults decline.
+    """What a consumer registered at a client offers.
+
+    All methods are called synchronously, none may block; the defaults decline.
     """
 
     def heartbeat_data(self) -> ConsumerData:
-        """The consumer's entry in the heartbeat, with its subscriptions as they are
-        now.
-        """
+        """The consumer's entry in the heartbeat, with its present subscriptions."""
         raise ConfigurationError(f"{type(self).__name__} offers no heartbeat data")
 
     def on_ids_changed(self) -> None:
         """The members of the group have changed: rebalance now."""
 
     def on_route_changed(self, topic: str) -> None:
-        """The route of a topic in use has changed, or is known for the first time:
-        rebalance now.
-        """
+        """The route of a topic in use is known or has changed: rebalance now."""
 
     def on_broker_connected(self, address: str) -> None:
-        """A connection to a broker was opened, for the first time or again; the
-        heartbeat is on its way.
+        """A connection to a broker was opened, for the first time or again.
+
+        The heartbeat is on its way.
         """
 
     def on_broker_disconnected(self, broker_name: str) -> None:
-        """The connection to a broker has ended: it may be gone, and forget what it knew
-        of the member.
+        """The connection to a broker has ended.
+
+        It may be gone, and forget what it knew of the member.
         """
 
     def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
@@ -85,15 +85,18 @@ class ConsumerCallbacks:
         message: ReceivedMessage,  # noqa: ARG002 - for those who override it
         broker_name: str | None,  # noqa: ARG002 - for those who override it
     ) -> DirectConsumption | None:
-        """An async function that consumes one message now and returns a
-        `ConsumeMessageDirectlyResult` (309); None when the consumer does not.
+        """An async function that consumes one message now (309), or None.
+
+        It returns a `ConsumeMessageDirectlyResult`; None means that the consumer does
+        not.
         """
         return None
 
 
 class ProducerCallbacks:
-    """What a producer registered at a client offers. All methods are called
-    synchronously, none may block; the defaults ignore.
+    """What a producer registered at a client offers.
+
+    All methods are called synchronously, none may block; the defaults ignore.
     """
 
     def on_route_changed(self, topic: str) -> None:
@@ -118,8 +121,9 @@ _NO_GROUP: Final = "The Consumer Group <{}> not exist in this consumer"
 
 
 class CallbackDispatch:
-    """Serves the requests of brokers from the tables of registered producers and
-    consumers; others are answered as unknown (3).
+    """Serves the requests of brokers for registered producers and consumers.
+
+    Others are answered as unknown (3).
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""Settings of a client: one frozen object, its keyword form, and where the name servers
-come from.
+"""Settings of a client, their keyword form, and where the name servers come from.
 
 The options and defaults are those of `ClientConfig` of Apache RocketMQ 5.4.0 as far as
 they have a meaning here; durations are seconds.
@@ -29,8 +28,9 @@ NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable that is read when no name server is given."""
 
 NamesrvSource = str | Sequence[str] | ChannelSource
-"""Where the name servers are: addresses separated by `;`, a sequence of addresses, or
-an in-process broker.
+"""Where the name servers are.
+
+Addresses separated by `;`, a sequence of addresses, or an in-process broker.
 """
 
 

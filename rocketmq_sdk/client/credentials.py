@@ -1,5 +1,6 @@
-"""Keys of an account, and the interceptor that signs each request with them
-(`AclClientRPCHook`).
+"""Keys of an account, and the interceptor that signs each request with them.
+
+Follows `AclClientRPCHook`.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Credentials:
 
     @classmethod
     def from_file(cls, path: str) -> Credentials:
-        """The credentials of a properties file with `accessKey`, `secretKey` and maybe
-        `securityToken`.
+        """The credentials of a properties file.
+
+        Its keys are `accessKey`, `secretKey` and optionally `securityToken`.
 
         Raises `ConfigurationError` when it cannot be read or lacks a key; the text
         shows nothing of the file's content.
@@ -64,7 +66,9 @@ class Credentials:
 
     @classmethod
     def from_environment(cls, prefix: str, environment: Mapping[str, str]) -> Credentials:
-        """The credentials in `<prefix>_ACCESS_KEY`, `<prefix>_SECRET_KEY` and maybe
+        """The credentials in environment variables.
+
+        They are `<prefix>_ACCESS_KEY`, `<prefix>_SECRET_KEY` and optionally
         `<prefix>_SECURITY_TOKEN`.
 
         Raises `ConfigurationError` naming the variable that is missing.
@@ -88,8 +92,9 @@ class Credentials:
 
 
 class Signing:
-    """Signs every request; give it to a client's `interceptors`, behind those that
-    change requests.
+    """Signs every request.
+
+    Give it to a client's `interceptors`, behind those that change requests.
     """
 
     def __init__(self, credentials: Credentials) -> None:

@@ -1,5 +1,6 @@
-"""Telling brokers who is here, so that they tell consumers of changes and know whom to
-ask (`MQClientInstance.sendHeartbeatToAllBroker`).
+"""Heartbeats: brokers learn who is here, so that they can notify and ask the clients.
+
+Follows `MQClientInstance.sendHeartbeatToAllBroker`.
 
 Heartbeats go to every broker of the routes, slaves too when there is a consumer,
 masters only else: every 30 s, at the start of a consumer, and to a broker whose
@@ -29,8 +30,9 @@ FIRST_AFTER: Final = 1.0
 
 
 def _short(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
-    """A heartbeat without subscriptions, for a broker that knows them by their
-    fingerprint (`sendHeartbeatToBrokerV2`).
+    """A heartbeat without subscriptions, for a broker that knows their fingerprint.
+
+    Follows `sendHeartbeatToBrokerV2`.
     """
     consumers = tuple(
         attrs.evolve(consumer, subscription_data_set=()) for consumer in data.consumer_data_set
@@ -66,8 +68,9 @@ class Heartbeats:
         self._known.pop(address, None)
 
     async def beat_all(self, *, full: bool = False) -> None:
-        """One heartbeat to every broker that should have one, side by side; returns
-        when each has answered or failed.
+        """One heartbeat to every broker that should have one, side by side.
+
+        Returns when each has answered or failed.
 
         With `full` no subscription is left out: something has changed that the
         fingerprint does not tell, as the version of a subscription, or a broker says

@@ -1,5 +1,6 @@
-"""What applications put around sends and consumption: hooks, called synchronously and
-in the order in which they were given.
+"""Hooks of applications around sends and consumption.
+
+They are called synchronously, in the order in which they were given.
 
 They are what `SendMessageHook`, `CheckForbiddenHook`, `ConsumeMessageHook` and
 `FilterMessageHook` of Apache RocketMQ 5.4.0 are. A hook that raises never disturbs
@@ -30,8 +31,10 @@ logger = logging.getLogger("rocketmq_sdk.client")
 
 @attrs.define
 class SendContext:
-    """One message on its way out. `result` and `error` are set when it is finished; for
-    a hook's own use there is `notes`.
+    """One message on its way out.
+
+    `result` and `error` are set when it is finished; for a hook's own use there is
+    `notes`.
     """
 
     group: str
@@ -65,8 +68,10 @@ class ForbiddenHook(Protocol):
 
 @attrs.define
 class ConsumeContext:
-    """One call of a listener. `success` and `error` are set when it has ended; for a
-    hook's own use there is `notes`.
+    """One call of a listener.
+
+    `success` and `error` are set when it has ended; for a hook's own use there is
+    `notes`.
     """
 
     group: str
@@ -89,8 +94,9 @@ class ConsumeHook(Protocol):
 
 
 class FilterHook(Protocol):
-    """May leave out messages that a pull has brought, or a pop (then the queue's id may
-    be -1: any queue of the broker).
+    """May leave out messages that a pull or a pop has brought.
+
+    After a pop the queue's id may be -1: any queue of the broker.
     """
 
     def filter_messages(

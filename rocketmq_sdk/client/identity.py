@@ -1,5 +1,6 @@
-"""Who a client is: its address, its id, and the ids of its messages
-(`ClientConfig.buildMQClientId`, `RemotingUtil.getLocalAddress`).
+"""The identity of a client: its address, its id, and the ids of its messages.
+
+Follows `ClientConfig.buildMQClientId` and `RemotingUtil.getLocalAddress`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ _instances: Final = count(secrets.randbits(40))
 
 
 def local_ip(name_servers: Sequence[str]) -> str:
-    """The address of this host that a name server sees, as far as the system tells
-    without a look-up of names; loopback when it does not.
+    """The address of this host that a name server sees, else loopback.
+
+    Found without a look-up of names.
     """
     for address in name_servers:
         host, port = split_address(address)

@@ -1,5 +1,4 @@
-"""Which name server is asked: the chosen one while it works, the others within the same
-query when it does not.
+"""Choice of the name server: one while it works, the others when it does not.
 
 Apache's client makes one attempt per call and leaves the next server to the next call
 (`NettyRemotingClient.getAndCreateNameserverChannel`); here a query that finds its
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class NameServers:
-    """Asks one of several name servers. An address None means the name server of an
-    in-process source.
+    """Asks one of several name servers.
+
+    An address None means the name server of an in-process source.
     """
 
     __slots__ = ("_addresses", "_chosen", "_remoting")
@@ -41,8 +41,7 @@ class NameServers:
         return self._addresses[self._chosen]
 
     async def call(self, command: Command, timeout: float) -> Command:
-        """The answer of the first server that gives one, within `timeout` seconds for
-        all together.
+        """The answer of the first server that gives one within `timeout` seconds.
 
         Raises `ConnectError` or `RequestTimeoutError` of the last one when none
         answers.

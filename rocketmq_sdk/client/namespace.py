@@ -28,8 +28,9 @@ _Value = TypeVar("_Value")
 
 @attrs.frozen
 class Namespace:
-    """Names as users write them, and as brokers know them. An empty `name` changes
-    nothing.
+    """Names as users write them, and as brokers know them.
+
+    An empty `name` changes nothing.
     """
 
     name: str = ""
@@ -38,8 +39,9 @@ class Namespace:
         return bool(self.name)
 
     def wrap(self, resource: str) -> str:
-        """The broker's name of a topic or group. System names, and names that are in
-        the namespace already, stay as they are.
+        """The broker's name of a topic or group.
+
+        System names, and names that are in the namespace already, stay as they are.
         """
         if not self.name or not resource or is_system_topic(resource) or is_system_group(resource):
             return resource
@@ -51,8 +53,9 @@ class Namespace:
         )
 
     def unwrap(self, resource: str) -> str:
-        """The user's name of a topic or group; one of another namespace stays as it
-        is.
+        """The user's name of a topic or group.
+
+        One of another namespace stays as it is.
         """
         if not self.name:
             return resource

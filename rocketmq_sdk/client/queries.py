@@ -1,5 +1,7 @@
-"""Looking messages up: by id, key, tag, place and time (`MQAdminImpl` of Apache
-RocketMQ 5.4.0). Producers, consumers and administration share it.
+"""Looking messages up: by id, key, tag, place and time.
+
+Producers, consumers and administration share it. Follows `MQAdminImpl` of Apache
+RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -72,8 +74,9 @@ class QueryClient(Caller, Protocol):
 
 
 class MessageQueries:
-    """Questions about stored messages, over a running client. What is found is sorted
-    by store time.
+    """Questions about stored messages, over a running client.
+
+    What is found is sorted by store time.
 
     All may raise `RouteError` when nobody knows the topic, `ConnectError` and
     `RequestTimeoutError` when a broker cannot be asked, and `BrokerError`; a broker
@@ -141,8 +144,10 @@ class MessageQueries:
         end: Moment = None,
         timeout: float | None = None,
     ) -> ReceivedMessage:
-        """The message with a producer's unique id; of several, as after a send that was
-        tried twice, the first stored.
+        """The message with a producer's unique id.
+
+        When there are several, as after a send that was tried twice, the one stored
+        first.
 
         Raises `NotFoundError`.
         """
@@ -158,8 +163,9 @@ class MessageQueries:
     async def by_id(
         self, topic: str, message_id: str, *, timeout: float | None = None
     ) -> ReceivedMessage:
-        """The message that either kind of id names
-        (`DefaultMQAdminExtImpl.viewMessage`). Raises `NotFoundError`.
+        """The message that either kind of id names.
+
+        Raises `NotFoundError`. Follows `DefaultMQAdminExtImpl.viewMessage`.
         """
         try:
             return await self.by_unique_id(topic, message_id, timeout=timeout)
@@ -181,8 +187,9 @@ class MessageQueries:
         end: Moment = None,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages with a key, or a unique id, stored within a time; at most `limit`,
-        the newest of each broker.
+        """Messages with a key, or a unique id, stored within a time.
+
+        At most `limit`, the newest of each broker.
         """
         return await self._by_index(
             self._namespace.wrap(topic), key, KEY, limit, begin, end, timeout
@@ -198,8 +205,9 @@ class MessageQueries:
         end: Moment = None,
         timeout: float | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages with a tag, stored within a time; at most `limit`, the newest of
-        each broker. Brokers before 5.4 find none.
+        """Messages with a tag, stored within a time.
+
+        At most `limit`, the newest of each broker. Brokers before 5.4 find none.
         """
         return await self._by_index(
             self._namespace.wrap(topic), tag, TAG, limit, begin, end, timeout
@@ -216,8 +224,9 @@ class MessageQueries:
         timeout: float | None,
         stored_in: str | None = None,
     ) -> list[ReceivedMessage]:
-        """Ask all brokers of a topic's route, for messages stored in another topic when
-        one is named.
+        """Ask all brokers of a topic's route.
+
+        With `stored_in` the messages are stored in that topic.
         """
         if not key:
             raise ConfigurationError("an empty key cannot be looked for")
@@ -264,8 +273,9 @@ class MessageQueries:
     async def copies(
         self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None
     ) -> list[ReceivedMessage]:
-        """What the brokers of a topic keep of a message in another topic: where it
-        waited, was retried, or ended.
+        """The copies of a message that the brokers of its topic keep in another topic.
+
+        There it waited, was retried, or ended.
         """
         return await self._by_index(
             self._namespace.wrap(topic),
@@ -288,8 +298,9 @@ class MessageQueries:
     async def at(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None
     ) -> ReceivedMessage:
-        """The message at an offset of a queue. Raises `NotFoundError` when there is
-        none.
+        """The message at an offset of a queue.
+
+        Raises `NotFoundError` when there is none.
         """
         queue = self._namespace.wrap_queue(queue)
         found = await self._read(queue, offset, 1, await self._client.route(queue.topic), timeout)
@@ -302,8 +313,9 @@ class MessageQueries:
     async def from_offset(
         self, queue: MessageQueue, offset: int, count: int, *, timeout: float | None = None
     ) -> list[ReceivedMessage]:
-        """At most `count` messages of a queue from an offset on, in order; fewer at the
-        end of the queue.
+        """At most `count` messages of a queue from an offset on, in order.
+
+        Fewer at the end of the queue.
         """
         queue = self._namespace.wrap_queue(queue)
         route = await self._client.route(queue.topic)
@@ -321,8 +333,9 @@ class MessageQueries:
     async def in_time(
         self, topic: str, begin: Moment, end: Moment = None, *, timeout: float | None = None
     ) -> AsyncIterator[ReceivedMessage]:
-        """All messages of a topic stored from one moment to another, both included, in
-        the order of their store times.
+        """All messages of a topic stored between two moments, in order of store time.
+
+        Both moments are included.
 
         Reads as far as the iteration goes. What is stored after it began may be left
         out.
@@ -366,8 +379,9 @@ class MessageQueries:
     async def _read(
         self, queue: MessageQueue, offset: int, count: int, route: TopicRoute, timeout: float | None
     ) -> list[ReceivedMessage]:
-        """One pull that is not held; goes on where the broker says when nothing is at
-        the offset any more.
+        """One pull that is not held.
+
+        Goes on where the broker says when nothing is at the offset any more.
         """
         address = address_of(queue.broker_name, route)
         while True:
@@ -398,9 +412,7 @@ class MessageQueries:
 
 
 class _AtRoute:
-    """Calls brokers by the addresses of one route, whatever else the client knows by
-    then.
-    """
+    """Calls brokers by the addresses of one route, even after the client has newer."""
 
     def __init__(self, client: QueryClient, route: TopicRoute) -> None:
         self._client = client
@@ -418,8 +430,9 @@ class _AtRoute:
         *,
         broker_id: int = 0,
     ) -> Command:
-        """Ask the broker of a name, its master if there is one; other ids are not asked
-        for here.
+        """Ask the broker of a name, its master if there is one.
+
+        Other ids are not asked for here.
         """
         del broker_id
         return await self._client.call_address(
@@ -428,8 +441,9 @@ class _AtRoute:
 
 
 def address_of(broker_name: str, route: TopicRoute) -> str:
-    """The address of a broker in a route, its master's if there is one. Raises
-    `RouteError`.
+    """The address of a broker in a route, its master's if there is one.
+
+    Raises `RouteError`.
     """
     for data in route.broker_datas:
         if data.broker_name == broker_name and data.broker_addrs:

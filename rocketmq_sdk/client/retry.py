@@ -1,5 +1,4 @@
-"""What follows from the outcome of one attempt to send: the rules of the synchronous
-send loop as one table.
+"""What follows from the outcome of a send attempt: the synchronous send as a table.
 
 `DefaultMQProducerImpl.sendDefaultImpl` of Apache RocketMQ 5.4.0. There is no pause
 between attempts; all attempts share one time budget, so that an attempt that times out
@@ -50,8 +49,9 @@ SEND_STATUS: Final[dict[int, SendStatus]] = {
 """Answers that say that the message is stored, and how well."""
 
 DEFAULT_RETRY_CODES: Final = RETRYABLE_CODES
-"""Answers after which another broker may take the message
-(`DefaultMQProducer.retryResponseCodes`, and 215).
+"""Answers after which another broker may take the message.
+
+Those of `DefaultMQProducer.retryResponseCodes`, and 215.
 """
 
 
@@ -59,16 +59,17 @@ class Next(Enum):
     """What to do after an attempt."""
 
     DONE = auto()
-    """Stop: with this result, or with this error unless an earlier attempt was
-    stored.
+    """Stop with this result, or with this error unless an earlier attempt was stored.
     """
     RETRY = auto()
     """Try again if an attempt and time are left."""
 
 
 class Judgement(NamedTuple):
-    """What follows from one outcome: the next step, and what fault avoidance notes
-    about the broker (`isolated` None: nothing).
+    """What follows from one outcome.
+
+    `isolated` and `reachable` are what fault avoidance notes about the broker;
+    `isolated` None means nothing.
     """
 
     step: Next

@@ -1,5 +1,6 @@
-"""The routes of the topics in use, kept fresh by one task
-(`MQClientInstance.updateTopicRouteInfoFromNameServer` of Apache RocketMQ 5.4.0).
+"""The routes of the topics in use, kept fresh by one task.
+
+Follows `MQClientInstance.updateTopicRouteInfoFromNameServer` of Apache RocketMQ 5.4.0.
 
 Known routes are asked for again every 30 s. A topic without a route, or with one made
 up from the default topic, is polled after 1 s and then more and more seldom; a call
@@ -48,8 +49,9 @@ class PublishInfo:
 
 @attrs.frozen
 class DefaultTopic:
-    """What to fall back on for a topic that does not exist: the template topic's name,
-    and the most queues to use.
+    """The fallback for a topic that does not exist.
+
+    The template topic's name, and the most queues to use.
     """
 
     name: str
@@ -86,8 +88,9 @@ class _Entry:
 
 
 def _signature(route: TopicRoute) -> object:
-    """What must be equal for two routes to be the same; the order of queues and brokers
-    is a matter of chance.
+    """What must be equal for two routes to be the same.
+
+    The order of queues and brokers does not matter.
     """
     brokers = sorted(
         (data.broker_name, data.cluster, sorted(data.broker_addrs.items()))
@@ -97,8 +100,9 @@ def _signature(route: TopicRoute) -> object:
 
 
 def clamp_default_route(route: TopicRoute, queue_nums: int) -> TopicRoute:
-    """The route that a topic will have once it is created from a template: at most
-    `queue_nums` queues at each broker.
+    """The route that a topic will have once it is created from a template.
+
+    It has at most `queue_nums` queues at each broker.
     """
     queue_datas = tuple(
         attrs.evolve(data, read_queue_nums=number, write_queue_nums=number)
@@ -109,8 +113,10 @@ def clamp_default_route(route: TopicRoute, queue_nums: int) -> TopicRoute:
 
 
 class RouteCache:
-    """Routes by topic. `version` grows with every change of any route, so that what is
-    derived from routes can be kept until then.
+    """Routes by topic.
+
+    `version` grows with every change of any route, so that what is derived from routes
+    can be kept until then.
     """
 
     def __init__(
@@ -170,8 +176,9 @@ class RouteCache:
         return [topic for topic, entry in self._entries.items() if entry.users]
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route as it was last heard of; None when there is none, or only a
-        provisional one.
+        """The route as it was last heard of.
+
+        None when there is none, or only a provisional one.
         """
         entry = self._entries.get(topic)
         return None if entry is None or entry.provisional else entry.route
@@ -201,8 +208,9 @@ class RouteCache:
                 self._wake.set()
 
     async def fetch(self, topic: str, default: DefaultTopic | None = None) -> TopicRoute:
-        """Ask for the route now; callers that ask at the same time share one query, and
-        cancelling one does not disturb the others.
+        """Ask for the route now.
+
+        Concurrent callers share one query; cancelling one does not disturb the others.
 
         With `default`, a topic that does not exist gets the route of the default topic,
         kept as provisional. Raises `TopicNotFoundError` when there is no route,
@@ -300,8 +308,9 @@ class RouteCache:
                 await self._wake.wait()
 
     async def _refresh(self, entry: _Entry) -> bool:
-        """Ask for one route that is due; False when no name server answers, so that the
-        others wait as well.
+        """Ask for one route that is due.
+
+        False when no name server answers, so that the others wait as well.
         """
         try:
             await self.fetch(entry.topic)

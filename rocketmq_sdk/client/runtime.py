@@ -1,5 +1,6 @@
-"""The client that producers, consumers and administration share: connections, routes,
-heartbeats, calls (`MQClientInstance`).
+"""The client that producers, consumers and administration share.
+
+It has connections, routes, heartbeats and calls. Follows `MQClientInstance`.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ UNREGISTER_TIMEOUT: Final = 1.0
 
 
 class Client(RunsOnce):
-    """One connection to a RocketMQ cluster, to be shared by producers and consumers
-    through their `client=`.
+    """A client of a cluster, shared by producers and consumers through `client=`.
 
     `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an
     `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are those of
@@ -142,8 +142,9 @@ class Client(RunsOnce):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """Where tasks live that belong to the client; cancelled when its block is
-        left.
+        """Where tasks live that belong to the client.
+
+        Cancelled when its block is left.
         """
         if self._nursery is None:
             raise ClosedError("the client is not running; enter it with `async with`")
@@ -159,8 +160,9 @@ class Client(RunsOnce):
     # --- members
 
     def register_producer(self, group: str, owner: ProducerCallbacks) -> None:
-        """Let a producer be known under its group. Raises `ConfigurationError` when the
-        group has a producer here.
+        """Register a producer under its group.
+
+        Raises `ConfigurationError` when the group has a producer here.
         """
         if group in self._producers:
             raise ConfigurationError(
@@ -170,8 +172,9 @@ class Client(RunsOnce):
         self._producers[group] = owner
 
     def register_consumer(self, group: str, owner: ConsumerCallbacks) -> None:
-        """Let a consumer be known under its group. Raises `ConfigurationError` when the
-        group has a consumer here.
+        """Register a consumer under its group.
+
+        Raises `ConfigurationError` when the group has a consumer here.
         """
         if group in self._consumers:
             raise ConfigurationError(
@@ -181,15 +184,17 @@ class Client(RunsOnce):
         self._consumers[group] = owner
 
     async def unregister_producer(self, group: str) -> None:
-        """Forget a producer and tell the brokers; failures are logged. The caller
-        bounds the time.
+        """Forget a producer and tell the brokers; failures are logged.
+
+        The caller bounds the time.
         """
         if self._producers.pop(group, None) is not None:
             await self._unregister(producer_group=group)
 
     async def unregister_consumer(self, group: str) -> None:
-        """Forget a consumer and tell the brokers; failures are logged. The caller
-        bounds the time.
+        """Forget a consumer and tell the brokers; failures are logged.
+
+        The caller bounds the time.
         """
         if self._consumers.pop(group, None) is not None:
             await self._unregister(consumer_group=group)
@@ -235,14 +240,16 @@ class Client(RunsOnce):
         )
 
     async def heartbeat_now(self) -> None:
-        """Tell all brokers of the routes in use who is here, all of it, and wait until
-        each has answered or failed.
+        """Send full heartbeats to all brokers in use, and wait for their answers.
+
+        Returns when each has answered or failed.
         """
         await self._heartbeats.beat_all(full=True)
 
     def _connected(self, address: str | None, channel: Channel) -> None:
-        """A connection was opened, for the first time or again: a broker must hear at
-        once who is on it.
+        """A connection was opened, for the first time or again.
+
+        The broker must learn at once who is on it.
         """
         if address is not None:
             channel.on_close.append(lambda _closed: self._disconnected(address))
@@ -277,8 +284,9 @@ class Client(RunsOnce):
     async def route(
         self, topic: str, *, refresh: bool = False, default: DefaultTopic | None = None
     ) -> TopicRoute:
-        """The route of a topic; a known one of a topic in use is not asked for again
-        unless `refresh` is set.
+        """The route of a topic.
+
+        A known one of a topic in use is not asked for again unless `refresh` is set.
 
         Raises `RouteError` (`TopicNotFoundError`) when nobody knows the topic,
         `ConnectError` or `RequestTimeoutError` when no name server answers.
@@ -309,8 +317,9 @@ class Client(RunsOnce):
         return ";".join(self._addresses)
 
     async def call_name_server(self, command: Command, timeout: float | None = None) -> Command:
-        """Ask a name server: the chosen one, the others when it fails. Raises
-        `ConnectError` or `RequestTimeoutError` when none answers.
+        """Ask a name server: the chosen one, the others when it fails.
+
+        Raises `ConnectError` or `RequestTimeoutError` when none answers.
         """
         if self._name_servers is None:
             raise ClosedError("the client is not running; enter it with `async with`")
@@ -322,8 +331,9 @@ class Client(RunsOnce):
     async def call_address(
         self, address: str, command: Command, timeout: float | None = None
     ) -> Command:
-        """Ask the peer at an address; connects when there is no connection. Returns the
-        answer whatever its code.
+        """Ask the peer at an address; connects when there is no connection.
+
+        Returns the answer whatever its code.
         """
         command.encoding = self.config.header_encoding
         return await self.remoting.call(
@@ -338,8 +348,10 @@ class Client(RunsOnce):
         *,
         broker_id: int = 0,
     ) -> Command:
-        """Ask a broker by name; what slaves answer as well goes to one while the routes
-        name no master. Raises `RouteError` when they name nobody.
+        """Ask a broker by name.
+
+        What slaves answer as well goes to one while the routes name no master. Raises
+        `RouteError` when they name nobody.
         """
         return await self.call_address(
             self._known_address(broker_name, broker_id, command.code), command, timeout
@@ -348,8 +360,9 @@ class Client(RunsOnce):
     async def oneway_broker(
         self, broker_name: str, command: Command, timeout: float | None = None
     ) -> None:
-        """Hand a one-way command to the connection of a master; opening that connection
-        may take up to `timeout`.
+        """Hand a one-way command to the connection of a master.
+
+        Opening that connection may take up to `timeout`.
         """
         command.encoding = self.config.header_encoding
         address = self._known_address(broker_name, 0, command.code)

@@ -1,5 +1,6 @@
-"""Message traces: records of sends and consumptions, gathered and sent to the trace
-topic (`AsyncTraceDispatcher` of Apache RocketMQ 5.4.0).
+"""Message traces: records of sends and consumptions, sent to the trace topic.
+
+Follows `AsyncTraceDispatcher` of Apache RocketMQ 5.4.0.
 
 Tracing never delays or fails what it tells of: records that find the queue full are
 dropped and counted, and a trace message that cannot be sent is logged and dropped.
@@ -44,8 +45,9 @@ _numbers = count(1)
 
 
 class Context(NamedTuple):
-    """The records of one event, a send or one call of a listener, about messages of one
-    topic.
+    """The records of one event: a send, or one call of a listener.
+
+    All messages of it are of one topic.
     """
 
     topic: str
@@ -53,8 +55,9 @@ class Context(NamedTuple):
 
 
 class TraceDispatcher:
-    """Sends the traces of one producer or consumer. `kind` is PRODUCE or CONSUME.
-    `dropped` counts contexts that were lost.
+    """Sends the traces of one producer or consumer.
+
+    `kind` is PRODUCE or CONSUME. `dropped` counts contexts that were lost.
     """
 
     def __init__(self, client: Client, group: str, kind: str) -> None:
@@ -74,8 +77,9 @@ class TraceDispatcher:
         self.sent = 0
 
     def traces(self, topic: str) -> bool:
-        """Whether messages of a topic are traced: those of the trace topic itself are
-        not.
+        """Whether messages of a topic are traced.
+
+        Those of the trace topic itself are not.
         """
         return topic != self.topic
 
@@ -94,9 +98,7 @@ class TraceDispatcher:
         return True
 
     async def run(self) -> None:
-        """Send what has gathered, when it is enough for a message or has waited for
-        others, until cancelled.
-        """
+        """Send records that fill a message or have waited long, until cancelled."""
         while True:
             self._enough = trio.Event()
             if len(self._waiting) < self._batch:
@@ -119,8 +121,9 @@ class TraceDispatcher:
                         await self._send(part)
 
     async def aclose(self) -> None:
-        """Send what is left, within a second and behind a shield; what is left then is
-        dropped and counted.
+        """Send what is left, within a second and behind a shield.
+
+        What is left then is dropped and counted.
         """
         with trio.move_on_after(CLOSE_TIMEOUT, shield=True):
             await self.flush()

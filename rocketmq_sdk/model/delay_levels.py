@@ -1,6 +1,7 @@
-"""Delay levels: the text `1s 5s 10s ...` as waiting times
-(`MessageStoreConfig.messageDelayLevel`, `ScheduleMessageService.parseDelayLevel`,
-`DefaultMessageStore.computeDeliverTimestamp`).
+"""Delay levels: the text `1s 5s 10s ...` as waiting times.
+
+Follows `MessageStoreConfig.messageDelayLevel`, `ScheduleMessageService.parseDelayLevel`
+and `DefaultMessageStore.computeDeliverTimestamp`.
 """
 
 from __future__ import annotations

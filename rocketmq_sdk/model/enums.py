@@ -1,4 +1,4 @@
-"""Small vocabularies that users see."""
+"""Enumerations that users see."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class SendStatus(Enum):
 
 
 class TransactionState(Enum):
-    """What became of the local work of a transactional message
-    (`LocalTransactionState`).
+    """What became of the local work of a transactional message.
+
+    Follows `LocalTransactionState`.
     """
 
     COMMIT = "COMMIT_MESSAGE"
@@ -64,8 +65,9 @@ class PullStatus(Enum):
 
 
 class PopStatus(Enum):
-    """How a pop ended: with messages, with none in time, or refused because too many
-    wait.
+    """How a pop ended.
+
+    With messages, with none in time, or refused because too many wait.
     """
 
     FOUND = "FOUND"
@@ -82,8 +84,10 @@ class BoundaryType(Enum):
 
 
 class RequestSource(IntEnum):
-    """Who brings a pull: a client itself, or a proxy for one that consumes in order, by
-    broadcasting, or as a stream.
+    """Who sends a pull.
+
+    A client itself, or a proxy for one that consumes in order, by broadcasting, or as a
+    stream.
     """
 
     SDK = -1

@@ -84,8 +84,9 @@ def epoch_milliseconds(moment: datetime | int) -> int:
 
 
 class Message:
-    """A message to send. Immutable; may be sent several times, each send gives it a new
-    unique id.
+    """A message to send.
+
+    Immutable; may be sent several times, each send gives it a new unique id.
 
     `body` is not empty. `tags` is one tag (the broker filters by the whole text);
     `keys` are looked up by queries; `properties` are the user's own. `sharding_key`
@@ -200,8 +201,9 @@ class Message:
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes{tags}{keys})"
 
     def property_text(self) -> str:
-        """The encoded properties without the unique id, made once; a producer adds the
-        id in front.
+        """The encoded properties without the unique id, made once.
+
+        A producer adds the id in front.
         """
         text = self._text
         if text is None:
@@ -253,8 +255,9 @@ _set_text: Final = _setter("_text")
 
 
 class ReceivedMessage:
-    """A message as a broker stored it. Properties are decoded when they are first asked
-    for.
+    """A message as a broker stored it.
+
+    Properties are decoded when they are first asked for.
 
     `offset` is the queue offset, `commit_log_offset` the physical one, `message_id` the
     unique id that the producer gave (else the offset id), `offset_message_id` names
@@ -305,8 +308,9 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, system ones included; decoded on first use. Bytes that are
-        not UTF-8 become replacement characters.
+        """All properties, system ones included; decoded on first use.
+
+        Bytes that are not UTF-8 become replacement characters.
         """
         found = self._properties
         if found is None:
@@ -347,8 +351,9 @@ class ReceivedMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset as upper-case hex
-        (`MessageDecoder.createMessageId`).
+        """Store host and physical offset as upper-case hex.
+
+        Follows `MessageDecoder.createMessageId`.
         """
         return (
             (self.store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()

@@ -1,5 +1,4 @@
-"""Message properties: their names, and the text that carries them on the wire and in
-the store.
+"""Message properties: their names and their text form on the wire and in the store.
 
 The text is name, 0x01, value, 0x02, repeated (`MessageDecoder.messageProperties2String`
 and `string2messageProperties` of Apache RocketMQ 5.4.0). The last 0x02 may be missing;
@@ -121,8 +120,9 @@ RESERVED_NAMES: Final = frozenset(
         "__CRC32#",
     }
 )
-"""Names that users cannot set themselves (`MessageConst.STRING_HASH_SET` of Apache
-RocketMQ 5.4.0).
+"""Names that users cannot set themselves.
+
+Follows `MessageConst.STRING_HASH_SET` of Apache RocketMQ 5.4.0.
 """
 
 _SEPARATOR: Final = "\x01"
@@ -130,8 +130,9 @@ _END: Final = "\x02"
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """The text form in the mapping's order, with the 0x02 behind the last entry;
-    entries whose value is None are left out.
+    """The text form in the mapping's order, with the 0x02 behind the last entry.
+
+    Entries whose value is None are left out.
     """
     return "".join(
         [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
@@ -149,8 +150,9 @@ def decode_properties(text: str) -> dict[str, str]:
 
 
 def without_property(text: str, name: str) -> str:
-    """The text form with all entries of one name taken out
-    (`MessageUtils.deleteProperty`).
+    """The text form with all entries of one name taken out.
+
+    Follows `MessageUtils.deleteProperty`.
     """
     marker = f"{name}\x01"
     if marker not in text:
@@ -159,8 +161,9 @@ def without_property(text: str, name: str) -> str:
 
 
 def property_in_text(text: str, name: str) -> str | None:
-    """The value of one property, as `decode_properties` would give it, without decoding
-    the others; None when it is missing.
+    """The value of one property, None when it is missing.
+
+    It is what `decode_properties` would give, without decoding the others.
     """
     marker = f"{name}\x01"
     position = len(text)

@@ -7,8 +7,9 @@ from functools import total_ordering
 
 @total_ordering
 class MessageQueue:
-    """Topic, broker name and queue id; hashable, ordered like Apache's `MessageQueue`
-    (topic, broker name, queue id).
+    """Topic, broker name and queue id.
+
+    Hashable, ordered like Apache's `MessageQueue` (topic, broker name, queue id).
     """
 
     __slots__ = ("_hash", "broker_name", "queue_id", "topic")

@@ -1,4 +1,4 @@
-"""Answers in the words of the field."""
+"""Results of sends and pulls."""
 
 from __future__ import annotations
 

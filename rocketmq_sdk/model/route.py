@@ -15,8 +15,9 @@ MASTER_ID = 0
 
 @attrs.frozen(slots=True, order=True)
 class QueueData:
-    """What one broker offers of a topic: numbers of queues, permissions (`Permission`
-    bits), topic system flags.
+    """What one broker offers of a topic.
+
+    Numbers of queues, permissions (`Permission` bits), topic system flags.
     """
 
     broker_name: str
@@ -52,8 +53,9 @@ class TopicRoute:
     filter_server_table: dict[str, list[str]] = attrs.field(factory=dict)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that a producer may use: writable ones of brokers that have a master,
-        by broker name (`MQClientInstance`).
+        """Queues that a producer may use, by broker name.
+
+        They are writable and their broker has a master (`MQClientInstance`).
         """
         if self.order_topic_conf:
             return _ordered_queues(topic, self.order_topic_conf)
@@ -109,8 +111,9 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host; a v4-mapped IPv6 host is written
-    as IPv4.
+    """`host:port`, with brackets around an IPv6 host.
+
+    A v4-mapped IPv6 host is written as IPv4.
     """
     if host.startswith("::ffff:") and "." in host:
         host = host[7:]
@@ -119,6 +122,7 @@ def join_address(host: str, port: int) -> str:
 
 def pack_host(host: str, port: int) -> bytes:
     """IP (4 or 16 bytes) and port (4 bytes) as records and message ids hold them.
+
     `host` is an IP address.
 
     Raises `ConfigurationError` when it is a name.

@@ -1,5 +1,6 @@
-"""Small messages joined into batches on their way out (`ProduceAccumulator` of Apache
-RocketMQ 5.4.0).
+"""Small messages joined into batches on their way out.
+
+Follows `ProduceAccumulator` of Apache RocketMQ 5.4.0.
 
 Messages of one topic, tag and `wait_store_ok` gather until they are `max_bytes`
 together or the first of them has waited for `linger`; then they go as one batch, and
@@ -53,8 +54,10 @@ class _Batch:
         self.items: list[Element] = []
         """What the body will hold of each message; let go when the batch has gone."""
         self.ids: list[str] = []
-        """The unique ids: of all messages once the batch has gone, before of those
-        whose id somebody wanted to know and of those in front of them.
+        """The unique ids of the messages that have one.
+
+        All have one once the batch was sent; before that only those whose id somebody
+        asked for, and those in front of them.
         """
         self.size = 0
         self.gone = False
@@ -66,8 +69,9 @@ class _Batch:
         self.ids += self.maker.next_ids(len(self.items) - len(self.ids))
 
     def result(self, index: int) -> SendResult:
-        """What the broker said of one of the messages. Raises the error of the
-        batch.
+        """What the broker said of one of the messages.
+
+        Raises the error of the batch.
         """
         whole = self.handle.outcome()
         offset_ids = self.offset_ids
@@ -91,8 +95,10 @@ class _Batch:
 
 
 class AccumulatedHandle:
-    """One message among those of a batch. Await it (or `wait()`) for its `SendResult`,
-    as a `SendHandle`; cancelling the waiter changes nothing.
+    """One message among those of a batch.
+
+    Await it (or `wait()`) for its `SendResult`, as a `SendHandle`; cancelling the
+    waiter changes nothing.
     """
 
     __slots__ = ("_batch", "_index", "message")
@@ -119,8 +125,9 @@ class AccumulatedHandle:
         return batch.ids[self._index]
 
     async def wait(self) -> SendResult:
-        """Wait for the result. Raises what `Producer.send` raises; the error is that of
-        the whole batch.
+        """Wait for the result.
+
+        Raises what `Producer.send` raises; the error is that of the whole batch.
         """
         await self._batch.handle.wait()
         return self._batch.result(self._index)
@@ -140,8 +147,9 @@ class AccumulatedHandle:
 
 
 class Accumulator:
-    """The batches of one producer that are being gathered. `send` takes the handle of a
-    full one; it may raise.
+    """The batches of one producer that are being gathered.
+
+    `send` takes the handle of a full one; it may raise.
     """
 
     def __init__(
@@ -179,8 +187,9 @@ class Accumulator:
         )
 
     def add(self, topic: TopicTargets, message: Message) -> AccumulatedHandle:
-        """Take a message that `takes` accepts. Raises `ConfigurationError` when its
-        properties are too long.
+        """Take a message that `takes` accepts.
+
+        Raises `ConfigurationError` when its properties are too long.
         """
         element, total = element_of(message, self._id_digits, self._more)
         key = (topic.topic, message.tags, message.wait_store_ok)
@@ -223,7 +232,7 @@ class Accumulator:
 
     @trio.lowlevel.enable_ki_protection
     def _dispatch(self, batch: _Batch) -> None:
-        """Let a batch go; an error becomes that of its messages."""
+        """Send a batch; an error becomes that of its messages."""
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
         if batch.gone:
@@ -249,12 +258,12 @@ class Accumulator:
             handle.settle()
 
     def dispatch_all(self) -> None:
-        """Let everything go now."""
+        """Send all batches now."""
         for batch in list(self._open.values()):
             self._dispatch(batch)
 
     def give_up(self) -> None:
-        """End what was not sent."""
+        """Fail the messages that were not sent."""
         for batch in list(self._open.values()):
             batch.name()
             batch.gone = True

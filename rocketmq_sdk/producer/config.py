@@ -1,5 +1,4 @@
-"""Settings of a producer: one frozen object and its keyword form, which holds the
-settings of a client too.
+"""Settings of a producer and their keyword form, with the settings of a client.
 
 Options and defaults are those of `DefaultMQProducer` of Apache RocketMQ 5.4.0;
 durations are seconds, sizes bytes.
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class AutoBatch:
-    """How small messages are joined into batches: for how many seconds the first one
-    waits, and how many bytes they are together at most.
+    """How small messages are joined into batches.
+
+    `linger` is how many seconds the first one waits, `max_bytes` their size together at
+    most.
     """
 
     linger: float = attrs.field(default=0.01, converter=to_seconds, validator=positive)
@@ -104,8 +105,9 @@ class ProducerConfig:
     retry_times: int = attrs.field(default=2, validator=at_least(0))
     """Attempts after the first one."""
     retry_another_broker_when_not_store_ok: bool = False
-    """Whether a message that is stored with a status other than SEND_OK is sent to
-    another broker as well.
+    """Whether to try another broker after a status other than SEND_OK.
+
+    The message is stored twice then.
     """
     retry_response_codes: frozenset[int] = attrs.field(
         default=DEFAULT_RETRY_CODES, converter=_codes
@@ -120,8 +122,9 @@ class ProducerConfig:
     """The topic that brokers create missing ones from."""
     default_topic_queue_nums: int = attrs.field(default=4, validator=at_least(1))
     fault_profile: str | None = attrs.field(default=None, validator=_check_profile)
-    """`"today"` or `"classic"` avoids brokers that answered late or not at all; None
-    does not.
+    """`"today"` or `"classic"` avoids brokers that answered late or not at all.
+
+    None does not.
     """
     detector: bool = False
     """Whether brokers that were not reached are probed until they answer again."""
@@ -132,11 +135,13 @@ class ProducerConfig:
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=at_least(1))
     """Their bodies together; one message is always let through."""
     check_message_type: bool = False
-    """Whether a message of another type than the topic's attribute `message.type` is
-    refused before it is sent; brokers never do that.
+    """Whether to reject messages whose type differs from the topic's `message.type`.
+
+    Brokers never do that.
     """
     auto_batch: AutoBatch | None = attrs.field(default=None, converter=_auto_batch)
-    """Whether small messages of `send` and `submit` are joined into batches, and how;
+    """Whether small messages of `send` and `submit` are joined into batches, and how.
+
     True means the defaults of `AutoBatch`.
     """
     send_hooks: tuple[SendHook, ...] = attrs.field(

@@ -1,5 +1,6 @@
-"""Probing brokers that were not reached, so that they are used again as soon as they
-answer (`LatencyFaultToleranceImpl.detectByOneRound`).
+"""Probing of unreachable brokers, so that they are used as soon as they answer.
+
+Follows `LatencyFaultToleranceImpl.detectByOneRound`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ ROUND: Final = 3.0
 
 
 class Detector:
-    """One task that looks every three seconds at brokers that are due, and asks each
-    for the end of some queue.
+    """One task that probes brokers every three seconds.
+
+    It asks each broker that is due for the end of some queue.
     """
 
     def __init__(

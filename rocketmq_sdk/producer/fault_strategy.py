@@ -1,5 +1,6 @@
-"""Avoiding brokers that answered late or not at all (`MQFaultStrategy`,
-`LatencyFaultToleranceImpl` of Apache RocketMQ).
+"""Avoiding brokers that answered late or not at all.
+
+Follows `MQFaultStrategy`, `LatencyFaultToleranceImpl` of Apache RocketMQ.
 
 Pure policies: time comes as the argument `now`, in milliseconds like all times of this
 module, and nothing here waits. There are two profiles. Today's (5.1.4 and later) keeps
@@ -38,8 +39,10 @@ class LastBrokerRule(Enum):
 
 @attrs.frozen(kw_only=True)
 class FaultProfile:
-    """One generation of fault avoidance. A latency of at least `latency_max[i]` keeps a
-    broker away for `not_available_duration[i]`.
+    """One generation of fault avoidance.
+
+    A latency of at least `latency_max[i]` keeps a broker away for
+    `not_available_duration[i]`.
     """
 
     name: FaultProfileName
@@ -49,8 +52,9 @@ class FaultProfile:
     """The latency that counts when an attempt failed."""
     last_broker_rule: LastBrokerRule
     pick_one_at_least: bool
-    """Whether the fallback is one of the better half of the known brokers, instead of
-    reachable ones.
+    """Whether the fallback is one of the better half of known brokers.
+
+    Else it is a reachable one.
     """
     start_may_go_back: bool
     """Whether a quick answer makes a broker available again at once."""
@@ -100,8 +104,10 @@ def fault_profile(name: str | None) -> FaultProfile | None:
 
 
 class FaultItem:
-    """What is known of one broker. `start_timestamp` is when it is available again,
-    `check_stamp` when the detector looks at it next.
+    """What is known of one broker.
+
+    `start_timestamp` is when it is available again, `check_stamp` when the detector
+    looks at it next.
     """
 
     __slots__ = ("check_stamp", "current_latency", "name", "reachable", "start_timestamp")
@@ -125,8 +131,9 @@ class FaultItem:
 
 
 class LatencyFaultTolerance:
-    """The table of brokers that were heard of; an unknown broker is available and
-    reachable.
+    """The table of brokers that were heard of.
+
+    An unknown broker is available and reachable.
     """
 
     __slots__ = ("_index", "_items")
@@ -150,8 +157,10 @@ class LatencyFaultTolerance:
         now: int,
         start_may_go_back: bool = False,
     ) -> None:
-        """Note how a broker did. Today's rule never ends a time away earlier than noted
-        before; the classic one does.
+        """Note how a broker did.
+
+        Today's rule never ends a time away earlier than noted before; the classic one
+        does.
         """
         item = self._items.get(name)
         if item is None:
@@ -177,15 +186,14 @@ class LatencyFaultTolerance:
         self._items.pop(name, None)
 
     def pick_one_at_least(self) -> str | None:
-        """A random reachable broker of the table (today's `pickOneAtLeast`), None when
-        there is none.
-        """
+        """A random reachable broker, or None (today's `pickOneAtLeast`)."""
         reachable = [item.name for item in self._items.values() if item.reachable]
         return random.choice(reachable) if reachable else None
 
     def pick_of_better_half(self, now: int) -> str | None:
-        """One of the better half of the table, in turn (the classic `pickOneAtLeast`):
-        available ones first, then by latency, then by start.
+        """One of the better half of the table, in turn (the classic `pickOneAtLeast`).
+
+        Available brokers come first, then by latency, then by start.
         """
         items = list(self._items.values())
         if not items:
@@ -202,8 +210,9 @@ class LatencyFaultTolerance:
         return items[self._index.next() % half if half else 0].name
 
     def due_for_detection(self, now: int, interval: int) -> list[str]:
-        """Brokers that the detector should look at now; each is due again `interval`
-        later.
+        """Brokers that the detector should look at now.
+
+        Each is due again `interval` later.
         """
         due = [item for item in self._items.values() if now >= item.check_stamp]
         for item in due:
@@ -253,8 +262,10 @@ class MQFaultStrategy:
         retry: bool = False,
         now: int,
     ) -> MessageQueue:
-        """The queue for the next attempt, out of at least one; `last_broker` is the one
-        that failed, `retry` whether there was an attempt before.
+        """The queue for the next attempt, out of at least one.
+
+        `last_broker` is the one that failed, `retry` whether there was an attempt
+        before.
         """
         if self.profile is None:
             if last_broker is not None:

@@ -1,6 +1,4 @@
-"""One message under way: what its sender waits on, and what the send loop knows of
-it.
-"""
+"""Handles of messages under way."""
 
 from __future__ import annotations
 
@@ -31,8 +29,9 @@ class Aim(TypedDict, total=False):
 
 
 class SendHandle:
-    """A message that was handed over with `Producer.submit`. Await it (or `wait()`) for
-    its `SendResult`; any number of tasks may.
+    """A message that was handed over with `Producer.submit`.
+
+    Await it (or `wait()`) for its `SendResult`; any number of tasks may.
 
     `done` tells that it is finished, `message_id` is its unique id. Nothing is lost by
     not awaiting it: retries go on without a waiter.
@@ -111,8 +110,9 @@ class SendHandle:
         self._settled: trio.Event | None = None
 
     def aim(self, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
-        """Let the caller choose the queue; there is one attempt then. Raises
-        `ConfigurationError`.
+        """Let the caller choose the queue; there is one attempt then.
+
+        Raises `ConfigurationError`.
         """
         if queue is not None:
             if selector is not None or key is not None:
@@ -141,8 +141,9 @@ class SendHandle:
         return self.outcome()
 
     async def wait_or_abandon(self) -> SendResult:
-        """As `wait` for the only waiter: when it is cancelled the message is given up,
-        no further attempt is made, and it may be stored.
+        """As `wait`, for the only waiter; cancelling it gives the message up.
+
+        No further attempt is made then, and the message may be stored.
         """
         if self.done:
             await trio.lowlevel.checkpoint()
@@ -151,8 +152,10 @@ class SendHandle:
         return self.outcome()
 
     async def settled(self) -> None:
-        """Wait until the message is finished, however. Whoever waits here does not look
-        at the outcome: a failure still counts as seen by nobody.
+        """Wait until the message is finished, however.
+
+        Whoever waits here does not look at the outcome: a failure still counts as seen
+        by nobody.
         """
         if self._settled is None:
             self._settled = trio.Event()

@@ -1,5 +1,6 @@
-"""The type of a message against the type of its topic (`TopicMessageType` of Apache
-RocketMQ 5.4.0), for producers that ask for it.
+"""Checks of message types against topic types, for producers that ask for it.
+
+Follows `TopicMessageType` of Apache RocketMQ 5.4.0.
 
 Brokers keep a topic's type as the attribute `message.type` and do not look at it when
 they store; only clients that want to can hold to it.
@@ -23,8 +24,9 @@ _ANY: Final = frozenset({"MIXED", "UNSPECIFIED"})
 
 
 def message_type(message: Message) -> str:
-    """NORMAL, FIFO, DELAY or PRIORITY, as its properties say; that a message is sent in
-    a transaction they do not say.
+    """NORMAL, FIFO, DELAY or PRIORITY, by the message's properties.
+
+    They do not say whether a message is sent in a transaction.
     """
     if message.delay_level or message.deliver_at_ms is not None:
         return "DELAY"
@@ -43,8 +45,9 @@ class TypeCheck:
         self._types: dict[str, str | None] = {}
 
     async def learn(self, topic: TopicTargets) -> None:
-        """Ask for the type of a topic whose route is known. Raises `BrokerError` when
-        the broker does not tell.
+        """Ask for the type of a topic whose route is known.
+
+        Raises `BrokerError` when the broker does not tell.
         """
         if topic.topic not in self._types and topic.current():
             try:
@@ -55,8 +58,9 @@ class TypeCheck:
                 self._types[topic.topic] = config.attributes.get(ATTRIBUTE)
 
     def check(self, topic: TopicTargets, message: Message, kind: str | None = None) -> None:
-        """Refuse a message of another type than its topic's; topics without a type, and
-        MIXED ones, take all.
+        """Reject a message whose type differs from the topic's.
+
+        Topics without a type, and MIXED ones, take all.
 
         Raises `ConfigurationError`, also when the topic's type was not asked for yet.
         """

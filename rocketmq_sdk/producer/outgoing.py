@@ -1,6 +1,4 @@
-"""From a message to what one request carries: checked, given its unique id, compressed;
-and batches of one topic.
-"""
+"""From messages to requests: checks, unique ids, compression, batches."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
 MAX_PROPERTIES: Final = 32767
-"""Bytes of UTF-8 in which a record holds its properties; their length is a signed
-short.
+"""Bytes of UTF-8 in which a record holds its properties.
+
+Their length is a signed short.
 """
 _ID_OVERHEAD: Final = len("UNIQ_KEY\x01\x02")
 MAX_UTF8_CHARACTERS: Final = MAX_PROPERTIES // 4
@@ -38,8 +37,9 @@ def check_size(size: int, limit: int) -> None:
 
 
 def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
-    """The body made smaller and the system flag that says how. The result is used even
-    when it is bigger, as Apache's client does.
+    """The body made smaller and the system flag that says how.
+
+    The result is used even when it is bigger, as Apache's client does.
     """
     return compress(
         body, config.compression, config.compression_level
@@ -66,8 +66,9 @@ Element = tuple[int, bytes, str]
 
 
 def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Element, int]:
-    """A message for a batch, and the bytes it will take there with a unique id of so
-    many digits. Raises as `properties_of`.
+    """A message for a batch, and its bytes there. Raises as `properties_of`.
+
+    `id_digits` is the length of its unique id.
     """
     text = message.property_text() + more
     if not text.isascii():
@@ -155,8 +156,9 @@ def make_batch(
 
 
 def wrap_batch(topic: str, body: bytes, config: ProducerConfig, ids: UniqueIdGenerator) -> Batch:
-    """The request for messages that are encoded already (`protocol.batch_codec`), each
-    with its unique id.
+    """The request for messages that `protocol.batch_codec` has encoded.
+
+    Each of them has its unique id.
 
     Raises `ConfigurationError` for a topic that no batch can be sent to, and for an
     empty or too large body.

@@ -67,8 +67,9 @@ _UNAIMED: Final = (None, None, None, None)
 
 
 class Producer(ProducerCallbacks, RunsOnce):
-    """Sends messages; use it as
-    `async with Producer("group", namesrv=...) as producer`.
+    """Sends messages.
+
+    Use it as `async with Producer("group", namesrv=...) as producer`.
 
     `namesrv` is a list of addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or
     `client=` shares a running `Client`. The options are those of `ProducerConfig` and,
@@ -241,8 +242,9 @@ class Producer(ProducerCallbacks, RunsOnce):
         key: object = None,
         timeout: float | timedelta | None = None,
     ) -> SendHandle | AccumulatedHandle:
-        """Send one message without waiting; the rules are those of `send`. Synchronous,
-        no task.
+        """Send one message without waiting; the rules are those of `send`.
+
+        Synchronous, no task.
 
         Await the handle for the result. Raises `TooManyRequestsError` when
         `max_in_flight` messages or `max_in_flight_bytes` are under way,
@@ -276,8 +278,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         key: object = None,
         timeout: float | timedelta | None = None,
     ) -> None:
-        """Send one message that nobody confirms: one attempt, and no word whether it
-        arrived.
+        """Send one message in one attempt, without confirmation.
 
         Waits only for a route, a connection, and room in the connection's queue. Raises
         `RouteError`, `ConnectError`, `SendTimeout` (nothing was sent).
@@ -301,8 +302,9 @@ class Producer(ProducerCallbacks, RunsOnce):
         key: object = None,
         timeout: float | timedelta | None = None,
     ) -> SendResult:
-        """Send messages of one topic in one request; they are stored one after the
-        other in one queue, all or none.
+        """Send messages of one topic in one request.
+
+        They are stored one after another in one queue, all or none.
 
         The result's `message_id` holds all unique ids joined by commas, `queue_offset`
         is that of the first message. Never compressed. The rules and errors are those
@@ -317,8 +319,9 @@ class Producer(ProducerCallbacks, RunsOnce):
     async def send_encoded_batch(
         self, topic: str, body: bytes, *, queue: MessageQueue | None = None
     ) -> SendResult:
-        """`send_batch` of messages that `protocol.batch_codec` has encoded as its body
-        already, each with its unique id and `WAIT` true.
+        """As `send_batch`, for messages that `protocol.batch_codec` has encoded.
+
+        Each has its unique id and `WAIT` true.
 
         The result's `message_id` is that of the request; hooks see one message with
         this body. What the body holds is not looked at.
@@ -351,8 +354,9 @@ class Producer(ProducerCallbacks, RunsOnce):
     async def recall(
         self, handle: str | SendResult, *, timeout: float | timedelta | None = None
     ) -> str:
-        """Take back a message with `deliver_at` that was not delivered yet; gives its
-        unique id.
+        """Recall a message with `deliver_at` before it is delivered.
+
+        Returns its unique id.
 
         `handle` is the result of its send, or that result's `recall_handle`. It works
         for brokers since 5.3.2, up to the second of the delivery; success says that the
@@ -378,8 +382,10 @@ class Producer(ProducerCallbacks, RunsOnce):
     async def request(
         self, message: Message, *, timeout: float | timedelta | None = None, **aim: Unpack[Aim]
     ) -> ReceivedMessage:
-        """Send a request and wait for the reply of whoever consumes it (`reply_message`
-        makes one), in all for `timeout` seconds (default `send_timeout`).
+        """Send a request and wait for its reply, `timeout` seconds in all.
+
+        Whoever consumes the request makes the reply with `reply_message`. `timeout` is
+        `send_timeout` by default.
 
         The rules of sending are those of `send`, its errors too. Raises
         `RequestTimeoutError` when the request was sent and no reply came; a reply that
@@ -438,8 +444,9 @@ class Producer(ProducerCallbacks, RunsOnce):
     # --- topics
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that messages can be sent to. Raises `RouteError` when
-        there is no route.
+        """The queues of a topic that messages can be sent to.
+
+        Raises `RouteError` when there is no route.
         """
         targets = self._topics[topic]
         if not targets.current():
@@ -448,8 +455,9 @@ class Producer(ProducerCallbacks, RunsOnce):
         return list(targets.queues)
 
     async def learn_topic_type(self, topic: str) -> None:
-        """Ask for the type of a topic, once, so that `submit` can check messages;
-        without `check_message_type` nothing is asked.
+        """Ask for the type of a topic, once, so that `submit` can check messages.
+
+        Without `check_message_type` nothing is asked.
 
         Raises `RouteError` when there is no route, `BrokerError` when the broker does
         not tell.
@@ -459,7 +467,7 @@ class Producer(ProducerCallbacks, RunsOnce):
             await self._types.learn(self._topics[topic])
 
     async def _hold_to_type(self, messages: Iterable[Message], kind: str | None = None) -> None:
-        """Refuse messages of another type than their topic's, if that is wanted."""
+        """With `check_message_type`, reject messages of another type than the topic."""
         if (types := self._types) is None:
             return
         for message in messages:
@@ -517,7 +525,7 @@ class Producer(ProducerCallbacks, RunsOnce):
         return self._go(handle, queue, selector, key)
 
     def _accumulate(self, message: Message) -> AccumulatedHandle:
-        """Let a message gather with others."""
+        """Put a message into a batch."""
         assert self._accumulator is not None
         if self._loop is None:
             self._running_loop()

@@ -1,5 +1,4 @@
-"""Which queue a message goes to, when the caller decides it: selectors and the counter
-behind round robin.
+"""Selectors of queues, and the counter of round robin.
 
 `MessageQueueSelector`, `SelectMessageQueueByHash` and `ThreadLocalIndex` of Apache
 RocketMQ 5.4.0. A selector is any function that takes the queues to choose from, the
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 QueueSelector = Callable[["Sequence[MessageQueue]", "Message", object], "MessageQueue"]
-"""Queues to choose from (never empty), message, key (None when the caller gave none) to
-the chosen queue.
+"""A selector: queues (never empty), message and key to the chosen queue.
+
+The key is None when the caller gave none.
 """
 
 _MASK: Final = 0x7FFFFFFF
@@ -29,8 +29,9 @@ _INT_RANGE: Final = 1 << 32
 
 
 class QueueIndex:
-    """A counter that walks around any number of queues: a Java `int` that grows before
-    use and is masked to 31 bits (`ThreadLocalIndex`).
+    """The counter of round robin (`ThreadLocalIndex`).
+
+    A Java `int` that grows before use and is masked to 31 bits.
     """
 
     __slots__ = ("value",)
@@ -52,8 +53,9 @@ class QueueIndex:
 
 
 def key_hash(key: object) -> int:
-    """Java's hash code of a key, so that a Java producer chooses the same queue: for
-    texts, whole numbers and booleans; bytes count as Latin-1 text.
+    """Java's hash code of a key, so that a Java producer chooses the same queue.
+
+    For texts, whole numbers and booleans; bytes count as Latin-1 text.
 
     Raises `ConfigurationError` for anything else, whose Java hash code has no
     counterpart.
@@ -77,15 +79,17 @@ def key_hash(key: object) -> int:
 
 
 def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: object) -> MessageQueue:
-    """Equal keys go to the same queue as long as the number of queues stays: hash code
-    modulo number, without its sign.
+    """Send equal keys to the same queue, as long as the number of queues stays.
+
+    The queue is the hash code modulo the number of queues, without its sign.
     """
     return queues[abs(key_hash(key)) % len(queues)]
 
 
 def select_by_key(queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
-    """As `select_by_hash`, with the message's own key when the caller gives none: its
-    sharding key, else its first key.
+    """As `select_by_hash`, with the message's own key when the caller gives none.
+
+    That is its sharding key, else its first key.
 
     Raises `ConfigurationError` when the message has neither.
     """

@@ -1,5 +1,7 @@
-"""Requests that wait for a reply of a consumer (`DefaultMQProducer.request`,
-`MessageUtil.createReplyMessage` of Apache RocketMQ 5.4.0).
+"""Requests that wait for a reply of a consumer.
+
+Follows `DefaultMQProducer.request`, `MessageUtil.createReplyMessage` of Apache RocketMQ
+5.4.0.
 
 A request is an ordinary message with three more properties: a correlation id, the
 client that waits, and how long. Who consumes it sends the reply to the cluster's reply
@@ -122,8 +124,9 @@ class RequestTable:
         self._waiting.pop(correlation, None)
 
     async def reply(self, correlation: str, deadline: float, what: str) -> ReceivedMessage:
-        """Wait for the reply until a moment of trio's clock. Raises
-        `RequestTimeoutError` when it does not come.
+        """Wait for the reply until a moment of trio's clock.
+
+        Raises `RequestTimeoutError` when it does not come.
         """
         waiting = self._waiting[correlation]
         with trio.move_on_at(deadline):
@@ -148,8 +151,9 @@ class RequestTable:
 
 
 def received_reply(header: ReplyMessageRequestHeader, body: bytes, now_ms: int) -> ReceivedMessage:
-    """A pushed reply as a message; it has no place in a log. Raises `ProtocolError` for
-    one that cannot be read.
+    """A pushed reply as a message; it has no place in a log.
+
+    Raises `ProtocolError` for one that cannot be read.
     """
     text = f"{header.properties or ''}ARRIVE_TIME\x01{now_ms}\x02"
     record = encode_record(
@@ -172,9 +176,7 @@ def received_reply(header: ReplyMessageRequestHeader, body: bytes, now_ms: int) 
 
 
 def _packed(address: str) -> bytes:
-    """A host as records hold it; an unreadable one, which only people look at, as
-    nothing.
-    """
+    """A host as records hold it, zeros for one that cannot be read."""
     try:
         return pack_host(*split_address(address.removeprefix("/")))
     except (ConfigurationError, ValueError):

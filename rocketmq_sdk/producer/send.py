@@ -1,5 +1,6 @@
-"""The send loop: attempts, what follows from them, and the end of a message
-(`DefaultMQProducerImpl.sendDefaultImpl`, `sendKernelImpl`).
+"""The send loop: attempts, what follows from them, and the end of a message.
+
+Follows `DefaultMQProducerImpl.sendDefaultImpl` and `sendKernelImpl`.
 
 It is driven by callbacks of channels instead of a task for each message: an attempt is
 handed to a channel, the channel's reader runs `_answered`, and the next attempt starts
@@ -52,8 +53,9 @@ _GO_AWAY: Final = ResponseCode.GO_AWAY
 
 
 class SendLoop:
-    """Takes handles through their attempts. `finished` is called once for each, with
-    its result or error set.
+    """Takes handles through their attempts.
+
+    `finished` is called once for each, with its result or error set.
     """
 
     def __init__(
@@ -90,9 +92,7 @@ class SendLoop:
         )
 
     async def find_route(self, topic: str) -> None:
-        """Ask for the route of a topic, that of the default topic when it does not
-        exist.
-        """
+        """Ask for the route of a topic, or of the default topic if there is none."""
         await self._client.routes.fetch(topic, self._default)
 
     async def _connect(self, address: str) -> None:
@@ -141,8 +141,9 @@ class SendLoop:
         self._attempt(handle, target)
 
     def next_target(self, handle: SendHandle) -> Target:
-        """The target of the next attempt; the route is known. Raises what a caller's
-        selector raises.
+        """The target of the next attempt; the route is known.
+
+        Raises what a caller's selector raises.
         """
         topic = handle.topic
         if handle.queue is not None:
@@ -188,8 +189,9 @@ class SendLoop:
             self._failed(handle, error)
 
     async def oneway(self, handle: SendHandle) -> None:
-        """Send a message that nobody confirms; waits for a route, a connection, and
-        room in the connection's queue. Raises `RouteError`, `ConnectError`.
+        """Send a message without confirmation. Raises `RouteError`, `ConnectError`.
+
+        Waits for a route, a connection, and room in the connection's queue.
         """
         topic = handle.topic
         if not topic.current():
@@ -356,8 +358,9 @@ class SendLoop:
     def finish(
         self, handle: SendHandle, result: SendResult | None, error: Exception | None
     ) -> None:
-        """End a message: with a result if there is one, else with an error that says
-        whether it may be stored all the same.
+        """End a message with a result, else with an error.
+
+        The error says whether the message may be stored all the same.
         """
         if result is not None:
             handle.result = result
@@ -401,8 +404,9 @@ def _used_up(handle: SendHandle) -> str:
 def _send_result(
     handle: SendHandle, target: Target, response: Command, status: SendStatus
 ) -> SendResult:
-    """What a broker says of a message that it has stored. Raises `FieldError` when it
-    says it badly.
+    """What a broker says of a message that it has stored.
+
+    Raises `FieldError` when it says it badly.
     """
     fields = response.ext_fields
     queue_id = fields.get("queueId")
@@ -436,8 +440,10 @@ def _send_result(
 
 
 def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
-    """The error that a message ends with: its `outcome_unknown` speaks for all
-    attempts, and the object belongs to this message alone.
+    """The error that a message ends with.
+
+    Its `outcome_unknown` speaks for all attempts, and the object belongs to this
+    message alone.
 
     Messages that waited for the same route or connection have failed by one object;
     each gets a copy of it.

@@ -1,5 +1,6 @@
-"""Where messages go: for each topic its queues with their brokers' addresses, and the
-header fields that all of its messages share.
+"""Where messages go: the queues of topics, with their brokers' addresses.
+
+With them are the header fields that all messages of a topic share.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class Target:
 def make_template(
     group: str, topic: str, create_topic_key: str, default_topic_queue_nums: int, *, unit_mode: bool
 ) -> dict[str, str]:
-    """The ext fields of SEND_MESSAGE_V2 (310) with what does not change from message to
-    message (`SendMessageRequestHeaderV2`).
+    """The ext fields of SEND_MESSAGE_V2 (310) that all messages of a topic share.
+
+    Follows `SendMessageRequestHeaderV2`.
     """
     return {
         "a": group,
@@ -64,9 +66,7 @@ def make_template(
 
 
 class TopicTargets:
-    """The targets of one topic, derived from its route and kept until any route
-    changes.
-    """
+    """The targets of one topic, kept until any route changes."""
 
     __slots__ = (
         "_brokers",
@@ -96,8 +96,9 @@ class TopicTargets:
         self._brokers = brokers
 
     def current(self) -> bool:
-        """Bring the targets up to date; False when there is none yet and the route must
-        be asked for.
+        """Bring the targets up to date.
+
+        False when there is none yet and the route must be asked for.
         """
         if self.version != self._routes.version:
             self.version = self._routes.version
@@ -116,8 +117,9 @@ class TopicTargets:
         return bool(self.targets)
 
     def of_queue(self, queue: MessageQueue) -> Target:
-        """The target for one queue, which need not be among those of the route (it may
-        be read-only for others, or newer than the route).
+        """The target for one queue, which need not be among those of the route.
+
+        It may be read-only for others, or newer than the route.
 
         Raises `RouteError` when no route has named its broker.
         """
@@ -130,8 +132,9 @@ class TopicTargets:
         return Target(queue, address)
 
     def selected(self, selector: QueueSelector, message: Message, key: object) -> Target:
-        """The target that a caller's selector chooses. Raises `ConfigurationError` when
-        it returns no queue of the topic.
+        """The target that a caller's selector chooses.
+
+        Raises `ConfigurationError` when it returns no queue of the topic.
         """
         queue = selector(self.queues, message, key)
         target = self._by_queue.get(queue)
@@ -143,8 +146,9 @@ class TopicTargets:
         return target
 
     def another(self, strategy: MQFaultStrategy, last_broker: str | None, now: int) -> Target:
-        """The target of an attempt by the rules of fault avoidance; `last_broker` is
-        that of the failed attempt before.
+        """The target of an attempt by the rules of fault avoidance.
+
+        `last_broker` is that of the failed attempt before.
         """
         queue = strategy.select(
             self.queues, self.index, last_broker=last_broker, retry=last_broker is not None, now=now

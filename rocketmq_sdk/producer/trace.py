@@ -1,5 +1,7 @@
-"""What a producer tells message traces (`SendMessageTraceHookImpl`,
-`EndTransactionTraceHookImpl` of Apache RocketMQ 5.4.0).
+"""Trace records of a producer.
+
+Follows `SendMessageTraceHookImpl` and `EndTransactionTraceHookImpl` of Apache RocketMQ
+5.4.0.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ _TIMERS = ("TIMER_DELIVER_MS\x01", "TIMER_DELAY_SEC\x01", "TIMER_DELAY_MS\x01")
 
 
 def note_sent(trace: TraceDispatcher, group: str, handle: SendHandle, now_ms: int) -> None:
-    """Add the record of a message that is finished; nothing for one that failed, or
-    whose broker does not want traces.
+    """Add the record of a message that is finished.
+
+    Nothing for one that failed, or whose broker does not want traces.
     """
     result, target, topic = handle.result, handle.target, handle.topic.topic
     if result is None or target is None or not result.trace_on or not trace.traces(topic):

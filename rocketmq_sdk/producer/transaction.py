@@ -1,5 +1,6 @@
-"""Transactional messages (`TransactionMQProducer` of Apache RocketMQ 5.4.0): stored out
-of sight first, shown or dropped when the local work is done.
+"""Transactional messages: stored out of sight, then shown or dropped.
+
+Follows `TransactionMQProducer` of Apache RocketMQ 5.4.0.
 
 The half message is sent like any other. What becomes of it is told by END_TRANSACTION
 to the broker that has it; when that word is lost, or never spoken, the broker asks any
@@ -55,8 +56,9 @@ LocalWork = Callable[["Transaction"], Awaitable[TransactionState | None]]
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 CHECK_TIMEOUT: Final = 60.0
-"""Seconds that a checker may take by default; one that hangs would end the checks of
-its group.
+"""Seconds that a checker may take by default.
+
+One that hangs would end the checks of its group.
 """
 ROLLBACK_TIMEOUT: Final = 2.0
 """Seconds that the word of a rollback may take when a block is left by an exception."""
@@ -69,8 +71,7 @@ _NOT_SAFE: Final = {
 
 
 class Transaction:
-    """A half message that is stored, inside the block of
-    `TransactionProducer.transaction`.
+    """A stored half message, inside the block of `TransactionProducer.transaction`.
 
     `state` is what will be told to the broker at the end of the block: COMMIT unless
     `rollback` or `unknown` is called. `confirmed` is set when the broker has confirmed
@@ -116,8 +117,10 @@ class Transaction:
 
 @attrs.frozen
 class TransactionResult:
-    """What `TransactionProducer.send_in_transaction` did: how the half message was
-    stored, what the local work decided, and whether the broker has confirmed that.
+    """The result of `TransactionProducer.send_in_transaction`.
+
+    How the half message was stored, what the local work decided, and whether the broker
+    has confirmed that.
     """
 
     half: SendResult
@@ -237,8 +240,10 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, local_work: LocalWork, *, timeout: float | timedelta | None = None
     ) -> TransactionResult:
-        """Send a half message, await `local_work(transaction)`, and tell the broker
-        what it returns; None means what the transaction's state says.
+        """Send a half message, await `local_work(transaction)`, end the transaction.
+
+        The state is what `local_work` returns; None means what the transaction's state
+        says.
 
         The rules and errors are those of `transaction`.
         """
@@ -296,8 +301,9 @@ class TransactionProducer(Producer):
     # --- the end
 
     async def _tell(self, transaction: Transaction, seconds: float) -> None:
-        """Tell the broker the outcome. Raises `BrokerError` when it refuses; when
-        nothing comes back that is logged.
+        """Tell the broker the outcome.
+
+        Raises `BrokerError` when it refuses; when nothing comes back that is logged.
         """
         self._trace_end(transaction)
         outcome = _OUTCOMES.get(transaction.state)

@@ -21,8 +21,7 @@ REMEMBERED_FAILURES: Final = 1000
 
 
 class UnderWay:
-    """Handles under way, the room that the limits leave, and failures that nobody has
-    seen yet.
+    """Handles under way, the room within the limits, and failures that nobody has seen.
 
     `finished` is called once for each handle that was added to `handles`, with its
     result or error set; then it calls each of `observers` in their order.
@@ -115,9 +114,7 @@ class UnderWay:
                 await handle.settled()
 
     def raise_failure(self) -> None:
-        """Raise the error of the first message that has failed without anybody awaiting
-        it, once; the others are logged.
-        """
+        """Raise the first failure that nobody has seen, once; the others are logged."""
         failed = [handle for handle in self._failures if not handle.observed]
         self._failures.clear()
         for handle in failed[1:]:
@@ -126,8 +123,9 @@ class UnderWay:
             failed[0].outcome()
 
     def give_up(self, group: str) -> None:
-        """End all messages because the producer `group` is closed, and log how many
-        failures nobody has seen.
+        """End all messages because the producer `group` is closed.
+
+        Logs how many failures nobody has seen.
         """
         for handle in list(self.handles):
             call = handle.call

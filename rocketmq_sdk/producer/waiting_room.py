@@ -1,5 +1,6 @@
-"""Messages that cannot go yet because something slow comes first: a route, or a
-connection. One task serves all that wait for the same thing.
+"""Messages that wait for something slow: a route, or a connection.
+
+One task serves all that wait for the same thing.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 
 REST: Final = 0.01
-"""Seconds between two looks for messages whose time has run out, so at most so much
-late they are told.
-"""
+"""Seconds between two looks for expired messages; they end at most so much late."""
 
 
 class _Waiting:
@@ -36,8 +35,10 @@ class _Waiting:
 
 
 class WaitingRoom:
-    """Runs `action(key)` once for all handles that enter under a key, then `ready` for
-    each, in the order of entering, or `failed` with the error.
+    """Runs `action(key)` once for all handles that enter under a key.
+
+    Then `ready` is called for each, in the order of entering, or `failed` with the
+    error.
 
     A handle whose own time runs out before is handed to `expired`.
     """

@@ -1,5 +1,6 @@
-"""The body of a client batch: small frames one after another
-(`MessageDecoder.encodeMessages` of Apache RocketMQ 5.4.0).
+"""The body of a client batch: small frames one after another.
+
+Follows `MessageDecoder.encodeMessages` of Apache RocketMQ 5.4.0.
 
 Each frame is total size, magic 0, CRC 0, flag, body length and body, properties length
 and properties. The same form is the body of an inner batch (topics with queue type

@@ -1,5 +1,6 @@
-"""How bodies are declared: frozen attrs classes whose members travel as a JSON object
-(`RemotingSerializable`).
+"""How bodies are declared: frozen attrs classes that travel as JSON objects.
+
+Follows `RemotingSerializable`.
 
 As with headers the annotations say how each member is written and read, and the wire
 name follows from the attribute's name unless the metadata `wire` names it. Members are
@@ -41,8 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOLERATED_BODY: Final = 1024 * 1024
-"""Bytes of a body that is not strict JSON: Apache writes object keys and unquoted
-integer keys, in tables of some thousand queues at most.
+"""Most bytes of a body that is not strict JSON.
+
+Apache writes object keys and unquoted integer keys, in tables of some thousand queues
+at most.
 """
 
 EXTRA: Final = "extra"
@@ -62,9 +65,7 @@ class BodyMember(NamedTuple):
 
 
 class BodyTable(NamedTuple):
-    """The codec table of a body class, members in alphabetical order of their wire
-    names.
-    """
+    """The codec table of a body class, members in order of their wire names."""
 
     members: tuple[BodyMember, ...]
     names: frozenset[str]
@@ -78,9 +79,7 @@ class Body:
     __slots__ = ()
 
     def to_json(self) -> dict[str, object]:
-        """The members under their wire names, ready for `encode_json` and
-        `encode_pretty`.
-        """
+        """The members under their wire names, for `encode_json` and `encode_pretty`."""
         table = body_table(type(self))
         members: dict[str, object] = {}
         for member in table.members:
@@ -120,8 +119,9 @@ class Body:
         return cls(**values)
 
     def encode(self) -> bytes:
-        """The body as bytes: compact, UTF-8, in Apache's dialect where it has integer
-        or object keys.
+        """The body as bytes.
+
+        Compact UTF-8, in Apache's dialect where it has integer or object keys.
         """
         return encode_json(self.to_json(), object_keys=body_table(type(self)).dialect)
 
@@ -195,8 +195,9 @@ def converter_of(hint: Any) -> Converter:
 
 
 def enum_converter(vocabulary: type[Enum]) -> Converter:
-    """A member of a vocabulary by its text in any letter case; an unknown text reads as
-    None, as with Apache.
+    """A member of a vocabulary by its text in any letter case.
+
+    An unknown text reads as None, as with Apache.
     """
     by_text = {str(member.value).upper(): member for member in vocabulary}
 

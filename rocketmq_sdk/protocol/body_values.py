@@ -1,6 +1,4 @@
-"""Values inside JSON bodies: how each type is written and how leniently it is read; see
-`body`.
-"""
+"""Values inside JSON bodies: how each type is written, and how leniently it is read."""
 
 from __future__ import annotations
 
@@ -20,8 +18,10 @@ if TYPE_CHECKING:
 
 
 class Converter(NamedTuple):
-    """How one type travels: writer, reader (raises `ValueError`), what a missing member
-    is, whether it needs Apache's dialect.
+    """How values of one type are written and read.
+
+    `read` raises `ValueError`, `missing` makes the value of a missing member, `dialect`
+    tells whether the type needs Apache's dialect.
     """
 
     write: Callable[[Any], Any]
@@ -39,8 +39,9 @@ def nothing() -> None:
 
 
 def read_text(value: object) -> str:
-    """A text; numbers and booleans become texts. Raises `ValueError` for objects and
-    arrays.
+    """A text; numbers and booleans become texts.
+
+    Raises `ValueError` for objects and arrays.
     """
     if isinstance(value, dict | list):
         raise ValueError("not a text")
@@ -48,8 +49,9 @@ def read_text(value: object) -> str:
 
 
 def read_long(value: object) -> int:
-    """A whole number of 64 bits, also as a text. Raises `ValueError` for anything
-    else.
+    """A whole number of 64 bits, also as a text.
+
+    Raises `ValueError` for anything else.
     """
     if isinstance(value, str) and len(value) > 40:
         raise ValueError("not a number")
@@ -64,8 +66,9 @@ def read_long(value: object) -> int:
 
 
 def read_int(value: object) -> int:
-    """A whole number of 32 bits, also as a text. Raises `ValueError` for anything
-    else.
+    """A whole number of 32 bits, also as a text.
+
+    Raises `ValueError` for anything else.
     """
     number = read_long(value)
     if not INT_MIN <= number <= INT_MAX:
@@ -106,8 +109,9 @@ def write_queue_key(queue: MessageQueue) -> tuple[tuple[str, object], ...]:
 
 
 def read_queue(value: object) -> MessageQueue:
-    """A queue out of a member, out of an object key, or out of a key that is a text
-    holding the object's JSON (releases up to 5.3).
+    """A queue out of a member or a key.
+
+    A key is an object, or a text that holds the object's JSON (releases up to 5.3).
 
     Raises `ValueError` for anything else.
     """
@@ -140,8 +144,9 @@ def write_queue_data(data: QueueData) -> dict[str, object]:
 
 
 def read_queue_data(value: object) -> QueueData:
-    """What one broker offers of a topic. Raises `ValueError` when a value is not of its
-    type.
+    """What one broker offers of a topic.
+
+    Raises `ValueError` when a value is not of its type.
     """
     if not isinstance(value, dict):
         raise ValueError("not an object")
@@ -166,8 +171,9 @@ def write_broker_data(data: BrokerData) -> dict[str, object]:
 
 
 def read_broker_data(value: object) -> BrokerData:
-    """The addresses of a broker group. Raises `ValueError` when a value is not of its
-    type.
+    """The addresses of a broker group.
+
+    Raises `ValueError` when a value is not of its type.
     """
     addresses = value.get("brokerAddrs") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(addresses, dict | None):
@@ -186,8 +192,9 @@ def read_broker_data(value: object) -> BrokerData:
 
 
 def read_subscription(value: object) -> SubscriptionData:
-    """A subscription; the Go client writes the numbers of `codeSet` as texts. Raises
-    `ValueError` when a value is not of its type.
+    """A subscription; the Go client writes the numbers of `codeSet` as texts.
+
+    Raises `ValueError` when a value is not of its type.
     """
     if not isinstance(value, dict):
         raise ValueError("not an object")

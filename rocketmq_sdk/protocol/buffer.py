@@ -26,8 +26,9 @@ class ReceiveBuffer:
         self.needed = needed
 
     def take_with(self, data: bytes) -> bytes | None:
-        """All that is kept followed by `data`, or None (and `data` kept) while less
-        than `needed` bytes are there.
+        """The kept bytes followed by `data`, or None while there are too few.
+
+        Fewer than `needed` bytes are kept, `data` with them.
         """
         kept = self._kept
         if not kept:
@@ -40,6 +41,6 @@ class ReceiveBuffer:
         return complete
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all kept bytes."""
         self._kept = bytearray()
         self.needed = 0

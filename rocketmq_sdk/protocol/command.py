@@ -15,8 +15,9 @@ _JSON = HeaderEncoding.JSON
 
 
 class Command:
-    """A request or a response (`RemotingCommand`). Mutable: the channel fills in the
-    opaque, hooks add ext fields before it is sent.
+    """A request or a response (`RemotingCommand`).
+
+    Mutable: the channel fills in the opaque, hooks add ext fields before it is sent.
 
     `ext_fields` holds texts only and is never None; `body` is empty when there is none
     (the wire knows no difference). `language` is None when the peer named one that is
@@ -78,8 +79,9 @@ class Command:
         oneway: bool = False,
         remark: str | None = None,
     ) -> Self:
-        """A request with the fields of `header`; a one-way request is never
-        answered.
+        """A request with the fields of `header`.
+
+        A one-way request is never answered.
         """
         ext_fields = None if header is None else header.to_ext()
         return cls(

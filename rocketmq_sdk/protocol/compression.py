@@ -1,5 +1,6 @@
-"""Bodies made smaller: zlib, LZ4 frames and Zstandard frames, told apart by three bits
-of the system flag.
+"""Compression of bodies: zlib, LZ4 frames and Zstandard frames.
+
+Three bits of the system flag tell them apart.
 
 `CompressionType` and the `Compressor` classes of Apache RocketMQ 5.4.0. LZ4 and
 Zstandard need libraries that are extras of this package; they are imported when a body
@@ -32,8 +33,9 @@ _LZ4_STEP: Final = 64 * 1024
 
 
 class CompressionType(IntEnum):
-    """A compression method; the number is what the system flag holds in bits 8 to
-    10.
+    """A compression method.
+
+    The number is what the system flag holds in bits 8 to 10.
     """
 
     LZ4 = 1
@@ -47,8 +49,9 @@ class CompressionType(IntEnum):
 
     @classmethod
     def from_sys_flag(cls, sys_flag: int) -> CompressionType:
-        """The method that a system flag names; 0 means zlib, which is what clients
-        before 4.9.4 mean by it.
+        """The method that a system flag names.
+
+        0 means zlib, which is what clients before 4.9.4 mean by it.
 
         Raises `RemoteProtocolError` for a number without meaning.
         """
@@ -91,8 +94,10 @@ def compress(
     compression_type: CompressionType = CompressionType.ZLIB,
     level: int = DEFAULT_LEVEL,
 ) -> bytes:
-    """The compressed body. LZ4 has no levels here, as at Apache's; zlib takes -1 to 9,
-    Zstandard its own numbers.
+    """The compressed body.
+
+    LZ4 has no levels here, as at Apache's; zlib takes -1 to 9, Zstandard its own
+    numbers.
 
     Raises `ConfigurationError` for a level that the method does not have,
     `CodecMissingError` when its library is not installed.
@@ -115,8 +120,9 @@ def compress(
 
 
 def decompress(body: bytes, sys_flag: int, *, limit: int = DEFAULT_LIMIT) -> bytes:
-    """The inflated body, by the method that the system flag names. The flag's
-    compressed bit is not looked at.
+    """The inflated body, by the method that the system flag names.
+
+    The flag's compressed bit is not looked at.
 
     Raises `RemoteProtocolError` when the body is damaged, cut off, or would grow above
     `limit` bytes, `CodecMissingError` when the library of the method is not installed.

@@ -111,8 +111,9 @@ class Connection:
         self._max_frame = max_frame
         self._buffer = ReceiveBuffer()
         self._ready: deque[Command] | None = None
-        """Made when `receive_data` is first used: an empty one takes 760 bytes, and
-        most connections never need it.
+        """Made when `receive_data` is first used.
+
+        An empty one takes 760 bytes, and most connections never need it.
         """
         self._error: RemoteProtocolError | None = None
         self._receive_state = ReceiveState.BETWEEN_FRAMES
@@ -130,8 +131,10 @@ class Connection:
 
     @property
     def error(self) -> RemoteProtocolError | None:
-        """Why the incoming side failed; known as soon as the broken bytes were
-        received, before all commands in front of them were taken.
+        """Why the incoming side failed.
+
+        Known as soon as the broken bytes were received, before all commands in front of
+        them were taken.
         """
         return self._error
 
@@ -141,8 +144,9 @@ class Connection:
         return len(self._buffer)
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes from the stream; `b""` is its end. What comes of them is told by
-        `next_event`.
+        """Take bytes from the stream; `b""` is its end.
+
+        What comes of them is told by `next_event`.
         """
         commands = self._take(data)
         if self._ready is None:
@@ -163,8 +167,9 @@ class Connection:
         return END_OF_STREAM if self._receive_state is ReceiveState.ENDED else NEED_DATA
 
     def receive_commands(self, data: bytes) -> list[Command]:
-        """Take bytes from the stream (`b""` is its end) and return all commands that
-        are complete now.
+        """Take bytes from the stream and return all commands that are complete now.
+
+        `b""` is the end of the stream.
 
         Raises `RemoteProtocolError` when the bytes break the protocol and no command
         stands in front of the break. When some do they are returned, `error` is set at
@@ -189,8 +194,9 @@ class Connection:
         return encode_frame(command, max_frame=self._max_frame)
 
     def send_failed(self) -> None:
-        """Tell the engine that bytes of a command were lost: nothing may follow
-        them.
+        """Tell the engine that bytes of a command were lost.
+
+        Nothing may follow them.
         """
         self._send_state = SendState.FAILED
 

@@ -1,5 +1,4 @@
-"""Numbers that live in bits of the wire: header encodings, command flags, message and
-pull system flags.
+"""Header encodings, command flags, message and pull system flags.
 
 Apache RocketMQ 5.4.0: `SerializeType`, `RemotingCommand`, `MessageSysFlag`,
 `PullSysFlag`.

@@ -1,5 +1,6 @@
-"""Frames: the length word, the packed word of header encoding and header length,
-header, body (`RemotingCommand`, `NettyEncoder`, `NettyDecoder`).
+"""Frames: length word, header encoding and header length, header, body.
+
+Follows `RemotingCommand`, `NettyEncoder` and `NettyDecoder`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ _ROCKETMQ = HeaderEncoding.ROCKETMQ
 
 
 def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
-    """The bytes of a command, length word included, in the header encoding that it asks
-    for.
+    """The bytes of a command, length word included, in its header encoding.
 
     A code that does not fit the 16 bits of a binary header is sent with a JSON header.
     Raises `LocalProtocolError` when the frame is longer than `max_frame` or a field

@@ -1,5 +1,6 @@
-"""How headers of commands are declared: typed classes whose fields travel as texts in
-the ext fields (`CommandCustomHeader`).
+"""How headers are declared: typed classes whose fields travel in the ext fields.
+
+Follows `CommandCustomHeader`.
 
 A header is an attrs class with keyword-only arguments. Its annotations say how each
 field is written and read, its attribute names follow from Apache's field names:
@@ -86,8 +87,9 @@ class Header:
 
 @attrs.define(kw_only=True)
 class RpcRequestHeader(Header):
-    """What every routed request may carry: namespace, whether names carry it already,
-    the broker's name, a one-way hint.
+    """The base fields of routed requests.
+
+    Namespace, whether names carry it already, the broker's name, a one-way hint.
     """
 
     ns: str | None = None
@@ -98,8 +100,9 @@ class RpcRequestHeader(Header):
 
 @attrs.define(kw_only=True)
 class TopicRequestHeader(RpcRequestHeader):
-    """A request about a topic; `lo` tells logical from physical queues of static
-    topics.
+    """A request about a topic.
+
+    `lo` tells logical from physical queues of static topics.
     """
 
     lo: bool | None = None

@@ -22,8 +22,9 @@ CODE_MAX: Final = 0x7FFF
 
 
 def encode_binary_header(command: Command) -> bytes:
-    """The header bytes of a command. The caller has made sure that the code fits 16
-    bits.
+    """The header bytes of a command.
+
+    The caller has made sure that the code fits 16 bits.
 
     Raises `LocalProtocolError` when a number or a key does not fit its field.
     """

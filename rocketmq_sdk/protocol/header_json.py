@@ -30,15 +30,17 @@ _LANGUAGE_NAMES: Final[dict[LanguageCode | None, str]] = {
     language: language.name for language in LanguageCode
 }
 TOLERATED_HEADER: Final = 64 * 1024
-"""Bytes of a header that is not strict JSON; no known peer writes such a header, and
-properties are at most 32 KiB.
+"""Bytes of a header that is not strict JSON.
+
+No known peer writes such a header, and properties are at most 32 KiB.
 """
 _INT_MIN, _INT_MAX = -0x80000000, 0x7FFFFFFF
 
 
 def encode_json_header(command: Command) -> bytes:
-    """The header text of a command: compact UTF-8, ext field values always strings; a
-    lone surrogate becomes `?` as Apache writes it.
+    """The header text of a command: compact UTF-8, ext field values always strings.
+
+    A lone surrogate becomes `?` as Apache writes it.
     """
     if json_backend.mode == "stdlib":
         return _encode_by_template(command)

@@ -103,8 +103,9 @@ dumps: Callable[[object], bytes]
 
 
 def select(wanted: str | None) -> None:
-    """Use one implementation from now on: `orjson`, `stdlib`, or None for the best one
-    installed.
+    """Use one implementation from now on.
+
+    `orjson`, `stdlib`, or None for the best one installed.
 
     Raises `ConfigurationError` for an unknown or missing one.
     """

@@ -1,5 +1,6 @@
-"""JSON as Apache's brokers and clients write and read it (fastjson,
-`RemotingSerializable`).
+"""JSON as Apache's brokers and clients write and read it.
+
+Follows fastjson, as `RemotingSerializable` uses it.
 
 Bodies of RocketMQ are JSON with liberties: integer keys of maps stand without quotes,
 objects are used as keys, the same object twice in a text may be a `$ref` to its first
@@ -52,8 +53,9 @@ def decode_json(data: bytes, *, tolerated: int | None = None) -> object:
 
 
 def encode_json(value: object, *, object_keys: bool = False) -> bytes:
-    """Compact UTF-8, members in the given order; a lone surrogate becomes `?`, a number
-    that is not finite null.
+    """A value as compact UTF-8, members in the given order.
+
+    A lone surrogate becomes `?`, a number that is not finite null.
 
     With `object_keys` the dialect is written: integer keys without quotes, keys that
     are tuples of (name, value) pairs as objects. Without it the text is strict JSON and
@@ -73,8 +75,9 @@ def encode_json(value: object, *, object_keys: bool = False) -> bytes:
 
 
 class Written:
-    """A value that `encode_pretty` writes as the text that it is already; made by
-    `written_pretty`.
+    """A value that `encode_pretty` writes as the text that it is already.
+
+    Made by `written_pretty`.
     """
 
     __slots__ = ("text",)
@@ -84,8 +87,9 @@ class Written:
 
 
 def written_pretty(value: object, depth: int) -> Written:
-    """The text of a value `depth` objects below the top, for tables of which little
-    changes between two writings. Raises as `encode_pretty`.
+    """The text of a value `depth` objects below the top. Raises as `encode_pretty`.
+
+    It is for tables of which little changes between two writings.
     """
     parts: list[str] = []
     _write_pretty(value, parts, "\n" + "\t" * depth, DEPTH_MAX - depth)
@@ -93,8 +97,9 @@ def written_pretty(value: object, depth: int) -> Written:
 
 
 def encode_pretty(value: object) -> str:
-    """The form of the broker's configuration files: tabs, members in alphabetical
-    order, integer keys in numerical order and quoted.
+    """The text of a broker's configuration file.
+
+    Tabs, members in alphabetical order, integer keys in numerical order and quoted.
 
     The layout is that of Apache RocketMQ 5.4.0 (fastjson 2), except that Apache leaves
     integer keys unquoted; it reads both. Raises `TypeError` or `ValueError` for a value

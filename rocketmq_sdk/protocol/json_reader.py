@@ -10,9 +10,7 @@ from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.text import join_surrogates
 
 DEPTH_MAX: Final = 100
-"""Objects and arrays inside each other that the tolerant reader and the writers
-follow.
-"""
+"""Deepest nesting that the tolerant reader and the writers follow."""
 
 _SPACE = re.compile(r"[ \t\r\n\f]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -1,5 +1,6 @@
-"""`$ref` in JSON texts of Apache RocketMQ up to 5.3: the same object met again is
-written as a path to its first place (fastjson 1, `JSONPath`).
+"""`$ref` in JSON texts of Apache RocketMQ up to 5.3.
+
+An object met again is written as a path to its first place (fastjson 1, `JSONPath`).
 """
 
 from __future__ import annotations

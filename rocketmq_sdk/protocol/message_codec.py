@@ -73,17 +73,16 @@ def head_size(sys_flag: int) -> int:
 
 
 def body_crc(body: bytes) -> int:
-    """The CRC that a record holds for its body as stored: CRC-32 without the highest
-    bit, 0 for an empty body.
-    """
+    """The CRC of a stored body: CRC-32 without the highest bit, 0 for an empty body."""
     return zlib.crc32(body) & BODY_CRC_MASK
 
 
 def record_size(
     topic_length: int, body_length: int, properties_length: int, *, host_bytes: int = 16
 ) -> int:
-    """Bytes of the record for parts of these sizes; `host_bytes` is the size of both
-    packed hosts together.
+    """Bytes of the record for parts of these sizes.
+
+    `host_bytes` is the size of both packed hosts together.
     """
     extra = 1 if topic_length > MAX_TOPIC_BYTES_V1 else 0
     return (
@@ -182,8 +181,9 @@ def encode_records(
     store_host: bytes,
     reconsume_times: int,
 ) -> list[bytes]:
-    """The records of the messages of one batch, from one queue offset and one position
-    on; the rest is as in `encode_record`.
+    """The records of one batch, from one queue offset and one position on.
+
+    The rest is as in `encode_record`.
 
     What the messages share is worked out once.
     """
@@ -323,8 +323,9 @@ def decode_message(
     broker_name: str = "",
     inflate: bool = True,
 ) -> ReceivedMessage:
-    """The message of the record that starts at `offset`; what follows the record is not
-    looked at, an inner batch stays one message.
+    """The message of the record that starts at `offset`.
+
+    What follows the record is not looked at; an inner batch stays one message.
 
     Raises like `decode_messages`.
     """
@@ -346,8 +347,9 @@ def decode_message(
 def _read_wide_head(
     message: ReceivedMessage, data: bytes, position: int, sys_flag: int
 ) -> tuple[int, int]:
-    """Read the head of a record with an IPv6 host again; gives start and length of the
-    body.
+    """Read the head of a record with an IPv6 host again.
+
+    Returns start and length of the body.
     """
     head = _HEADS[sys_flag >> 4 & 3]
     fields = head.unpack_from(data, position)
@@ -364,8 +366,9 @@ def _read_wide_head(
 def _append_special(
     messages: list[ReceivedMessage], message: ReceivedMessage, bits: int, budget: int, position: int
 ) -> int:
-    """Inflate a body or take an inner batch apart; gives what is left of the inflated
-    bytes that the call may make.
+    """Inflate a body, or take an inner batch apart.
+
+    Returns how many bytes the call may still inflate to.
     """
     if bits & _COMPRESSED:
         try:
@@ -391,8 +394,10 @@ def _append_special(
 
 
 def unwrap_inner_batch(container: ReceivedMessage) -> list[ReceivedMessage]:
-    """The messages inside an inner batch: element k has the container's queue offset
-    plus k and its own flag, body and properties.
+    """The messages inside an inner batch.
+
+    Element k has the container's queue offset plus k and its own flag, body and
+    properties.
 
     All else is the container's, save the flag that asks for unwrapping. Raises
     `RemoteProtocolError` when the body is no batch.

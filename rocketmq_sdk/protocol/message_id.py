@@ -56,8 +56,9 @@ def parse_offset_id(message_id: str) -> tuple[str, int, int]:
 
 
 def _month_start(now_ms: int, zone: tzinfo | None, *, months_back: int = 0) -> int:
-    """Epoch milliseconds of the first instant of the month of `now_ms`, or of an
-    earlier month, in a zone (None = the local one).
+    """The beginning of the month of `now_ms`, or of an earlier month.
+
+    In epoch milliseconds. `zone` None is the local time zone.
     """
     moment = datetime.fromtimestamp(now_ms / 1000, zone)
     months = moment.year * 12 + moment.month - 1 - months_back
@@ -65,8 +66,10 @@ def _month_start(now_ms: int, zone: tzinfo | None, *, months_back: int = 0) -> i
 
 
 def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) -> int:
-    """About when a unique id was made, in epoch milliseconds: the id holds only the
-    time since a month began, taken to be the latest that fits.
+    """About when a unique id was made, in epoch milliseconds.
+
+    The id holds the time since the beginning of a month; the latest month that fits is
+    taken.
 
     `zone` is the maker's time zone, None the local one. Raises `ConfigurationError`
     when the text is no id.
@@ -81,24 +84,27 @@ def unique_id_time(message_id: str, now_ms: int, *, zone: tzinfo | None = None) 
 
 
 def unique_id_ip(message_id: str) -> bytes:
-    """The packed IP address of a unique id. Raises `ConfigurationError` when the text
-    is no id.
+    """The packed IP address of a unique id.
+
+    Raises `ConfigurationError` when the text is no id.
     """
     raw = _bytes_of(message_id)
     return raw[: 16 if len(raw) == 28 else 4]
 
 
 def unique_id_pid(message_id: str) -> int:
-    """The low 16 bits of the maker's process id. Raises `ConfigurationError` when the
-    text is no id.
+    """The low 16 bits of the maker's process id.
+
+    Raises `ConfigurationError` when the text is no id.
     """
     raw = _bytes_of(message_id)
     return int.from_bytes(raw[-12:-10], "big")
 
 
 class _Incarnations:
-    """Numbers for the field that Java fills with the hash of a class loader: different
-    for each maker of ids in this process, else random.
+    """Numbers for the field that Java fills with the hash of a class loader.
+
+    Different for each generator in this process, else random.
     """
 
     __slots__ = ("_next",)
@@ -134,8 +140,9 @@ class WallClock(Protocol):
 # - so do a second maker in the process and a forked child, which would otherwise
 #   continue with the parent's counter.
 class UniqueIdGenerator:
-    """Makes the unique ids of one client. `ip` is its packed address (4 or 16 bytes).
-    Not for use by several threads at once.
+    """Makes the unique ids of one client.
+
+    `ip` is its packed address (4 or 16 bytes). Not for use by several threads at once.
     """
 
     __slots__ = (
@@ -199,8 +206,9 @@ class UniqueIdGenerator:
         return 2 * (len(self._ip) + _DISTINCTION)
 
     def _enter(self, now: int) -> None:
-        """Fix all but the last byte of the coming ids, for one millisecond and at most
-        256 values of the counter.
+        """Fix all but the last byte of the next ids.
+
+        It lasts for one millisecond and at most 256 values of the counter.
         """
         if now > self._millisecond:
             self._enter_millisecond(now)

@@ -22,8 +22,7 @@ _CRC_MASK: Final = 0x7FFFFFFF
 
 
 def reserve_property_crc(properties: bytes, *, from_batch: bool = False) -> bytes:
-    """The properties with the CRC's place at their end, a CRC that came with them
-    removed.
+    """The properties with room for the CRC at their end; a CRC in them is removed.
 
     For a message of a client batch Apache does not add the separator that may be
     missing in front.
@@ -44,9 +43,7 @@ def fill_property_crc(record: bytes | bytearray | memoryview) -> bytes:
 
 
 def verify_property_crc(record: bytes | bytearray | memoryview) -> bool:
-    """Whether the record ends with a CRC property that fits it; one without the
-    property does not.
-    """
+    """Whether the record ends with a CRC property that is right."""
     if len(record) <= PROPERTY_CRC_SIZE:
         return False
     view = memoryview(record)

@@ -1,5 +1,6 @@
-"""The handle by which a message that waits for its time can be taken back
-(`RecallMessageHandle` of Apache RocketMQ 5.4.0).
+"""Handles by which a timed message can be recalled before it is due.
+
+Follows `RecallMessageHandle` of Apache RocketMQ 5.4.0.
 
 URL-safe Base64 of
 `v1 <topic> <broker name> <time of delivery, epoch milliseconds> <unique key>`,
@@ -20,7 +21,9 @@ _ALPHABET: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 
 class RecallHandle(NamedTuple):
-    """`timestamp` is a text, because whoever made the handle may have written anything
+    """The parts of a recall handle.
+
+    `timestamp` is a text, because whoever made the handle may have written anything
     there.
     """
 
@@ -35,8 +38,9 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """The parts of a handle; more than five words are taken as Apache takes them, the
-    first five. Raises `RemoteProtocolError`.
+    """The parts of a handle. Raises `RemoteProtocolError`.
+
+    Words behind the fifth are ignored, as Apache does.
     """
     raw = text.rstrip("=").encode("utf-8", "replace")
     try:

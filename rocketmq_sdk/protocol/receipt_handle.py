@@ -1,5 +1,6 @@
-"""Receipt handles of popped messages and the texts from which clients make them
-(`ExtraInfoUtil`, `ReceiptHandle` of Apache RocketMQ 5.4.0).
+"""Receipt handles of popped messages and the texts from which clients make them.
+
+Follows `ExtraInfoUtil`, `ReceiptHandle` of Apache RocketMQ 5.4.0.
 
 A broker answers a pop with the start offset of each queue's part, the offsets in it
 and, for ordered pops, how often each was delivered before; the client makes one handle
@@ -38,8 +39,9 @@ def topic_kind(topic: str) -> str:
 
 
 def topic_of_kind(kind: str, topic: str, group: str) -> str:
-    """The topic in which a message of a kind lies, `topic` being the one that its
-    consumer subscribed to.
+    """The topic that holds messages of a kind.
+
+    `topic` is what their consumer subscribed to.
     """
     if kind == RETRY_V1:
         return pop_retry_topic_v1(topic, group)
@@ -59,8 +61,9 @@ def _number(text: str, what: str) -> int:
     # message has one
 )
 class ReceiptHandle:
-    """Which delivery of which message is meant. Times are milliseconds; `offset` is the
-    message's own queue offset.
+    """Which delivery of which message is meant.
+
+    Times are milliseconds; `offset` is the message's own queue offset.
 
     `kind` tells whether the message lies in the topic itself or in a retry topic of the
     group; `revive_queue_id` is where the broker keeps the checkpoint of the pop,
@@ -81,6 +84,7 @@ class ReceiptHandle:
     @classmethod
     def parse(cls, text: str, *, least: int = _ITEMS) -> ReceiptHandle:
         """The handle in a text of at least eight items (brokers get by with seven).
+
         Raises `FieldError`.
         """
         items = text.split(" ")
@@ -104,8 +108,9 @@ class ReceiptHandle:
 
     @classmethod
     def parse_extra_info(cls, text: str) -> ReceiptHandle:
-        """As `parse`, for a handle that may lack the message's own offset, which
-        requests carry beside it.
+        """As `parse`, for a handle that may lack the message's own offset.
+
+        Requests carry the offset beside the handle.
         """
         return cls.parse(text, least=_LEAST_ITEMS)
 
@@ -124,8 +129,9 @@ class ReceiptHandle:
 
     @property
     def next_visible_ms(self) -> int:
-        """When the message is seen again (epoch milliseconds of the broker's clock) if
-        nobody acknowledges it.
+        """When the message is visible again unless it is acknowledged.
+
+        In epoch milliseconds of the broker's clock.
         """
         return self.pop_time + self.invisible_time
 
@@ -135,9 +141,7 @@ class ReceiptHandle:
         return self.revive_queue_id == ORDERED_QUEUE
 
     def real_topic(self, topic: str, group: str) -> str:
-        """The topic in which the message lies, `topic` being the one that its consumer
-        subscribed to.
-        """
+        """The topic that holds the message; its consumer subscribed to `topic`."""
         return topic_of_kind(self.kind, topic, group)
 
     def renewed(self, pop_time: int, invisible_time: int, revive_queue_id: int) -> ReceiptHandle:
@@ -172,16 +176,18 @@ def _parts(text: str | None, what: str) -> Iterator[tuple[InfoKey, str]]:
 
 
 def parse_start_offsets(text: str | None) -> dict[InfoKey, int]:
-    """Start offset by kind and queue of `kind queue offset;...`. Raises
-    `FieldError`.
+    """Start offset by kind and queue of `kind queue offset;...`.
+
+    Raises `FieldError`.
     """
     what = "startOffsetInfo"
     return {key: _number(value, what) for key, value in _parts(text, what)}
 
 
 def parse_message_offsets(text: str | None) -> dict[InfoKey, list[int]]:
-    """Offsets by kind and queue of `kind queue offset,offset;...`. Raises
-    `FieldError`.
+    """Offsets by kind and queue of `kind queue offset,offset;...`.
+
+    Raises `FieldError`.
     """
     what = "msgOffsetInfo"
     return {key: _numbers(value, what) for key, value in _parts(text, what)}
@@ -200,8 +206,9 @@ def _numbers(text: str, what: str) -> list[int]:
 
 
 def parse_order_counts(text: str | None) -> dict[InfoKey, int]:
-    """How often messages were delivered, by kind and queue or by kind and
-    `order_offset_key`. Raises `FieldError`.
+    """Deliveries by kind and queue, or by kind and `order_offset_key`.
+
+    Raises `FieldError`.
     """
     what = "orderCountInfo"
     return {key: _number(value, what) for key, value in _parts(text, what)}

@@ -1,5 +1,6 @@
-"""Signatures of requests (`AclUtils`, `AclSigner`, `AclClientRPCHook` of Apache
-RocketMQ 5.4.0).
+"""Signatures of requests.
+
+Follows `AclUtils`, `AclSigner`, `AclClientRPCHook` of Apache RocketMQ 5.4.0.
 
 What is signed are the values of all header fields but the signature itself, in the
 order of their names, and the body behind them. Sign last: a field that is added or
@@ -27,8 +28,9 @@ def _utf16(name: str) -> bytes:
 
 
 def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
-    """The bytes that are signed. Names are ordered by UTF-16 units, as Java orders
-    texts.
+    """The bytes that are signed.
+
+    Names are ordered by UTF-16 units, as Java orders texts.
     """
     names = (
         sorted(ext_fields) if all(map(str.isascii, ext_fields)) else sorted(ext_fields, key=_utf16)
@@ -38,8 +40,9 @@ def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
 
 
 def sign(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
-    """The signature of a request: base64 of HMAC-SHA1. A field named `Signature` is
-    left out.
+    """The signature of a request: base64 of HMAC-SHA1.
+
+    A field named `Signature` is left out.
 
     Raises `ConfigurationError` for an empty secret key.
     """
@@ -51,8 +54,9 @@ def sign(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> 
 
 
 def verify(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> bool:
-    """Whether the field `Signature` fits the other fields and the body; compared in
-    constant time.
+    """Whether the field `Signature` fits the other fields and the body.
+
+    The comparison takes constant time.
     """
     given = ext_fields.get(SIGNATURE)
     return given is not None and hmac.compare_digest(
@@ -67,8 +71,9 @@ def sign_in_place(
     secret_key: str,
     security_token: str | None = None,
 ) -> None:
-    """Put access key, token and signature into the fields of a request that is ready to
-    be sent; a resend is signed again.
+    """Sign a request that is ready to be sent: access key, token and signature.
+
+    A resend is signed again.
     """
     ext_fields[ACCESS_KEY] = access_key
     if security_token:

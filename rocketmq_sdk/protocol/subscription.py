@@ -1,5 +1,4 @@
-"""Subscriptions: what a consumer group wants of a topic, as heartbeats and pulls carry
-it.
+"""Subscriptions of consumer groups, as heartbeats and pulls carry them.
 
 The rules are those of `FilterAPI.build` and `SubscriptionData` of Apache RocketMQ
 5.4.0. A TAG text is split at two vertical bars the way Java's `String.split` does it:
@@ -50,8 +49,9 @@ class SubscriptionData:
 
     @property
     def is_tag_type(self) -> bool:
-        """Whether the broker filters by tag codes; an empty type means TAG too
-        (`ExpressionType.isTagType`).
+        """Whether the broker filters by tag codes; an empty type means TAG too.
+
+        Follows `ExpressionType.isTagType`.
         """
         return not self.expression_type or self.expression_type == TAG
 
@@ -61,9 +61,7 @@ class SubscriptionData:
         return self.sub_string == ALL and self.is_tag_type
 
     def to_json(self) -> dict[str, object]:
-        """The members under their wire names, in alphabetical order as Apache prints
-        them.
-        """
+        """The members under their wire names, in alphabetical order as in Apache."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": sorted(self.code_set),
@@ -76,8 +74,9 @@ class SubscriptionData:
 
     @classmethod
     def from_json(cls, members: Mapping[str, object]) -> SubscriptionData:
-        """The subscription that a decoded JSON object describes; members that are
-        missing or null take Apache's defaults.
+        """The subscription that a decoded JSON object describes.
+
+        Members that are missing or null take Apache's defaults.
 
         Raises `FieldError` naming the member that has the wrong type.
         """
@@ -129,9 +128,7 @@ def _elements(members: Mapping[str, object], name: str, kind: type[_Element]) ->
 
 @lru_cache(maxsize=1024)
 def tags_code(tags: str | None) -> int:
-    """The tags code of a consume queue unit: Java's hash of the whole text, 0 without
-    tags.
-    """
+    """The tags code of a consume queue unit: Java's hash of the tags, 0 without."""
     return java_hash(tags) if tags else 0
 
 

@@ -1,5 +1,6 @@
-"""The texts of message traces, as `TraceDataEncoder` of Apache RocketMQ 5.4.0 writes
-and reads them.
+"""The texts of message traces.
+
+Follows `TraceDataEncoder` of Apache RocketMQ 5.4.0.
 
 A trace message holds records; each is a line of fields with 0x01 between them and 0x02
 behind. What is null in Java appears as the text `null`.
@@ -40,8 +41,10 @@ class ConsumeResult(IntEnum):
 
 @attrs.frozen(kw_only=True)
 class Published:
-    """`Pub`: a producer sent a message. `time` is epoch milliseconds, `cost`
-    milliseconds; of a batch `message_id` holds all ids with commas.
+    """`Pub`: a producer sent a message.
+
+    `time` is epoch milliseconds, `cost` milliseconds; of a batch `message_id` holds all
+    ids with commas.
     """
 
     time: int
@@ -62,8 +65,9 @@ class Published:
 
 @attrs.frozen(kw_only=True)
 class ConsumeStarted:
-    """`SubBefore`: a listener was given a message; `request_id` joins it with the
-    record of the end.
+    """`SubBefore`: a listener was given a message.
+
+    `request_id` joins it with the record of the end.
     """
 
     time: int
@@ -78,8 +82,10 @@ class ConsumeStarted:
 
 @attrs.frozen(kw_only=True)
 class ConsumeEnded:
-    """`SubAfter`: a listener ended. `cost` is milliseconds for each message of its
-    call; `time` and `group` are missing in traces for the cloud.
+    """`SubAfter`: a listener ended.
+
+    `cost` is milliseconds for each message of its call; `time` and `group` are missing
+    in traces for the cloud.
     """
 
     request_id: str
@@ -94,8 +100,9 @@ class ConsumeEnded:
 
 @attrs.frozen(kw_only=True)
 class TransactionEnded:
-    """`EndTransaction`: a producer told what became of a transaction; `state` is
-    COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+    """`EndTransaction`: a producer ended a transaction.
+
+    `state` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
     """
 
     time: int
@@ -172,8 +179,9 @@ _LABELLED: Final[tuple[tuple[str, _Reader], ...]] = (
 
 @attrs.frozen
 class _Shape:
-    """One kind of record: its class and its fields in order, each with how it is read;
-    those from `required` on may be missing at the end.
+    """One kind of record: its class and its fields in order.
+
+    Each field says how it is read; those from `required` on may be missing at the end.
 
     `written` is how many are written; the client's host behind them is read only.
     """
@@ -283,8 +291,10 @@ def _text(value: object) -> str:
 
 
 def decode_traces(text: str) -> list[TraceRecord]:
-    """The records of a trace message. Those of unknown kinds, and those that are torn,
-    are left out, as Apache's reader leaves them out.
+    """The records of a trace message.
+
+    Those of unknown kinds, and those that are torn, are left out, as Apache's reader
+    leaves them out.
     """
     found: list[TraceRecord] = []
     for line in text.split(_RECORD):
@@ -301,9 +311,7 @@ def decode_traces(text: str) -> list[TraceRecord]:
 
 
 def keys_of(records: Iterable[TraceRecord]) -> list[str]:
-    """What a trace message is to be found by: the ids and keys of the messages that it
-    tells of, each once.
-    """
+    """The keys of a trace message: ids and keys of its messages, each once."""
     found: dict[str, None] = {}
     for record in records:
         for message_id in record.message_id.split(","):

@@ -1,5 +1,6 @@
-"""The own requests of one channel that wait for an answer: slots by opaque, and one
-heap of their deadlines.
+"""Requests of one channel that wait for an answer.
+
+They have slots by opaque, and one heap of deadlines.
 
 `NettyRemotingAbstract.responseTable` of Apache RocketMQ 5.4.0, without its scan each
 second: one task sleeps until the next moment at which something is due. Entries of
@@ -47,8 +48,7 @@ class CallTable:
         self.slots: dict[int, PendingCall] = {}
         self.late_answers = 0
         self.unanswered_since = math.inf
-        """When the first of the calls was made that are overdue; whoever hears from the
-        peer sets it back.
+        """When the first overdue call was made; set back when the peer is heard from.
         """
         self._limit = limit
         self._address = address
@@ -96,8 +96,9 @@ class CallTable:
         return call
 
     def answer(self, response: Command) -> None:
-        """Hand a response to the call it belongs to; one that nobody waits for is
-        counted and dropped.
+        """Hand a response to the call it belongs to.
+
+        One that nobody waits for is counted and dropped.
         """
         call = self.slots.pop(response.opaque, None)
         if call is None:
@@ -115,8 +116,9 @@ class CallTable:
                 call.fail(make_error())
 
     def fail_overdue(self, now: float) -> float:
-        """End the calls whose deadline has passed; gives the deadline of the next one,
-        and tells by `inf` that there is none.
+        """End the calls whose deadline has passed; returns the next deadline.
+
+        That is `inf` when no call is left.
         """
         heap, slots = self._heap, self.slots
         while heap and heap[0][0] <= now:
@@ -141,9 +143,7 @@ class CallTable:
                 self._scope.deadline = moment
 
     async def sleep_until(self, moment: float) -> None:
-        """Sleep until `moment`, or an earlier one that is set meanwhile by a new call
-        or `wake_at`.
-        """
+        """Sleep until `moment`, or an earlier one set by a new call or `wake_at`."""
         self._due = moment
         with trio.CancelScope(deadline=moment) as self._scope:
             await trio.sleep_forever()

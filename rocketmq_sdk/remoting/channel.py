@@ -1,5 +1,6 @@
-"""What a connection that speaks commands looks like, whatever carries it: bytes over a
-stream, or hand-over inside a process.
+"""The interface of a connection that speaks commands.
+
+Bytes over a stream may carry them, or hand-over inside a process.
 
 Both sides of a connection are channels, and both may ask and answer
 (`NettyRemotingAbstract` of Apache RocketMQ 5.4.0). A request waits in a slot keyed by
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
 Continuation = Callable[[], "Awaitable[Command | None]"]
-"""An async function that ends a request: run as a task of the channel; returns the
-answer, or None when it comes later by `Channel.respond`.
+"""An async function that answers a request, run as a task of the channel.
+
+It returns the answer, or None when it comes later by `Channel.respond`.
 """
 
 Handler = Callable[["Channel", "Command"], "Command | Continuation | None"]
-"""What serves requests. Synchronous: returns the answer, or a `Continuation`, or None
-(no answer now; `Channel.respond` gives it later).
+"""What serves requests.
+
+Synchronous: returns the answer, or a `Continuation`, or None (no answer now;
+`Channel.respond` gives it later).
 
 Each two-way request must be answered in the end: until then it counts against
 `ChannelLimits.max_requests_in_flight`. A handler that raises is logged and answered
@@ -44,8 +48,9 @@ _channel_ids: Final = count(1)
 
 
 class Turn(Protocol):
-    """What frames the serving of requests that arrived together: between `begin` and
-    `end` nothing else runs and no answer leaves.
+    """Brackets around the serving of requests that arrived together.
+
+    Between `begin` and `end` nothing else runs and no answer leaves.
     """
 
     def begin(self) -> None:
@@ -53,28 +58,32 @@ class Turn(Protocol):
         ...
 
     def end(self) -> None:
-        """They are served; their answers leave when this returns. Raises
-        `RocketMQError` to have them dropped and the connection closed.
+        """They are served; their answers leave when this returns.
+
+        Raises `RocketMQError` to have them dropped and the connection closed.
         """
         ...
 
 
 class Overdue(Protocol):
-    """Judges requests that wait behind others of their chunk while other connections
-    have had turns.
+    """Rejects requests that waited too long behind others of their chunk.
+
+    They wait while other connections have their turns.
     """
 
     def __call__(self, request: Command, waited: float, behind: int, /) -> Command | None:
-        """The answer to a request that waited for too many seconds, with `behind`
-        others behind it; None for one that is to be served.
+        """The answer to a request that waited for too many seconds, None to serve it.
+
+        `behind` requests wait behind it.
         """
         ...
 
 
 @attrs.frozen(kw_only=True)
 class ChannelLimits:
-    """How much a channel takes before it refuses. Sizes in bytes, times in seconds;
-    `math.inf` switches a time limit off.
+    """How much a channel takes before it refuses.
+
+    Sizes in bytes, times in seconds; `math.inf` switches a time limit off.
     """
 
     max_frame: int = 16 * 1024 * 1024
@@ -82,29 +91,25 @@ class ChannelLimits:
     max_in_flight: int = 65535
     """Own requests without an answer; one more raises `TooManyRequestsError`."""
     max_requests_in_flight: int = 10000
-    """Requests of the peer that are held or run as continuations; one more is answered
-    with SYSTEM_BUSY and `[OVERLOAD]`.
+    """Requests of the peer that are held or run as continuations.
+
+    One more is answered with SYSTEM_BUSY and `[OVERLOAD]`.
     """
     max_unsent_bytes: int = 64 * 1024 * 1024
     """Bytes not written yet above which own requests raise `TooManyRequestsError`.
+
     Answers are not refused.
     """
     high_water: int = 8 * 1024 * 1024
     """Unsent bytes above which a server stops reading the connection."""
     low_water: int = 1024 * 1024
-    """Unsent bytes below which it reads on, and below which `Channel.drained`
-    returns.
-    """
+    """Unsent bytes below which it reads on and `Channel.drained` returns."""
     stall_timeout: float = 60.0
-    """A peer that takes no byte for so long while some are waiting for it is cut
-    off.
-    """
+    """A peer that takes no byte for so many seconds while some wait is cut off."""
     idle_timeout: float = 120.0
     """A connection without any byte in either direction for so long is closed."""
     silence_timeout: float = 30.0
-    """When a request is overdue and not one byte came for so long since it was made,
-    the connection is taken for dead and closed.
-    """
+    """Seconds without any byte after which an overdue request closes the connection."""
     drain_timeout: float = 1.0
     """How long closing waits for unsent bytes to leave."""
 
@@ -169,8 +174,10 @@ class PendingCall:
         return self.response
 
     def forget(self) -> None:
-        """Give the call up: its answer is dropped when it comes, `on_done` is not run,
-        a waiter gets `ClosedError`. Does nothing when done.
+        """Give the call up. Does nothing when it is done.
+
+        Its answer is dropped when it comes, `on_done` is not run, a waiter gets
+        `ClosedError`.
         """
         if not self.done:
             self._on_done = None
@@ -178,7 +185,7 @@ class PendingCall:
             self.fail(ClosedError("the call was given up by its caller"))
 
     def complete(self, response: Command) -> None:
-        """Hand over the answer. For channels only."""
+        """Set the answer. For channels only."""
         self.response = response
         self._finish()
 
@@ -249,6 +256,7 @@ class Channel(ABC):
     """`host:port` of this side."""
     remote_host_packed: bytes
     """IP and port of the peer as records hold them: 4 or 16 bytes, then the port in 4.
+
     127.0.0.1 where the peer has no IP.
     """
     closed: bool
@@ -256,8 +264,9 @@ class Channel(ABC):
     close_reason: str | None
     """Why the channel is closed, once it is."""
     on_close: list[Callable[[Channel], None]]
-    """Called once each, synchronously, when the channel is closed and all its calls
-    have failed.
+    """Callbacks for when the channel is closed and all its calls have failed.
+
+    Each is called once, synchronously.
     """
 
     def __init__(
@@ -296,14 +305,17 @@ class Channel(ABC):
 
     @abstractmethod
     def send_oneway(self, command: Command) -> None:
-        """Queue a request that nobody answers. Raises `ConnectError` when closed,
-        `TooManyRequestsError` over the limit of unsent bytes.
+        """Queue a request that nobody answers.
+
+        Raises `ConnectError` when closed, `TooManyRequestsError` over the limit of
+        unsent bytes.
         """
 
     @abstractmethod
     def respond(self, request: Command, response: Command) -> None:
-        """Answer a request that a handler has left open. Opaque, flag and encoding are
-        taken from the request.
+        """Answer a request that a handler has left open.
+
+        Opaque, flag and encoding are taken from the request.
 
         Dropped silently for one-way requests, closed channels and requests that were
         answered already.
@@ -315,8 +327,9 @@ class Channel(ABC):
 
     @abstractmethod
     async def drained(self) -> None:
-        """Wait until the unsent bytes are below `ChannelLimits.low_water`, or the
-        channel is closed.
+        """Wait until few bytes are unsent, or the channel is closed.
+
+        Few means fewer than `ChannelLimits.low_water`.
         """
 
     @abstractmethod
@@ -325,13 +338,15 @@ class Channel(ABC):
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Close without sending what is queued. Synchronous; slots fail and `on_close`
-        runs soon after.
+        """Close without sending what is queued.
+
+        Synchronous; slots fail and `on_close` runs soon after.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
         """Send what is queued within `drain_timeout`, close, and wait until it is done.
+
         When cancelled the channel is closed all the same.
         """
 

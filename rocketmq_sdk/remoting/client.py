@@ -1,5 +1,6 @@
-"""One open channel per address, opened when somebody needs it and opened again after it
-is lost (`NettyRemotingClient`).
+"""One open channel per address, opened on demand and again after it is lost.
+
+Follows `NettyRemotingClient`.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ RETIRE_LOOK: Final = 0.1
 
 
 class Interceptor(Protocol):
-    """Looks at, and may change, each request of a client on its way out and each answer
-    on its way in (`RPCHook`).
+    """Looks at, and may change, each request and each answer of a client (`RPCHook`).
 
     Called synchronously, in the order in which interceptors were given. What it
     raises ends the call.
     """
 
     def before(self, command: Command, address: str | None) -> None:
-        """A request is about to be sent; `address` is None for the name server of an
-        in-process source.
+        """A request is about to be sent.
+
+        `address` is None for the name server of an in-process source.
         """
         ...
 
@@ -76,8 +77,9 @@ class _Failures:
 
 
 class RemotingClient:
-    """Address → channel. Open it with `RemotingClient.open`; all its channels live in
-    its own nursery.
+    """Address → channel.
+
+    Open it with `RemotingClient.open`; all its channels live in its own nursery.
 
     Addresses that `source` does not know, and all addresses without a source, are
     connected over `tcp`. The address None stands for the name server of a source that
@@ -120,8 +122,9 @@ class RemotingClient:
         interceptors: Sequence[Interceptor] = (),
         backoff: Backoff = RECONNECT,
     ) -> AsyncIterator[RemotingClient]:
-        """A client for the length of the block. At its end all channels are closed,
-        within a bound.
+        """A client for the length of the block.
+
+        At its end all channels are closed, within a bound.
 
         `connect_timeout`, `tls` and `limits` hold for what is connected over TCP.
         """
@@ -248,7 +251,8 @@ class RemotingClient:
             del self._channels[address]
 
     async def call(self, address: str | None, command: Command, timeout: float) -> Command:
-        """Send a request to an address and wait for its answer, whatever its code;
+        """Send a request to an address and wait for its answer, whatever its code.
+
         `timeout` covers connecting too.
 
         When the peer asks to go away (1500) the address is connected anew and the
@@ -270,16 +274,15 @@ class RemotingClient:
         return response
 
     async def send_oneway(self, address: str | None, command: Command, timeout: float) -> None:
-        """Queue a one-way request; `timeout` is for connecting. Raises as `channel`
-        does, and `TooManyRequestsError`.
+        """Queue a one-way request; `timeout` is for connecting.
+
+        Raises as `channel` does, and `TooManyRequestsError`.
         """
         self.intercept(address, command)
         (await self.channel(address, timeout)).send_oneway(command)
 
     def intercept(self, address: str | None, command: Command) -> None:
-        """`prepare` for calls that only know the errors of this package: another one
-        becomes a `RocketMQError`.
-        """
+        """`prepare`, with any other error turned into a `RocketMQError`."""
         try:
             self.prepare(address, command)
         except RocketMQError:
@@ -288,8 +291,9 @@ class RemotingClient:
             raise RocketMQError(f"an interceptor has failed on {command!r}: {error!r}") from error
 
     def conclude(self, address: str | None, command: Command, response: Command) -> None:
-        """Run the interceptors' `after`; what one raises becomes a `RocketMQError`,
-        which ends the call and nothing else.
+        """Run the interceptors' `after`.
+
+        What one raises becomes a `RocketMQError`, which ends the call and nothing else.
         """
         for interceptor in self.interceptors:
             try:
@@ -318,8 +322,9 @@ class RemotingClient:
         return left
 
     def retire(self, address: str | None, channel: Channel | None = None) -> None:
-        """Make no new calls on the channel to an address, because the peer asks for
-        that (1500, `GO_AWAY`); the next call connects anew.
+        """Make no new calls on the channel to an address; the next call connects anew.
+
+        The peer has asked for that (1500, `GO_AWAY`).
 
         The channel is closed when its calls are done, or after 30 seconds. With
         `channel` only if it still is the one in use: of many calls that are told to go
@@ -346,6 +351,7 @@ class RemotingClient:
 
     async def aclose(self) -> None:
         """Close all channels, sending what is queued within each one's `drain_timeout`.
+
         Nothing can be opened any more.
         """
         self.closed = True

@@ -1,6 +1,4 @@
-"""What all channels do alike: own calls and their deadlines, serving the peer's
-requests, the end of a connection.
-"""
+"""What all channels share: calls and deadlines, serving requests, closing."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class CommandChannel(Channel):
 
     @abstractmethod
     def _transmit(self, command: Command) -> None:
-        """Let a command leave. Raises `LocalProtocolError` when it cannot be
-        written.
-        """
+        """Send a command. Raises `LocalProtocolError` when it cannot be written."""
 
     def _refuse_closed(self) -> ConnectError:
         return ConnectError(
@@ -127,9 +123,7 @@ class CommandChannel(Channel):
             self._transmit(response)
 
     def _serve(self, request: Command) -> Command | None:
-        """Run the handler for a request of the peer; gives the answer that is to leave
-        now.
-        """
+        """Run the handler for a request; returns the answer that is to leave now."""
         oneway = request.flag & FLAG_ONEWAY
         if len(self._open) >= self.limits.max_requests_in_flight:
             if oneway:
@@ -183,8 +177,9 @@ class CommandChannel(Channel):
 
     @trio.lowlevel.enable_ki_protection
     async def _sweep(self) -> None:
-        """Fail overdue calls and watch the connection; sleeps until the next moment at
-        which anything is due.
+        """Fail overdue calls and watch the connection.
+
+        Sleeps until the next moment at which anything is due.
         """
         while True:
             now = trio.current_time()

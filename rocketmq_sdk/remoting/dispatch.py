@@ -1,6 +1,4 @@
-"""From the code of a request to the function that serves it, and from what that
-function raises to an answer.
-"""
+"""Dispatch of requests by code, and answers for errors."""
 
 from __future__ import annotations
 
@@ -22,8 +20,10 @@ logger = logging.getLogger("rocketmq_sdk.remoting")
 
 
 def error_response(error: BaseException) -> Command:
-    """The answer that tells a peer of an error: a `BrokerError`'s own code and remark,
-    SYSTEM_BUSY for a limit, else SYSTEM_ERROR with the text.
+    """The answer that tells a peer of an error.
+
+    A `BrokerError`'s own code and remark, SYSTEM_BUSY for a limit, else SYSTEM_ERROR
+    with the text.
     """
     if isinstance(error, BrokerError):
         return Command.response(error.code, remark=error.remark)

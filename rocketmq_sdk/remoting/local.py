@@ -32,22 +32,19 @@ LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 TEXTS_SURELY_FIT: Final = 64 * 1024
 HEADER_ROOM: Final = 1024 * 1024
-"""More than a header with texts of that length can take, six bytes for an escaped
-character and the names included.
+"""A bound on the size of a header with texts of that length.
+
+It counts six bytes for an escaped character, and includes the names.
 """
 _new = Command.__new__
 
 
 class WrongRunError(RocketMQError, RuntimeError):
-    """An in-process broker was used from another `trio.run`, or from outside of
-    trio.
-    """
+    """An in-process broker was used from another `trio.run`, or outside of trio."""
 
 
 def check_same_run(token: trio.lowlevel.TrioToken) -> None:
-    """Raise `WrongRunError` unless the caller runs in the trio run that `token` stands
-    for.
-    """
+    """Raise `WrongRunError` unless the caller runs in the trio run of `token`."""
     try:
         if trio.lowlevel.current_trio_token() is token:
             return
@@ -134,8 +131,10 @@ class LocalEndpoint(CommandChannel):
         return copy
 
     def _check_size(self, command: Command) -> None:
-        """Refuse what a stream would refuse. Measuring costs as much as encoding, so it
-        is left out where no text can make the frame too long.
+        """Refuse what a stream would refuse.
+
+        Measuring costs as much as encoding, so it is left out where no text can make
+        the frame too long.
         """
         try:
             texts = len("".join(command.ext_fields.values()))
@@ -202,8 +201,9 @@ class LocalEndpoint(CommandChannel):
 
 
 class LocalChannel(LocalEndpoint):
-    """The client's end. `submit` may run `on_done` before it returns; see the text of
-    the module.
+    """The client's end.
+
+    `submit` may run `on_done` before it returns; see the text of the module.
     """
 
     _delivering = False
@@ -324,8 +324,9 @@ async def open_local_channel(
     on_open: Callable[[Channel], None] | None = None,
     through_codec: bool = False,
 ) -> LocalChannel:
-    """The client's end of a new link to `server_handler`; its `peer` is the serving
-    end, which `on_open` is told of.
+    """The client's end of a new link to `server_handler`.
+
+    Its `peer` is the serving end, which `on_open` is told of.
 
     The tasks of both ends live in `nursery`, the client's. `through_codec` makes bytes
     of each command and reads them again, for tests.

@@ -1,5 +1,6 @@
-"""Accepts connections and serves all of them with one handler
-(`NettyRemotingServer`).
+"""Accepts connections and serves all of them with one handler.
+
+Follows `NettyRemotingServer`.
 """
 
 from __future__ import annotations
@@ -76,8 +77,10 @@ class RemotingServer:
         listeners: Sequence[trio.abc.Listener[Any]],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Accept and serve until cancelled; then accept no more, send what is queued
-        within a bound, and close all channels of streams.
+        """Accept and serve until cancelled.
+
+        Then accept no more, send what is queued within a bound, and close all channels
+        of streams.
 
         Closes the listeners. Never raises for what a connection does.
         """
@@ -101,8 +104,10 @@ class RemotingServer:
 
     @staticmethod
     async def _host(task_status: trio.TaskStatus[trio.Nursery]) -> None:
-        """The nursery of connections. It outlives the cancellation that ends accepting,
-        so that they can be drained; `serve` ends it.
+        """The nursery of connections.
+
+        It outlives the cancellation that ends accepting, so that they can be drained;
+        `serve` ends it.
         """
         async with trio.open_nursery() as connections:
             connections.cancel_scope.shield = True
@@ -182,8 +187,9 @@ class RemotingServer:
         limits: ChannelLimits | None = None,
         through_codec: bool = False,
     ) -> LocalChannel:
-        """A channel to this server inside the process; its tasks live in `nursery`, the
-        client's. `address` is what the client sees.
+        """A channel to this server inside the process.
+
+        `address` is what the client sees. Its tasks live in `nursery`, the client's.
 
         Raises `WrongRunError` when this server serves in another `trio.run`.
         """
@@ -221,8 +227,9 @@ class RemotingServer:
             self._on_close(channel)
 
     async def aclose(self) -> None:
-        """Close all channels that are open, in process ones too. What `serve` accepts
-        goes on until it is cancelled.
+        """Close all channels that are open, in process ones too.
+
+        What `serve` accepts goes on until it is cancelled.
         """
         async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as nursery:
             for channel in list(self.channels.values()):

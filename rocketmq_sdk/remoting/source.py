@@ -1,6 +1,4 @@
-"""Where channels come from: the seam between a client and TCP, a memory network, or a
-broker in the same process.
-"""
+"""Where channels come from: TCP, a memory network, or a broker in the same process."""
 
 from __future__ import annotations
 
@@ -23,10 +21,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.transport.memory import MemoryNetwork
 
 CLIENT_LIMITS: Final = ChannelLimits(silence_timeout=6.0)
-"""A long poll can wait 30 s for a broker that has vanished, unless another request
-shows that it has. 6 s: longer than the 5 s for which a broker may make a send wait for
-its disk or its slave (`syncFlushTimeout`). Apache's client closes a connection at the
-first request that times out (`clientCloseSocketIfTimeout`), whatever comes on it.
+"""Seconds without any byte after which an overdue request closes a connection.
+
+A long poll can wait 30 s for a broker that has vanished, unless another request shows
+that it has. 6 s is longer than the 5 s for which a broker may make a send wait for its
+disk or its slave (`syncFlushTimeout`). Apache's client closes a connection at the first
+request that times out (`clientCloseSocketIfTimeout`), whatever else arrives on it.
 """
 
 
@@ -36,8 +36,9 @@ class ChannelSource(Protocol):
     async def open_channel(
         self, address: str | None, handler: Handler, nursery: trio.Nursery
     ) -> Channel:
-        """Open a channel to `host:port`; None means the name server of the source,
-        where it has one.
+        """Open a channel to `host:port`.
+
+        None means the name server of the source, where it has one.
 
         The tasks of the channel live in `nursery`; `handler` serves what the peer asks.
         Raises `ConnectError`.
@@ -58,8 +59,9 @@ def _no_name_server(address: str | None) -> str:
 
 
 class TcpChannelSource:
-    """Channels over TCP, with TLS when a context is given. Times in seconds; connecting
-    and the TLS handshake each have `connect_timeout`.
+    """Channels over TCP, with TLS when a context is given.
+
+    Times in seconds; connecting and the TLS handshake each have `connect_timeout`.
     """
 
     def __init__(
@@ -76,8 +78,9 @@ class TcpChannelSource:
     async def open_channel(
         self, address: str | None, handler: Handler, nursery: trio.Nursery
     ) -> StreamChannel:
-        """Connect. Raises `ConnectError`, and `ConfigurationError` for None or what is
-        no address.
+        """Connect.
+
+        Raises `ConnectError`, and `ConfigurationError` for None or what is no address.
         """
         address = _no_name_server(address)
         host, port = split_address(address)
@@ -105,8 +108,10 @@ class TcpChannelSource:
 
 
 class MemoryChannelSource:
-    """Channels over a `MemoryNetwork`; `name_server` is the address that None stands
-    for, `source` the address that servers see.
+    """Channels over a `MemoryNetwork`.
+
+    `name_server` is the address that None stands for, `source` the address that servers
+    see.
     """
 
     def __init__(
@@ -127,8 +132,9 @@ class MemoryChannelSource:
     async def open_channel(
         self, address: str | None, handler: Handler, nursery: trio.Nursery
     ) -> StreamChannel:
-        """Connect. Raises `ConnectError`, and `ConfigurationError` for None without a
-        name server.
+        """Connect.
+
+        Raises `ConnectError`, and `ConfigurationError` for None without a name server.
         """
         address = _no_name_server(self._name_server if address is None else address)
         with trio.move_on_after(self._connect_timeout):

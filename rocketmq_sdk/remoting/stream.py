@@ -1,5 +1,6 @@
-"""A channel over a byte stream: one reader task, one writer task, one sweeper; no task,
-scope or queue for a request.
+"""A channel over a byte stream: one reader task, one writer task, one sweeper.
+
+No request has a task, a scope or a queue of its own.
 
 The reader handles every complete frame of a chunk before it waits again, the writer
 joins all frames that are queued into one write. Answers to one chunk therefore leave
@@ -39,16 +40,15 @@ READ_SIZE_MAX: Final = 1024 * 1024
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer."""
 TURN: Final = 0.01
-"""Seconds for which the commands of one chunk are handled before other tasks have a
-turn.
-"""
+"""Seconds to handle commands of one chunk before other tasks have a turn."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
 
 class StreamChannel(CommandChannel):
-    """Speaks commands over any trio stream. Lives while `run` runs;
-    `open_stream_channel` does that for a block.
+    """Speaks commands over any trio stream.
+
+    Lives while `run` runs; `open_stream_channel` does that for a block.
     """
 
     # There may be thousands. More than 30 attributes are too many for a dictionary that
@@ -154,8 +154,9 @@ class StreamChannel(CommandChannel):
             trio.lowlevel.reschedule(writer)
 
     def _flush(self) -> None:
-        """Let what is queued leave as soon as possible: at once if the writer sleeps
-        and the socket takes it, else by the writer.
+        """Send what is queued as soon as possible.
+
+        At once if the writer sleeps and the socket takes it, else by the writer.
         """
         if self._idle_writer is None or not self._frames:
             return
@@ -337,8 +338,9 @@ class StreamChannel(CommandChannel):
         return min(idle_at, silent_at)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the stream until it ends; then close it. Does not raise for what the
-        peer or the network does.
+        """Serve the stream until it ends; then close it.
+
+        Does not raise for what the peer or the network does.
         """
         try:
             with self._scope:
@@ -387,8 +389,9 @@ async def open_stream_channel(
     local_address: str = "unknown:0",
     pause_reading: bool = False,
 ) -> AsyncIterator[StreamChannel]:
-    """A channel over `stream` for the length of the block. At its end what is queued is
-    sent within `drain_timeout` and the stream is closed.
+    """A channel over `stream` for the length of the block.
+
+    At its end what is queued is sent within `drain_timeout` and the stream is closed.
     """
     channel = StreamChannel(
         stream,

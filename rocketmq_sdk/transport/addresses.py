@@ -1,6 +1,4 @@
-"""The two addresses of a byte stream, as channels show them and as records hold
-them.
-"""
+"""The two addresses of a byte stream, as text and packed."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ class StreamAddresses:
 
 
 def stream_addresses(stream: trio.abc.Stream) -> StreamAddresses:
-    """The ends of a TCP or memory stream; `unknown:0` for others and for a socket whose
-    peer is gone.
+    """The ends of a TCP or memory stream.
+
+    `unknown:0` for others and for a socket whose peer is gone.
     """
     if isinstance(stream, MemoryStream):
         local, remote = split_address(stream.local_address), split_address(stream.remote_address)

@@ -218,8 +218,9 @@ class MemoryListener(trio.abc.Listener[MemoryStream]):
 
 
 class MemoryNetwork:
-    """Addresses of the form `host:port` that exist only here. Must be used inside one
-    `trio.run`.
+    """Addresses of the form `host:port` that exist only here.
+
+    Must be used inside one `trio.run`.
 
     `capacity` is how many bytes each direction of a connection holds before its sender
     waits.
@@ -241,8 +242,9 @@ class MemoryNetwork:
         return f"{host}:{self._last_port}"
 
     def listen(self, address: str) -> MemoryListener:
-        """Serve an address; port 0 takes a free one (`MemoryListener.address` tells
-        it).
+        """Serve an address; port 0 takes a free one.
+
+        Follows `MemoryListener.address` tells it.
 
         Raises `ConfigurationError` when it is served already.
         """
@@ -262,8 +264,9 @@ class MemoryNetwork:
         return address in self._listeners
 
     async def connect(self, address: str, *, source: str = "127.0.0.1:0") -> MemoryStream:
-        """Connect to whoever serves the address; `source` is what that side sees, port
-        0 takes a free one.
+        """Connect to whoever serves the address.
+
+        `source` is what that side sees, port 0 takes a free one.
 
         Raises `ConnectError` when nobody listens or the address is told to refuse.
         """
@@ -286,16 +289,18 @@ class MemoryNetwork:
         return client
 
     def delay(self, address: str, seconds: float) -> None:
-        """Let connecting and each direction of connections to the address take
-        `seconds`; 0 ends it.
+        """Delay connecting to the address, and its connections, by `seconds`.
+
+        Each direction of a connection is delayed. 0 ends it.
         """
         self._delays[address] = seconds
         for stream in self._to(address):
             stream.set_delay(seconds)
 
     def refuse(self, address: str, refused: bool = True) -> None:
-        """Refuse new connections to the address; open ones live on. `refused=False`
-        ends it.
+        """Refuse new connections to the address; open ones live on.
+
+        `refused=False` ends it.
         """
         if refused:
             self._refused.add(address)

@@ -1,5 +1,7 @@
-"""TCP byte streams. Foreign exceptions end here: what goes wrong while connecting is a
-`ConnectError` that keeps its cause.
+"""TCP byte streams.
+
+Foreign exceptions end here: what goes wrong while connecting is a `ConnectError` that
+keeps its cause.
 """
 
 from __future__ import annotations
@@ -26,19 +28,22 @@ KEEP_ALIVE: Final = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 15_000,
 }
-"""A machine that is gone without a FIN answers no probe of the kernel and acknowledges
-no byte: after 15 s (20 when something was just sent) reading fails, and with it every
-request that waits. Seconds, and milliseconds for the last. A process that only hangs is
-not noticed so; its kernel answers. Apache's client leaves keep-alive off
-(`NettyRemotingClient`) and waits for its requests to time out.
+"""TCP keep-alive: seconds, `TCP_USER_TIMEOUT` in milliseconds, and a count.
+
+A machine that vanished without a FIN answers no probe of the kernel and acknowledges no
+byte: after 15 s (20 when something was just sent) reading fails, and every waiting
+request with it. A process that only hangs is not noticed, because its kernel answers.
+Apache's client leaves keep-alive off (`NettyRemotingClient`) and waits for its requests
+to time out.
 """
 
 
 async def open_tcp_stream(
     host: str, port: int, *, timeout: float = CONNECT_TIMEOUT
 ) -> trio.SocketStream:
-    """Connect within `timeout` seconds; small writes leave at once (TCP_NODELAY, which
-    trio sets).
+    """Connect within `timeout` seconds.
+
+    Small writes leave at once (TCP_NODELAY, which trio sets).
 
     Raises `ConnectError`. Cancellation leaves no socket behind.
     """
@@ -54,8 +59,9 @@ async def open_tcp_stream(
 
 
 def _kept_alive(stream: trio.SocketStream) -> trio.SocketStream:
-    """Have the kernel watch the other machine, as far as the system knows how; without,
-    requests that time out tell.
+    """Have the kernel probe the other machine, where the system supports it.
+
+    Without it only requests that time out show that the machine is gone.
     """
     try:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -81,8 +87,9 @@ def _reason(error: BaseException) -> str:
 
 
 def can_send_now(stream: trio.abc.Stream) -> bool:
-    """Whether `send_now` works with a stream: a bare TCP stream, and a system that
-    writes to sockets as to files.
+    """Whether `send_now` works with a stream.
+
+    It must be a bare TCP stream, on a system that writes to sockets as to files.
     """
     return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
 
@@ -91,8 +98,9 @@ def can_send_now(stream: trio.abc.Stream) -> bool:
 # one request at a time pays on both sides. The socket does not block, so a write is
 # safe wherever nobody else is in the middle of one.
 def send_now(stream: trio.abc.Stream, data: bytes) -> int:
-    """Give the socket as many bytes as it takes at once; tells their number. Only while
-    no task sends on the stream.
+    """Give the socket as many bytes as it takes at once; tells their number.
+
+    Only while no task sends on the stream.
 
     0 also when the socket is broken or closed: the next `send_all` meets the error.
     """
@@ -104,8 +112,9 @@ def send_now(stream: trio.abc.Stream, data: bytes) -> int:
 
 
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
-    """Send what the stream takes, at least a byte, and tell how much: progress that can
-    be watched, unlike that of `send_all`.
+    """Send what the stream takes, at least a byte; returns the number of bytes.
+
+    So progress can be watched, unlike that of `send_all`.
 
     A TCP stream tells of each write; others are given `PIECE_SIZE` bytes at a time.
     Raises what `send_all` raises, and `OSError`.
@@ -118,8 +127,9 @@ async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
 
 
 async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
-    """Listen on one port for all address families of `host`; gives the listeners and
-    the port. Port 0 takes any free one, None all addresses.
+    """Listen on one port for all address families of `host`.
+
+    Returns the listeners and the port. Port 0 takes any free one, None all addresses.
 
     Raises `ConfigurationError` when the address cannot be bound.
     """

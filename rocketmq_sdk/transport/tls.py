@@ -21,9 +21,7 @@ _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLE
 
 
 class TlsMode(Enum):
-    """What a server does with connections that speak TLS, and with those that do
-    not.
-    """
+    """Whether a server accepts TLS connections, plain ones, or both."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -63,8 +61,9 @@ async def start_client_tls(
     address: str,
     timeout: float = HANDSHAKE_TIMEOUT,
 ) -> trio.abc.Stream:
-    """Begin TLS on a connected stream. `host` is the name that is asked for and, if the
-    context says so, checked.
+    """Begin TLS on a connected stream.
+
+    `host` is the name that is asked for and, if the context says so, checked.
 
     Raises `ConnectError`; the stream is closed then.
     """
@@ -83,7 +82,8 @@ async def accept_tls(
     address: str,
     timeout: float = HANDSHAKE_TIMEOUT,
 ) -> trio.abc.Stream:
-    """The stream to speak on after a look at the first byte of a new connection;
+    """The stream to speak on after a look at the first byte of a new connection.
+
     `timeout` holds for a TLS handshake only.
 
     Raises `ConnectError` when the peer speaks what `mode` does not allow, the handshake

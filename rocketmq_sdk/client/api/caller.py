@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class Caller(Protocol):
-    """Delivers commands. `Client` is one; timeouts are seconds, None means the client's
-    `api_timeout`.
+    """Delivers commands.
+
+    `Client` is one; timeouts are seconds, None means the client's `api_timeout`.
     """
 
     @property
@@ -21,8 +22,9 @@ class Caller(Protocol):
         ...
 
     async def call_name_server(self, command: Command, timeout: float | None = None) -> Command:
-        """Ask a name server. Raises `ConnectError` or `RequestTimeoutError` when none
-        answers.
+        """Ask a name server.
+
+        Raises `ConnectError` or `RequestTimeoutError` when none answers.
         """
         ...
 
@@ -46,8 +48,9 @@ class Caller(Protocol):
     async def oneway_broker(
         self, broker_name: str, command: Command, timeout: float | None = None
     ) -> None:
-        """Hand a one-way command to the connection of a master; opening that connection
-        may take up to `timeout`.
+        """Hand a one-way command to the connection of a master.
+
+        Opening that connection may take up to `timeout`.
         """
         ...
 

@@ -15,9 +15,7 @@ from rocketmq_sdk.protocol.headers.connections import (
 async def consuming_groups(
     client: Caller, address: str, topic: str, timeout: float | None = None
 ) -> list[str]:
-    """The groups that consume a topic now or have offsets in it, as the broker at
-    `address` knows them (300).
-    """
+    """The groups that consume a topic or have offsets in it, at one broker (300)."""
     command = Command.request(
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequestHeader(topic=topic)
     )
@@ -30,8 +28,9 @@ async def consuming_groups(
 async def consumer_connections(
     client: Caller, address: str, group: str, timeout: float | None = None
 ) -> ConsumerConnection:
-    """The members of a group at one broker and what they subscribe to (203). Raises the
-    broker's error 206 when there are none.
+    """The members of a group at one broker and what they subscribe to (203).
+
+    Raises the broker's error 206 when there are none.
     """
     header = GetConsumerConnectionListRequestHeader(consumer_group=group)
     command = Command.request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)

@@ -15,8 +15,9 @@ from rocketmq_sdk.protocol.headers.groups import (
 async def group_config(
     client: Caller, address: str, group: str, timeout: float | None = None
 ) -> SubscriptionGroupConfig:
-    """How a broker keeps a group (352). Brokers before 5.0 do not serve it and answer
-    REQUEST_CODE_NOT_SUPPORTED.
+    """How a broker keeps a group (352).
+
+    Brokers before 5.0 do not serve it and answer REQUEST_CODE_NOT_SUPPORTED.
     """
     header = GetSubscriptionGroupConfigRequestHeader(group=group)
     response = await client.call_address(

@@ -51,8 +51,7 @@ async def query_assignment(
     message_model: MessageModel = MessageModel.CLUSTERING,
     timeout: float | None = 3.0,
 ) -> tuple[MessageQueueAssignment, ...] | None:
-    """The queues of a topic that this client shall read (400), as the broker at
-    `address` sees the group.
+    """The queues of a topic that the broker assigns to this client (400).
 
     None means: keep what you have (the broker does not know the member yet, or not the
     strategy). Raises the broker's error.
@@ -79,8 +78,9 @@ async def set_message_request_mode(
     pop_share_queue_num: int = 0,
     timeout: float | None = None,
 ) -> None:
-    """Let a group pull a topic or pop it (401); consumers that ask for their assignment
-    follow. Raises the broker's error.
+    """Let a group pull a topic or pop it (401).
+
+    Consumers that ask for their assignment follow. Raises the broker's error.
     """
     body = SetMessageRequestModeRequestBody(topic, group, mode, pop_share_queue_num)
     command = Command.request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
@@ -108,8 +108,9 @@ async def get_all_message_request_modes(
 async def consumer_ids(
     client: Caller, address: str, group: str, timeout: float | None = None
 ) -> list[str]:
-    """Client ids of a group's members as the broker at `address` knows them (38); none
-    when the group is unknown there.
+    """Client ids of a group's members as the broker at `address` knows them (38).
+
+    An empty list when the group is unknown there.
     """
     header = GetConsumerListByGroupRequestHeader(consumer_group=group)
     response = await client.call_address(
@@ -129,8 +130,9 @@ async def check_client_config(
     subscription: SubscriptionData,
     timeout: float | None = None,
 ) -> None:
-    """Ask a broker whether it can serve a subscription (46); raises its error when it
-    cannot.
+    """Ask a broker whether it can serve a subscription (46).
+
+    Raises its error when it cannot.
     """
     body = CheckClientRequestBody(client.client_id, group, None, subscription).encode()
     response = await client.call_address(
@@ -146,8 +148,9 @@ async def lock_batch(
     queues: Iterable[MessageQueue],
     timeout: float | None = None,
 ) -> set[MessageQueue]:
-    """Lock queues of one broker for this client, or renew locks (41); returns those
-    that are locked now.
+    """Lock queues of one broker for this client, or renew locks (41).
+
+    Returns those that are locked now.
     """
     body = LockBatchRequestBody(group, client.client_id, tuple(queues))
     command = Command.request(
@@ -178,8 +181,10 @@ async def unlock_batch(
 
 
 class HeartbeatAnswer(NamedTuple):
-    """What a broker says to a heartbeat: its version, whether it understands short
-    heartbeats, and whether it wants a full one.
+    """The answer to a heartbeat.
+
+    The broker's version, whether it understands short heartbeats, and whether it wants
+    a full one.
     """
 
     version: int

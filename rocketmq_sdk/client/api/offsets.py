@@ -39,9 +39,7 @@ async def query_consumer_offset(
     *,
     set_zero_if_not_found: bool | None = None,
 ) -> int | None:
-    """The offset that a group has committed in a queue (14), None when there is
-    none.
-    """
+    """The offset that a group has committed in a queue (14), or None."""
     header = QueryConsumerOffsetRequestHeader(
         consumer_group=group,
         topic=topic,
@@ -70,8 +68,9 @@ async def update_consumer_offset(
     *,
     oneway: bool = False,
 ) -> None:
-    """Commit a group's offset in a queue (15). One-way, nobody tells whether it
-    arrived.
+    """Commit a group's offset in a queue (15).
+
+    One-way, nobody tells whether it arrived.
     """
     header = UpdateConsumerOffsetRequestHeader(
         consumer_group=group,
@@ -104,8 +103,9 @@ async def max_offset(
 async def min_offset(
     client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None
 ) -> int:
-    """The first offset of a queue that is still stored (31); may be -1 for an unknown
-    queue.
+    """The first offset of a queue that is still stored (31).
+
+    May be -1 for an unknown queue.
     """
     header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
     response = checked(
@@ -127,8 +127,9 @@ async def search_offset(
     *,
     boundary: BoundaryType | None = None,
 ) -> int:
-    """The offset of the message stored at a time in epoch milliseconds (29); `boundary`
-    chooses among equal times.
+    """The offset of the message stored at a time in epoch milliseconds (29).
+
+    `boundary` chooses among equal times.
     """
     header = SearchOffsetRequestHeader(
         topic=topic,
@@ -149,8 +150,9 @@ async def search_offset(
 async def earliest_store_time(
     client: Caller, broker_name: str, topic: str, queue_id: int, timeout: float | None = None
 ) -> int:
-    """Store time of a queue's first message in epoch milliseconds (32), -1 when it is
-    empty.
+    """Store time of a queue's first message (32), -1 when it is empty.
+
+    In epoch milliseconds.
     """
     header = GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
     response = checked(
@@ -177,8 +179,9 @@ async def reset_offset(
     offset: int | None = None,
     timeout: float | None = None,
 ) -> dict[MessageQueue, int]:
-    """Let a group go on elsewhere (222): at a time in epoch milliseconds, or at an
-    offset of one queue; the new offsets by queue.
+    """Reset a group's offsets in a topic at one broker (222); the new ones by queue.
+
+    To a time in epoch milliseconds, or to an offset of one queue.
 
     Members that run obey at their next pull. The error 17 or 26 tells that topic or
     group do not exist.

@@ -1,5 +1,4 @@
-"""Popping messages: the broker hands them out for a time, and gives those out again
-that were not acknowledged in it.
+"""Popping messages, which are then invisible for a time unless acknowledged.
 
 All calls go to masters: a slave keeps no record of what was popped.
 """
@@ -65,14 +64,16 @@ _CK_MARK: Final = f"{POP_CK}\x01".encode()
 _FIRST_MARK: Final = f"{FIRST_POP_TIME}\x01".encode()
 _END: Final = b"\x02"
 _BATCH_BITS: Final = 1 << 20
-"""How far an offset may lie behind the first one of its pop: no pop looks at more
-messages.
+"""How far an offset may lie behind the first one of its pop.
+
+No pop looks at more messages.
 """
 
 
 class Undecodable(NamedTuple):
-    """A popped message whose body cannot be inflated or taken apart here, and why; its
-    body is as it came.
+    """A popped message whose body cannot be inflated or taken apart here, and why.
+
+    Its body is as it came.
     """
 
     message: ReceivedMessage
@@ -134,8 +135,9 @@ def pop_result(
     tags: frozenset[str] = frozenset(),
     kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> PopResult:
-    """What an answer to a pop says, messages (of class `kind`) decoded and inflated,
-    each with its handle (`MQClientAPIImpl.processPopResponse`).
+    """The result of an answer to a pop: messages decoded, each with its handle.
+
+    `kind` is the class of the messages. Follows `MQClientAPIImpl.processPopResponse`.
 
     Messages of another class than `ReceivedMessage` do not get the handle as a
     property.
@@ -183,8 +185,9 @@ def _sort(
 def _decoded(
     body: bytes, broker_name: str, kind: type[ReceivedMessage]
 ) -> tuple[list[ReceivedMessage], dict[int, str]]:
-    """All messages, and why those with these numbers could not be inflated or taken
-    apart. Raises `RemoteProtocolError` when a record is broken.
+    """All messages, and by number why some could not be inflated or taken apart.
+
+    Raises `RemoteProtocolError` when a record is broken.
     """
     try:
         return decode_messages(body, broker_name=broker_name, kind=kind), {}
@@ -234,8 +237,10 @@ class _Handles:
         self._ranks: dict[InfoKey, int] = {}
 
     def of_all(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle]:
-        """A handle for each message; the messages get it as a property if wanted, the
-        subscribed topic and their count of deliveries.
+        """A handle for each message.
+
+        Messages get it as a property if wanted, the subscribed topic, and their count
+        of deliveries.
         """
         if not self._marked and not self._order:
             quick = self._of_plain(messages)
@@ -259,8 +264,9 @@ class _Handles:
         return handles
 
     def _of_plain(self, messages: list[ReceivedMessage]) -> list[ReceiptHandle] | None:
-        """The handles where all messages lie in the topic itself and are told of, as
-        nearly always; None when they do not.
+        """The handles when all messages lie in the topic itself, as nearly always.
+
+        None when they do not, or when one is missing from the answer's texts.
         """
         topic, broker_name, found = self._topic, self._broker_name, self._found
         pop_time, invisible_time, revive_queue_id = (
@@ -337,8 +343,7 @@ class _Handles:
 async def ack_message(
     client: Caller, topic: str, group: str, handle: ReceiptHandle, *, timeout: float | None = 3.0
 ) -> None:
-    """Tell the broker that a popped message is done (200051); `topic` is the one that
-    was popped.
+    """Acknowledge a popped message (200051); `topic` is the one that was popped.
 
     A broker says yes to an old handle too. Raises `NotFoundError` when its queue does
     not hold the offset, and the broker's other errors.
@@ -367,8 +372,9 @@ async def batch_ack_messages(
     *,
     timeout: float | None = 3.0,
 ) -> None:
-    """Tell a broker that several popped messages are done (200151), each as topic
-    popped, group and handle; all handles are of this broker.
+    """Acknowledge several popped messages at one broker (200151).
+
+    Each is given as topic popped, group and handle; all handles are of this broker.
 
     Raises the broker's error. The broker does not say which of them it knew.
     """
@@ -381,8 +387,9 @@ async def batch_ack_messages(
 
 
 def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[BatchAckEntry, ...]:
-    """The entries of a batch ack: one for the messages of one pop of one queue. Raises
-    `LocalProtocolError` for a handle that no broker made.
+    """The entries of a batch ack: one for the messages of one pop of one queue.
+
+    Raises `LocalProtocolError` for a handle that no broker made.
     """
     joined: dict[tuple[str, str, str, int, int, int, int], tuple[ReceiptHandle, list[int]]] = {}
     last_key: tuple[str, str, str, int, int, int, int] | None = None
@@ -431,8 +438,9 @@ async def change_invisible_time(
     *,
     timeout: float | None = 3.0,
 ) -> ReceiptHandle:
-    """Let a popped message be seen again `invisible_ms` milliseconds from now (200053);
-    gives the handle that replaces the old one.
+    """Change when a popped message is visible again (200053); returns its new handle.
+
+    `invisible_ms` are milliseconds from now.
 
     Raises `NotFoundError` when the queue does not hold the offset, and the broker's
     other errors; then the old handle stands. After a timeout it is open which of the
@@ -460,8 +468,9 @@ async def change_invisible_time(
 async def notification(
     client: Caller, broker_name: str, header: NotificationRequestHeader, timeout: float
 ) -> NotificationResponseHeader:
-    """Ask whether there is something to pop (200054), held at the broker for as long as
-    the header says. Raises the broker's error.
+    """Ask whether there is something to pop (200054). Raises the broker's error.
+
+    The broker holds the request for as long as the header says.
     """
     header.bname = broker_name
     command = Command.request(RequestCode.NOTIFICATION, header)
@@ -482,8 +491,9 @@ async def polling_info(
     *,
     timeout: float | None = None,
 ) -> int:
-    """How many pops wait for a queue, -1 for those of any queue (200055). Raises the
-    broker's error.
+    """How many pops wait for a queue, -1 for those of any queue (200055).
+
+    Raises the broker's error.
     """
     header = PollingInfoRequestHeader(
         consumer_group=group, topic=topic, queue_id=queue_id, bname=broker_name

@@ -102,8 +102,9 @@ def pull_result(
     *,
     tags: frozenset[str] = frozenset(),
 ) -> PullResult:
-    """What an answer to a pull says, messages decoded and inflated
-    (`PullAPIWrapper.processPullResult`).
+    """The result of an answer to a pull: messages decoded and inflated.
+
+    Follows `PullAPIWrapper.processPullResult`.
 
     Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
     """

@@ -36,8 +36,9 @@ async def view_message(
     topic: str | None = None,
     timeout: float | None = None,
 ) -> ReceivedMessage:
-    """The message at a position of a broker's log (33). Raises `NotFoundError` when
-    none begins there.
+    """The message at a position of a broker's log (33).
+
+    Raises `NotFoundError` when none begins there.
     """
     header = ViewMessageRequestHeader(topic=topic, offset=offset)
     response = await client.call_address(
@@ -65,8 +66,9 @@ async def query_messages(
     end: int = (1 << 63) - 1,
     timeout: float | None = QUERY_TIMEOUT,
 ) -> list[ReceivedMessage]:
-    """Messages of a topic that one broker finds in its index (12); `index_type` says
-    what `key` is: a key, a unique id or a tag.
+    """Messages of a topic that one broker finds in its index (12).
+
+    `index_type` says what `key` is: a key, a unique id or a tag.
 
     Brokers compare hashes only; here the others are left out. `begin` and `end` are
     store times in epoch milliseconds.

@@ -1,5 +1,4 @@
-"""Handing a message back to the broker, to be delivered again later; and the detour
-when that fails.
+"""Sending a consumed message back to the broker, or to another one when that fails.
 
 Apache RocketMQ 5.4.0: `DefaultMQPushConsumerImpl.sendMessageBack`.
 """
@@ -83,8 +82,9 @@ async def send_retry_message(
     born_timestamp: int,
     timeout: float | None = 5.0,
 ) -> None:
-    """Send a copy of a message to a queue of the group's retry topic (310), for when
-    its own broker cannot be asked.
+    """Send a copy of a message to the group's retry topic (310).
+
+    It is for when the message's own broker cannot be asked.
 
     `origin_topic` is where it comes from, as brokers know it.
 

@@ -1,5 +1,6 @@
-"""Taking back a message that waits for its time (`MQClientAPIImpl.recallMessage` of
-Apache RocketMQ 5.4.0).
+"""Recalling timed messages.
+
+Follows `MQClientAPIImpl.recallMessage` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ async def recall_message(
     *,
     broker_name: str | None = None,
 ) -> str:
-    """Ask the broker that a handle names (or another one of that topic, by name) to
-    take the message back (370); its unique id.
+    """Recall a timed message (370); returns its unique id.
+
+    The broker is the one that the handle names, or `broker_name`.
 
     Raises the broker's error: NO_PERMISSION where recalls are switched off,
     ILLEGAL_OPERATION for a handle that is not valid (any more). After a timeout the

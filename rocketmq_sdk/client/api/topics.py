@@ -51,8 +51,9 @@ async def delete_topic_at_broker(
 async def topic_config(
     client: Caller, address: str, topic: str, timeout: float | None = None
 ) -> TopicConfig:
-    """A topic as one broker keeps it (351). Raises `TopicNotFoundError` when it does
-    not.
+    """A topic as one broker keeps it (351).
+
+    Raises `TopicNotFoundError` when it does not.
     """
     command = Command.request(
         RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequestHeader(topic=topic)

@@ -69,8 +69,9 @@ class ProducerTableInfo(Body):
 
 @attrs.frozen
 class QuerySubscriptionResponseBody(Body):
-    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345); no subscription means that the
-    group is offline.
+    """Answer to QUERY_SUBSCRIPTION_BY_CONSUMER (345).
+
+    No subscription means that the group is offline.
     """
 
     group: str
@@ -91,8 +92,9 @@ class ConsumeResult(Enum):
 
 @attrs.frozen
 class ProcessQueueInfo(Body):
-    """One queue of a consumer: what it holds and when it last did what (epoch
-    milliseconds). `droped` is spelled as on the wire.
+    """One queue of a consumer: what it holds, and when it was last used.
+
+    Times are epoch milliseconds. `droped` is spelled as on the wire.
     """
 
     commit_offset: Long = 0
@@ -147,8 +149,9 @@ class ConsumerRunningInfo(Body):
 
 @attrs.frozen
 class ConsumeMessageDirectlyResult(Body):
-    """Answer to CONSUME_MESSAGE_DIRECTLY (309). `spent_time_mills` is spelled as on the
-    wire.
+    """Answer to CONSUME_MESSAGE_DIRECTLY (309).
+
+    `spent_time_mills` is spelled as on the wire.
     """
 
     order: bool = False

@@ -37,8 +37,9 @@ class CustomizedRetryPolicy(Body):
 
 @attrs.frozen
 class GroupRetryPolicy(Body):
-    """How long a group's messages wait before they are delivered again; `type` is
-    CUSTOMIZED or EXPONENTIAL.
+    """How long a group's messages wait before they are delivered again.
+
+    `type` is CUSTOMIZED or EXPONENTIAL.
     """
 
     type: str = "CUSTOMIZED"
@@ -48,8 +49,9 @@ class GroupRetryPolicy(Body):
 
 @attrs.frozen
 class SubscriptionGroupConfig(Body):
-    """A consumer group as a broker keeps it. Members that are unknown here are kept in
-    `extra` and written again.
+    """A consumer group as a broker keeps it.
+
+    Members that are unknown here are kept in `extra` and written again.
     """
 
     group_name: str
@@ -72,8 +74,9 @@ class SubscriptionGroupConfig(Body):
 
 @attrs.frozen
 class SubscriptionGroupWrapper(Body):
-    """A table of groups with its version; `forbidden_table` holds bits by group and
-    topic.
+    """A table of groups with its version.
+
+    `forbidden_table` holds bits by group and topic.
     """
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = attrs.field(factory=dict)

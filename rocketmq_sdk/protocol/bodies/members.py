@@ -37,8 +37,9 @@ class QueryAssignmentRequestBody(Body):
 
 @attrs.frozen
 class MessageQueueAssignment(Body):
-    """One assigned queue; `mode` is PULL or POP, queue id -1 with POP means any queue
-    of the broker.
+    """One assigned queue.
+
+    `mode` is PULL or POP, queue id -1 with POP means any queue of the broker.
     """
 
     message_queue: MessageQueue | None = None
@@ -48,8 +49,9 @@ class MessageQueueAssignment(Body):
 
 @attrs.frozen
 class QueryAssignmentResponseBody(Body):
-    """Answer to QUERY_ASSIGNMENT: None keeps the current assignment, an empty one drops
-    all.
+    """Answer to QUERY_ASSIGNMENT.
+
+    None keeps the current assignment, an empty one drops all.
     """
 
     message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
@@ -83,8 +85,9 @@ class ConsumerList(Body):
 
 @attrs.frozen
 class ConsumerData(Body):
-    """One consumer group of a client. A vocabulary member that is unknown here reads as
-    None, as with Apache.
+    """One consumer group of a client.
+
+    A vocabulary member that is unknown here reads as None, as with Apache.
     """
 
     group_name: str
@@ -119,9 +122,10 @@ class HeartbeatData(Body):
     without_sub: bool = False
 
     def fingerprint(self) -> int:
-        """The number that stands for groups and subscriptions
-        (`HeartbeatData.computeHeartbeatFingerprint`): Java's hash of the text without
-        what differs between members of a group or from time to time.
+        """The fingerprint of groups and subscriptions.
+
+        It is Java's hash of the text without what differs between members of a group or
+        from time to time (`HeartbeatData.computeHeartbeatFingerprint`).
         """
         members = attrs.evolve(
             self, client_id="", heartbeat_fingerprint=0, without_sub=False

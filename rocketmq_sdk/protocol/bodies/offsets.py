@@ -36,8 +36,10 @@ class ResetOffsetBodyForC(Body):
 
 @attrs.frozen
 class GetConsumerStatusBody(Body):
-    """Offsets of a consumer (`message_queue_table`, from a client) or of several by
-    client id (`consumer_table`, from a broker).
+    """Offsets of one consumer or of several.
+
+    `message_queue_table` comes from a client, `consumer_table` (by client id) from a
+    broker.
     """
 
     message_queue_table: dict[MessageQueue, Long] = attrs.field(factory=dict)
@@ -46,8 +48,9 @@ class GetConsumerStatusBody(Body):
 
 @attrs.frozen
 class ConsumerOffsetSerializeWrapper(Body):
-    """The table of all consumer offsets (`topic@group` to queue id to offset): answer
-    to GET_ALL_CONSUMER_OFFSET (43) and file of the broker.
+    """The table of all consumer offsets: `topic@group` to queue id to offset.
+
+    The answer to GET_ALL_CONSUMER_OFFSET (43), and a file of the broker.
     """
 
     offset_table: dict[str, dict[int, Long]] = attrs.field(factory=dict)
@@ -57,8 +60,9 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 @attrs.frozen
 class DelayOffsetSerializeWrapper(Body):
-    """How far each delay level was delivered: answer to GET_ALL_DELAY_OFFSET (45) and
-    file of the broker.
+    """Delivery offsets of the delay levels.
+
+    The answer to GET_ALL_DELAY_OFFSET (45), and a file of the broker.
     """
 
     offset_table: dict[int, Long] = attrs.field(factory=dict)
@@ -67,8 +71,9 @@ class DelayOffsetSerializeWrapper(Body):
 
 @attrs.frozen
 class QueryCorrectionOffsetBody(Body):
-    """Answer to QUERY_CORRECTION_OFFSET (308): the lowest offset of other groups by
-    queue id.
+    """Answer to QUERY_CORRECTION_OFFSET (308).
+
+    The lowest offset of other groups by queue id.
     """
 
     correction_offsets: dict[int, Long] = attrs.field(factory=dict)

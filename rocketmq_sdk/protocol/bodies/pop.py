@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @attrs.define(kw_only=True, slots=True)
 class OrderInfo(Body):
-    """The last ordered pop of a queue: bit n of `commit_bits` says that message n is
-    done.
+    """The last ordered pop of a queue.
+
+    Bit n of `commit_bits` says that message n is done.
 
     `offset_list` holds the first queue offset and the distances of the others from it.
     Times are milliseconds; `next_visible` and `counts` (earlier deliveries) are by
@@ -53,8 +54,9 @@ class OrderInfo(Body):
         return self.pop_time + self.invisible_time if changed is None else changed
 
     def free_at(self) -> int:
-        """When every unacknowledged message may be popped again (epoch milliseconds); 0
-        when all are done.
+        """When every unacknowledged message may be popped again (epoch milliseconds).
+
+        0 when all are done.
         """
         return max(
             (
@@ -76,9 +78,7 @@ class OrderInfo(Body):
 
 @attrs.frozen
 class ConsumerOrderInfoSerializeWrapper(Body):
-    """What `consumerOrderInfo.json` holds: order infos by `topic@group` and queue
-    id.
-    """
+    """The file `consumerOrderInfo.json`: order infos by `topic@group` and queue id."""
 
     table: dict[str, dict[int, OrderInfo]] = attrs.field(factory=dict)
     ordered_consumption_level: str = "QUEUE"
@@ -104,8 +104,9 @@ def _wire(name: str, default: Any = attrs.NOTHING) -> Any:
 
 @attrs.frozen(kw_only=True)
 class BatchAckEntry(Body):
-    """Messages of one pop of one queue that are done: bit k of `bit_set` (base64,
-    little endian) is the queue offset `start_offset` + k.
+    """Messages of one pop of one queue that are done.
+
+    Bit k of `bit_set` (base64, little endian) is the queue offset `start_offset` + k.
 
     `topic` is the one that the consumer subscribed to, `retry` the kind of topic in
     which the messages lie.
@@ -171,8 +172,9 @@ def encode_bit_set(distances: Iterable[int]) -> str:
 
 
 def decode_bit_set(text: str, limit: int) -> list[int]:
-    """The numbers below `limit` in the text of a set. Raises `FieldError` when it is no
-    base64.
+    """The numbers below `limit` in the text of a set.
+
+    Raises `FieldError` when it is no base64.
     """
     try:
         raw = base64.b64decode(text, validate=True)

@@ -86,8 +86,10 @@ class _Record:
 
 @attrs.define(slots=True)
 class PopCheckPoint:
-    """What one pop took out of one queue: `count` messages at `start_offset` plus each
-    of `distances`; bit n of `bits` means that message n is done.
+    """A checkpoint: what one pop took out of one queue.
+
+    Those are `count` messages, at `start_offset` plus each of `distances`; bit n of
+    `bits` means that message n is done.
 
     Times are milliseconds. `revive_offset` is the checkpoint's own place in the revive
     queue, known when it is read there; `re_put_times` says how often it was written
@@ -201,8 +203,9 @@ class PopCheckPoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """A checkpoint out of a message's body. Raises `RemoteProtocolError` for what
-        cannot be one.
+        """A checkpoint out of a message's body.
+
+        Raises `RemoteProtocolError` for what cannot be one.
         """
         record = _Record(data, "checkpoint")
         topic, group, count, distances = (
@@ -247,8 +250,9 @@ def match_key(
 
 @attrs.define(slots=True)
 class AckRecord:
-    """That messages of one pop of one queue are done: one (`AckMsg`), or several
-    (`BatchAckMsg`, when `batch`).
+    """An ack: messages of one pop of one queue are done.
+
+    One message (`AckMsg`), or several (`BatchAckMsg`, when `batch`).
     """
 
     topic: str
@@ -306,8 +310,9 @@ class AckRecord:
 
     @classmethod
     def decode(cls, data: bytes, *, batch: bool) -> Self:
-        """An ack out of a message's body. Raises `RemoteProtocolError` for what cannot
-        be one.
+        """An ack out of a message's body.
+
+        Raises `RemoteProtocolError` for what cannot be one.
         """
         record = _Record(data, "ack")
         offsets = (

@@ -11,8 +11,10 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class OffsetWrapper(Body):
-    """How far a group is in one queue: the broker's end, the committed and the pulled
-    offset, store time of the last consumed message.
+    """How far a group is in one queue.
+
+    `broker_offset` is the end of the queue, `last_timestamp` the store time of the last
+    consumed message.
     """
 
     broker_offset: Long = 0
@@ -59,8 +61,9 @@ class BrokerStatsData(Body):
 
 @attrs.frozen
 class QueueTimeSpan(Body):
-    """Store times of a queue: first, last, last consumed (epoch milliseconds), and how
-    far a group is behind (milliseconds).
+    """Store times of a queue: first, last, last consumed (epoch milliseconds).
+
+    `delay_time` is how far a group is behind (milliseconds).
 
     The texts are derived; they have the form `2023-11-14#22:13:20:000` in the broker's
     time zone.

@@ -11,8 +11,9 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 @attrs.frozen
 class ConsumeQueueData(Body):
-    """One unit: place and size of the record, tags code, whether the group's filter
-    takes it.
+    """One unit of a consume queue.
+
+    Place and size of the record, tags code, and whether the group's filter takes it.
     """
 
     physic_offset: Long = 0

@@ -10,8 +10,10 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class HAConnectionRuntimeInfo(Body):
-    """One slave of a master: how far it is, how many bytes it is behind, whether it
-    counts as in sync; bytes per second sent to it.
+    """One slave of a master.
+
+    How far it is, how many bytes it is behind, whether it counts as in sync, and the
+    bytes per second sent to it.
     """
 
     addr: str | None = None

@@ -11,8 +11,9 @@ from rocketmq_sdk.protocol.json_dialect import encode_json
 
 @attrs.frozen
 class TopicRouteData(Body):
-    """The wire form of a route. `topic_queue_mapping_by_broker` (static topics) is
-    handed on as it came.
+    """The wire form of a route.
+
+    `topic_queue_mapping_by_broker` (static topics) is handed on as it came.
     """
 
     broker_datas: tuple[BrokerData, ...] = ()
@@ -23,8 +24,10 @@ class TopicRouteData(Body):
 
 
 def encode_route(route: TopicRoute, *, strict: bool) -> bytes:
-    """A route as an answer to GET_ROUTEINFO_BY_TOPIC: strict JSON for peers that ask
-    for it, else Apache's dialect with unquoted broker ids.
+    """Encode a route as the answer to GET_ROUTEINFO_BY_TOPIC.
+
+    Strict JSON for peers that ask for it, else Apache's dialect with unquoted broker
+    ids.
     """
     wire = TopicRouteData(
         route.broker_datas, route.filter_server_table, route.order_topic_conf, route.queue_datas
@@ -48,8 +51,9 @@ def decode_route(data: bytes) -> TopicRoute:
 
 @attrs.frozen
 class ClusterInfo(Body):
-    """Answer to GET_BROKER_CLUSTER_INFO (106): addresses by broker name, broker names
-    by cluster.
+    """Answer to GET_BROKER_CLUSTER_INFO (106).
+
+    Addresses by broker name, broker names by cluster.
     """
 
     broker_addr_table: dict[str, BrokerData] = attrs.field(factory=dict)

@@ -1,4 +1,6 @@
-"""Timers that wait, by topic: answer to GET_TIMER_METRICS (61) and the broker's file
+"""Numbers of waiting timers by topic.
+
+The answer to GET_TIMER_METRICS (61), and a file of the broker
 (`TimerMetricsSerializeWrapper`).
 """
 
@@ -13,8 +15,9 @@ from rocketmq_sdk.protocol.header import Long
 
 @attrs.frozen
 class TimerMetric(Body):
-    """How many timers of a topic wait; `time_stamp` (epoch milliseconds) is when that
-    changed last.
+    """How many timers of a topic wait.
+
+    `time_stamp` (epoch milliseconds) is when that changed last.
     """
 
     count: Long = 0

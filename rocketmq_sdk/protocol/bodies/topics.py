@@ -16,8 +16,9 @@ FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 @attrs.frozen
 class DataVersion(Body):
-    """The version of a table; equal only when all three members are. `timestamp` is
-    epoch milliseconds.
+    """The version of a table; equal only when all three members are.
+
+    `timestamp` is epoch milliseconds.
     """
 
     state_version: Long = 0
@@ -31,8 +32,9 @@ class DataVersion(Body):
 
 @attrs.frozen
 class TopicConfig(Body):
-    """A topic as a broker keeps it. `perm` holds `Permission` bits, `attributes` texts
-    such as `message.type`.
+    """A topic as a broker keeps it.
+
+    `perm` holds `Permission` bits, `attributes` texts such as `message.type`.
     """
 
     topic_name: str
@@ -45,8 +47,9 @@ class TopicConfig(Body):
     attributes: dict[str, str] = attrs.field(factory=dict)
 
     def encode_text(self) -> str:
-        """The one-line form of compressed registrations (`TopicConfig.encode`); `order`
-        and `topic_sys_flag` are lost in it.
+        """The one-line form of compressed registrations (`TopicConfig.encode`).
+
+        `order` and `topic_sys_flag` are lost in it.
         """
         numbers = f"{self.read_queue_nums} {self.write_queue_nums} {self.perm}"
         return (
@@ -56,8 +59,9 @@ class TopicConfig(Body):
 
     @classmethod
     def decode_text(cls, text: str) -> TopicConfig:
-        """The topic out of the one-line form; attributes that cannot be read are
-        dropped, as Apache does it.
+        """The topic out of the one-line form.
+
+        Attributes that cannot be read are dropped, as Apache does it.
 
         Raises `FieldError` when less than five words are there or a number is none.
         """
@@ -81,8 +85,10 @@ class TopicConfig(Body):
 
 @attrs.frozen
 class TopicConfigSerializeWrapper(Body):
-    """A table of topics with its version. The mapping members belong to static topics
-    and are handed on as they came; 4.9 peers leave them out.
+    """A table of topics with its version.
+
+    The mapping members belong to static topics and are handed on as they came; 4.9
+    peers leave them out.
     """
 
     topic_config_table: dict[str, TopicConfig] = attrs.field(factory=dict)
@@ -101,8 +107,9 @@ class CreateTopicListRequestBody(Body):
 
 @attrs.frozen
 class TopicList(Body):
-    """A list of topic names, and the address of a broker where more can be asked
-    for.
+    """A list of topic names.
+
+    `broker_addr` is the address of a broker that knows more of them.
     """
 
     topic_list: tuple[str, ...] = ()

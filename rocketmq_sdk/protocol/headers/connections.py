@@ -18,8 +18,9 @@ class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
-    """CONSUME_MESSAGE_DIRECTLY (309), admin to broker to consumer: consume this message
-    now.
+    """CONSUME_MESSAGE_DIRECTLY (309), from an administrator by way of the broker.
+
+    The consumer is to consume this message now.
     """
 
     consumer_group: str

@@ -17,8 +17,9 @@ class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetAllSubscriptionGroupRequestHeader(Header):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), a page of the table; old peers send no
-    header and want all of it.
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), a page of the table.
+
+    Old peers send no header and want all of it.
     """
 
     group_seq: int | None = None

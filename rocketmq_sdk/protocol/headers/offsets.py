@@ -111,8 +111,9 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class ResetOffsetRequestHeader(TopicQueueRequestHeader):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220):
-    timestamp -1 means the end.
+    """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220).
+
+    A timestamp of -1 means the end.
     """
 
     group: str
@@ -125,8 +126,9 @@ class ResetOffsetRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetConsumerStatusRequestHeader(TopicRequestHeader):
-    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT
-    (221).
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223).
+
+    GET_CONSUMER_STATUS_FROM_CLIENT (221) has the same header.
     """
 
     topic: str

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def _unusual(ext: Mapping[str, str]) -> bool:
-    """Whether a request has one of the fields that only proxies and static topics
-    write.
-    """
+    """Whether a request has fields that only proxies and static topics write."""
     return "ns" in ext or "nsd" in ext or "oway" in ext or "lo" in ext
 
 
@@ -124,8 +122,9 @@ class PopMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class PopMessageResponseHeader(Header):
-    """Answer to POP_MESSAGE: times and the offset texts from which receipt handles are
-    made.
+    """Answer to POP_MESSAGE.
+
+    It holds times, and the offset texts from which receipt handles are made.
     """
 
     pop_time: Long = 0
@@ -235,8 +234,9 @@ class AckMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
-    """CHANGE_MESSAGE_INVISIBLETIME (200053): new invisible duration in milliseconds
-    from now.
+    """CHANGE_MESSAGE_INVISIBLETIME (200053).
+
+    The new invisible duration is milliseconds from now.
     """
 
     consumer_group: str
@@ -249,9 +249,7 @@ class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class ChangeInvisibleTimeResponseHeader(Header):
-    """Answer to CHANGE_MESSAGE_INVISIBLETIME: what the new receipt handle is made
-    of.
-    """
+    """Answer to CHANGE_MESSAGE_INVISIBLETIME: the parts of the new receipt handle."""
 
     pop_time: Long = 0
     invisible_time: Long = 0

@@ -1,5 +1,7 @@
-"""Pulling messages. The codecs are straight code; what is not as usual goes through the
-table of the declaration, as in `send`.
+"""Pulling messages.
+
+The codecs are straight code; what is not as usual goes through the table of the
+declaration, as in `send`.
 """
 
 from __future__ import annotations
@@ -140,8 +142,9 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class PullMessageResponseHeader(Header):
-    """Answer to pulls: which broker id to ask next, where to go on, the ends of the
-    queue.
+    """Answer to pulls.
+
+    It names the broker id to ask next, the next offset, and the ends of the queue.
 
     `offset_delta` is added to each queue offset of static topics; `forbidden_type` says
     what forbids reading.

@@ -52,8 +52,9 @@ class SendMessageRequestHeader(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
-    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and SEND_REPLY_MESSAGE_V2 (325):
-    the fields of V1 under one-letter names.
+    """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325).
+
+    They have the fields of V1 under one-letter names.
 
     The attributes have V1's names; `bname` travels as `n`, the base field of that name
     is `base_bname`.
@@ -182,8 +183,10 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
 
 @attrs.define(kw_only=True)
 class SendMessageResponseHeader(Header):
-    """Answer to all sends: offset message id (for a batch a list with commas), queue,
-    logical offset of the first message.
+    """Answer to all sends.
+
+    Offset message id (for a batch a list with commas), queue, queue offset of the first
+    message.
 
     `transaction_id` is the message's unique key, `batch_uniq_id` stands for an inner
     batch, `recall_handle` for a delayed message.
@@ -238,8 +241,9 @@ class SendMessageResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
-    """CONSUMER_SEND_MSG_BACK (36): deliver the message at a commit-log offset again
-    later.
+    """CONSUMER_SEND_MSG_BACK (36): deliver a consumed message again later.
+
+    `offset` is its commit log offset.
 
     A delay level below 0 means the dead letter topic, 0 lets the broker choose.
     """
@@ -255,8 +259,9 @@ class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
 
 @attrs.define(kw_only=True)
 class ReplyMessageRequestHeader(TopicQueueRequestHeader):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply; hosts are
-    `ip:port`.
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), broker to requester: a reply.
+
+    Hosts are `ip:port`.
     """
 
     producer_group: str

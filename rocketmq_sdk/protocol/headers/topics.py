@@ -10,8 +10,9 @@ from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestH
 
 @attrs.define(kw_only=True)
 class CreateTopicRequestHeader(TopicRequestHeader):
-    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`. A missing
-    topic is answered like a blank one.
+    """UPDATE_AND_CREATE_TOPIC (17): `attributes` is a text `+key=value,-key`.
+
+    A missing topic is answered like a blank one.
     """
 
     topic: str = ""
@@ -48,8 +49,9 @@ class DeleteTopicRequestHeader(TopicRequestHeader):
 
 @attrs.define(kw_only=True)
 class GetAllTopicConfigRequestHeader(Header):
-    """GET_ALL_TOPIC_CONFIG (21), a page of the table; old peers send no header and want
-    all of it.
+    """GET_ALL_TOPIC_CONFIG (21), a page of the table.
+
+    Old peers send no header and want all of it.
     """
 
     topic_seq: int | None = None

@@ -22,8 +22,9 @@ class ResumeCheckHalfMessageRequestHeader(Header):
 
 @attrs.define(kw_only=True)
 class EndTransactionRequestHeader(RpcRequestHeader):
-    """END_TRANSACTION (37): commit (8), roll back (12) or leave open (0) a half
-    message.
+    """END_TRANSACTION (37): the outcome of a half message.
+
+    `commit_or_rollback` is 8 for commit, 12 for roll back, 0 for unknown.
     """
 
     topic: str | None = None
@@ -51,8 +52,9 @@ class EndTransactionResponseHeader(Header):
 
 @attrs.define(kw_only=True)
 class CheckTransactionStateRequestHeader(RpcRequestHeader):
-    """CHECK_TRANSACTION_STATE (39), broker to producer: what became of a half message?
-    `topic` is the half topic.
+    """CHECK_TRANSACTION_STATE (39), from broker to producer.
+
+    It asks for the outcome of a half message. `topic` is the half topic.
     """
 
     topic: str | None = None

@@ -1,3 +1,4 @@
-"""The language of SQL92 subscriptions: texts become trees here; what evaluates them is
-the broker's (`broker_embedded.filter`).
+"""The language of SQL92 subscriptions: from text to tree.
+
+Evaluation is the broker's (`broker_embedded.filter`).
 """

@@ -1,5 +1,6 @@
-"""Words of SQL92 expressions (the token rules of `SelectorParser` of Apache RocketMQ
-5.4.0).
+"""Tokens of SQL92 expressions.
+
+Follows the token rules of `SelectorParser` of Apache RocketMQ 5.4.0.
 
 Words are read one at a time, as the parser asks for them: what stands behind a complete
 expression is never looked at, except for the word that follows it.
@@ -49,8 +50,10 @@ _SHOWN: Final = 30
 
 
 class Token(NamedTuple):
-    """One word. `kind` is one of the kinds above, a keyword in capitals, or a sign;
-    `position` counts characters from 1.
+    """One word.
+
+    `kind` is one of the kinds above, a keyword in capitals, or a sign; `position`
+    counts characters from 1.
     """
 
     kind: str
@@ -74,8 +77,9 @@ class Lexer:
         self._ready: list[Token] = []
 
     def peek(self, ahead: int = 0) -> Token:
-        """A word that is not taken yet. Raises `FilterSyntaxError` where no word
-        begins.
+        """A word that is not taken yet.
+
+        Raises `FilterSyntaxError` where no word begins.
         """
         while len(self._ready) <= ahead:
             self._ready.append(self._read())

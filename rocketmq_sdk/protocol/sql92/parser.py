@@ -1,5 +1,6 @@
-"""From the text of a SQL92 expression to its tree, with the checks that need no message
-(`SelectorParser` of Apache RocketMQ 5.4.0).
+"""Parser of SQL92 expressions, with the checks that need no message.
+
+Follows `SelectorParser` of Apache RocketMQ 5.4.0:
 
     or         := and ( OR and )*
     and        := equality ( AND equality )*
@@ -40,15 +41,14 @@ from rocketmq_sdk.protocol.sql92.tree import (
 )
 
 MAX_LENGTH: Final = 65_536
-"""Characters of an expression. Apache sets no limit of its own; here nobody else is
-served while one is parsed.
+"""Characters of an expression.
+
+Apache sets no limit of its own; here nobody else is served while one is parsed.
 """
 MAX_DEPTH: Final = 200
 """Parentheses within parentheses."""
 MAX_SIGNS: Final = 64
-"""Signs and NOT in front of one operand, and comparisons with the result of a
-comparison.
-"""
+"""Most signs and NOT before one operand, and chained comparisons."""
 NO_STACK: Final = "it is nested too deeply for what is left of this task's stack"
 _INT_MAX: Final = 0x7FFFFFFF
 _LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -95,8 +95,9 @@ class _Parser:
     # --- the grammar
 
     def _expression(self, level: int = 0) -> Node:
-        """An operand and the operators behind it, of a level and tighter ones; few
-        frames, so that deep nesting fits onto the stack.
+        """An operand and the operators after it, of a level and tighter ones.
+
+        It takes few frames, so that deep nesting fits onto the stack.
 
         Behind an operator of one level none that binds tighter can follow: its right
         operand has taken those.

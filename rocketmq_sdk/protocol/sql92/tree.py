@@ -13,8 +13,9 @@ import attrs
 
 
 class Kind(Enum):
-    """Type of what a node evaluates to, known before any message is: a property is a
-    text, and every value may be null.
+    """Type of what a node evaluates to, known before any message is.
+
+    A property is a text, and every value may be null.
     """
 
     INTEGER = "Integer"
@@ -69,9 +70,7 @@ class Negate:
 
 @attrs.frozen(eq=False)
 class AsBoolean:
-    """A property where a truth value is needed: null when it is absent, else FALSE, for
-    it is a text.
-    """
+    """A property where a truth value is needed: null when absent, else FALSE."""
 
     operand: Variable
 
@@ -156,8 +155,9 @@ def is_boolean(node: Node) -> bool:
 
 
 def kind_of(node: Node) -> Kind:
-    """The type of a node's values; minus signs keep that of numbers and make null of
-    all else.
+    """The type of a node's values.
+
+    Minus keeps the type of numbers; of all else it makes null.
     """
     negated = isinstance(node, Negate)
     while isinstance(node, Negate):
