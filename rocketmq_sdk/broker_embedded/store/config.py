@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MEBIBYTE = 1024 * 1024
 PAGE_SIZE = 4096
-"""What the settings of flushes count in."""
+"""The unit of the settings that count pages, in bytes."""
 QUEUE_UNIT_SIZE = 20
 BATCH_UNIT_SIZE = 46
 
@@ -53,17 +53,19 @@ class FlushDiskType(Enum):
 
 @attrs.frozen(kw_only=True)
 class StoreConfig:
-    """Names and defaults are those of Apache's `MessageStoreConfig` in snake case;
-    sizes in bytes, times in milliseconds as there.
+    """Settings of the store, with the names of Apache's `MessageStoreConfig`.
 
-    The last three are this store's own. Raises `ValueError` for a value out of range.
+    Names are in snake case and defaults are Apache's; sizes are in bytes and times in
+    milliseconds, as there. The last three settings are this store's own. Raises
+    `ValueError` for a value out of range.
     """
 
     mapped_file_size_commit_log: int = attrs.field(
         default=1024 * MEBIBYTE, validator=validators.ge(1024)
     )
-    """Size of one log file; a directory can only be opened with the size it was written
-    with.
+    """Size of one log file.
+
+    A directory can only be opened with the size that it was written with.
     """
     mapped_file_size_consume_queue: int = attrs.field(
         default=300_000 * QUEUE_UNIT_SIZE, validator=_whole_units(QUEUE_UNIT_SIZE)
@@ -72,10 +74,11 @@ class StoreConfig:
     mapped_file_size_consume_queue_ext: int = attrs.field(
         default=48 * MEBIBYTE, validator=validators.ge(1024)
     )
-    """Size of one file of what does not fit into queue units."""
+    """Size of one file of the extensions of queue units."""
     enable_consume_queue_ext: bool = False
-    """Whether queue units lead to bit maps of filters (with `enableCalcFilterBitMap`
-    there are some).
+    """Whether queue units point to the bit maps of filters.
+
+    The bit maps exist with `enableCalcFilterBitMap`.
     """
     mapper_file_size_batch_consume_queue: int = attrs.field(
         default=300_000 * BATCH_UNIT_SIZE, validator=_whole_units(BATCH_UNIT_SIZE)
@@ -95,25 +98,26 @@ class StoreConfig:
         default=60_000, validator=validators.ge(0)
     )
     sync_flush_timeout: int = attrs.field(default=5000, validator=validators.ge(1))
-    """How long a put waits for its sync before it is answered FLUSH_DISK_TIMEOUT."""
+    """How long a put waits for its sync before it ends with FLUSH_DISK_TIMEOUT."""
     max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=validators.ge(1))
-    """Largest body; a record may take 65,536 bytes more."""
+    """Largest body; a record may be 65,536 bytes larger."""
     check_crc_on_recover: bool = True
     enabled_append_prop_crc: bool = False
-    """Whether each record ends in a property with a CRC of all that is in front of
-    it.
-    """
+    """Whether each record ends in a property with a CRC of all that comes before it."""
     force_verify_prop_crc: bool = False
-    """Whether recovery checks that CRC instead of the body's, so that the log ends at a
-    record without it.
+    """Whether recovery checks that CRC instead of the body's.
+
+    The log then ends at the first record without it.
     """
     message_index_safe: bool = False
-    """Whether recovery goes back far enough to build the whole index again. Here it
-    always does; the setting is Apache's.
+    """Whether recovery goes back far enough to rebuild the whole index.
+
+    This store always does; the setting is Apache's.
     """
     warm_maped_file_enable: bool = False
-    """Whether a new log file is written full of zeros before it is needed, instead of
-    being given space in steps.
+    """Whether a new log file is filled with zeros before it is needed.
+
+    If not, space is allocated in steps.
     """
     max_transfer_bytes_on_message_in_memory: int = attrs.field(
         default=262_144, validator=validators.ge(1)
@@ -128,48 +132,50 @@ class StoreConfig:
     access_message_in_memory_max_ratio: int = attrs.field(
         default=40, validator=[validators.ge(0), validators.le(100)]
     )
-    """Percent of the machine's memory within which the end of the log is taken to be
-    cached.
-    """
+    """Percent of the machine's memory in which the end of the log counts as cached."""
     max_filter_message_size: int = attrs.field(
         default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE)
     )
-    """How many bytes of queue units (20 each) one read looks at."""
+    """How many bytes of queue units (20 bytes each) one read looks at."""
     message_index_enable: bool = True
     """Whether messages can be found by their keys."""
     max_hash_slot_num: int = attrs.field(
         default=5_000_000, validator=[validators.ge(1), validators.le(500_000_000)]
     )
-    """Slots of an index file; a directory can only be opened with the numbers it was
+    """Slots of an index file.
+
+    A directory can only be opened with the numbers of slots and entries that it was
     written with.
     """
     max_index_num: int = attrs.field(
         default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)]
     )
-    """Entries of an index file, one less in truth."""
+    """Entries of an index file; the number in use is one less."""
     max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
     default_query_max_num: int = attrs.field(default=32, validator=validators.ge(1))
-    """The most messages that one lookup by key finds."""
+    """The maximum number of messages that one lookup by key finds."""
     delete_when: str = attrs.field(default="04", validator=_hours)
-    """Local hours at which old log files are removed, separated by semicolons."""
+    """Local hours at which old log files are deleted, separated by semicolons."""
     file_reserved_time: int = attrs.field(default=72, validator=validators.ge(0))
-    """Hours that a log file is kept after it was written last."""
+    """Hours that a log file is kept after the last write to it."""
     disk_max_used_space_ratio: int = attrs.field(
         default=75, validator=[validators.ge(0), validators.le(100)]
     )
-    """Percent of the disk above which old files are removed at any hour; Apache's
-    bounds (10 to 95) apply.
+    """Percent of disk usage above which old files are deleted at any hour.
+
+    Apache's bounds, 10 to 95, apply.
     """
     disk_space_clean_forcibly_ratio: int = attrs.field(
         default=85, validator=[validators.ge(0), validators.le(100)]
     )
-    """Percent of the disk above which the oldest files are removed whatever their age
-    (30 to 85).
+    """Percent of disk usage above which the oldest files are deleted at any age.
+
+    Apache's bounds, 30 to 85, apply.
     """
     disk_space_warning_level_ratio: int = attrs.field(
         default=90, validator=[validators.ge(0), validators.le(100)]
     )
-    """Percent of the disk above which messages are refused (35 to 90)."""
+    """Percent of disk usage above which messages are refused; 35 to 90 apply."""
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = attrs.field(default=10_000, validator=validators.ge(1))
     delete_file_batch_max: int = attrs.field(default=10, validator=validators.ge(1))
@@ -177,68 +183,74 @@ class StoreConfig:
     destroy_maped_file_interval_forcibly: int = attrs.field(
         default=120_000, validator=validators.ge(0)
     )
-    """How long a file that is being read is kept after it should have been removed."""
+    """How long a file that is due for deletion is kept while somebody reads it."""
     total_replicas: int = attrs.field(default=1, validator=validators.ge(1))
-    """How many brokers keep the log, this one among them."""
+    """How many brokers keep the log, including this one."""
     in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
-    """How many of them have a message before a SYNC_MASTER acknowledges it; 1 waits for
-    nobody.
+    """How many of them must have a message before a SYNC_MASTER acknowledges it.
+
+    Includes the master; with 1 it waits for no slave.
     """
     min_in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
-    """With fewer of them in sync a SYNC_MASTER refuses messages."""
+    """A SYNC_MASTER with fewer copies in sync refuses messages."""
     all_ack_in_sync_state_set: bool = False
     """Whether a SYNC_MASTER waits for all slaves that are in sync."""
     enable_auto_in_sync_replicas: bool = False
-    """Whether a SYNC_MASTER waits for fewer slaves while fewer are in sync, but for no
-    fewer than `min_in_sync_replicas`.
+    """Whether a SYNC_MASTER waits for fewer slaves while fewer are in sync.
+
+    It never waits for fewer than `min_in_sync_replicas` asks for.
     """
     ha_max_gap_not_in_sync: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(0))
-    """Bytes that a slave may lack and still count as in sync."""
+    """How many bytes a slave may be behind and still count as in sync."""
     slave_timeout: int = attrs.field(default=3000, validator=validators.ge(1))
-    """How long a put waits for slaves before it is answered FLUSH_SLAVE_TIMEOUT."""
+    """How long a put waits for slaves before it ends with FLUSH_SLAVE_TIMEOUT."""
     ha_send_heartbeat_interval: int = attrs.field(default=5000, validator=validators.ge(1))
     ha_housekeeping_interval: int = attrs.field(default=20_000, validator=validators.ge(1))
-    """A connection between master and slave that was silent for so long is closed."""
+    """A connection between master and slave that is silent for this long is closed."""
     ha_transfer_batch_size: int = attrs.field(
         default=32_768, validator=[validators.ge(1), validators.le(4 * MEBIBYTE - 12)]
     )
-    """The most bytes of the log in one frame to a slave."""
+    """The maximum number of bytes of the log in one frame to a slave."""
     offset_check_in_slave: bool = False
-    """Whether a slave corrects consumers that ask for offsets outside of a queue."""
+    """Whether a slave corrects offsets of consumers that lie outside a queue."""
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     mapped_file_size_timer_log: int = attrs.field(
         default=100 * MEBIBYTE, validator=validators.ge(68)
     )
-    """Size of one file of the timer log; a directory can only be opened with the size
-    it was written with.
+    """Size of one file of the timer log.
+
+    A directory can only be opened with the size that it was written with.
     """
     timer_precision_ms: int = attrs.field(default=1000, validator=_precision)
-    """Width of a slot of the timer wheel: a timer fires at most this late."""
+    """Width of a slot of the timer wheel; a timer fires at most this late."""
     timer_roll_window_slot: int = attrs.field(default=172_800, validator=validators.ge(1))
-    """Slots that a timer may be ahead; one further away goes through the wheel more
-    than once.
+    """How many slots ahead a timer may be.
+
+    One that is further ahead goes through the wheel more than once.
     """
     timer_max_delay_sec: int = attrs.field(default=259_200, validator=validators.ge(0))
-    """How far ahead a timer may be, in seconds; more is refused."""
+    """How far ahead a timer may be, in seconds; later ones are refused."""
     timer_flush_interval_ms: int = attrs.field(default=1000, validator=validators.ge(1))
     timer_congest_num_each_slot: int = attrs.field(
         default=(1 << 31) - 1, validator=validators.ge(0)
     )
-    """Timers of one slot above which more and more are refused."""
+    """Timers in one slot above which more and more are refused."""
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
-    """Bytes that the files of an in-memory store may hold together."""
+    """How many bytes the files of an in-memory store may take in total."""
     hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))
-    """Bytes at the end of the log that a store on disk also keeps in memory, so that
-    reading them needs no system call.
+    """How many bytes of the end of the log a store on disk also keeps in memory.
+
+    Reading them takes no system call.
     """
     allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=validators.ge(4096))
-    """How much of a log file is given space on disk at once."""
+    """How much disk space is allocated for a log file at a time."""
 
     def check_replicas(self) -> None:
-        """Raises `ConfigurationError` when the numbers of replicas contradict each
-        other.
+        """Check the numbers of replicas against each other.
+
+        Raises `ConfigurationError` when they contradict each other.
         """
         if not self.total_replicas >= self.in_sync_replicas >= self.min_in_sync_replicas:
             numbers = (

@@ -1,12 +1,11 @@
-"""The message store (`DefaultMessageStore` of Apache RocketMQ 5.4.0): appends messages
-to the log and reads them by queue.
+"""The message store: appends messages to the log and reads them by queue.
 
-Appends, dispatch and reads are synchronous and belong to the thread of the event loop:
-nothing can interrupt them half way. Only syncs and reads that have to wait for a disk
-run in threads. When `put` returns PUT_OK the record is in the hands of the operating
-system (between `begin` and `end`: when `end` returns), so the death of the process
-loses nothing that was acknowledged; under SYNC_FLUSH `wait_durable` says when a power
-cut cannot either.
+`DefaultMessageStore` of Apache RocketMQ 5.4.0. Appends, dispatch and reads are
+synchronous and belong to the thread of the event loop, so nothing interrupts them. Only
+syncs and reads that have to wait for a disk run in threads. When `put` returns PUT_OK
+the operating system has the record (between `begin` and `end`: when `end` returns), so
+nothing acknowledged is lost when the process dies; with SYNC_FLUSH `wait_durable` says
+when it also survives a power cut.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ ABORT_PATH = "abort"
 
 
 class MessageStore(ReadableStore, RunsOnce):
-    """One store directory. Use as `async with MessageStore(...) as store`: entering
-    loads and recovers, leaving makes everything durable.
+    """One store directory, used as `async with MessageStore(...) as store`.
 
-    Entering raises `StoreLockedError`, `StoreCorruptError` or `StoreError`.
+    Entering loads and recovers, leaving makes everything durable. Entering raises
+    `StoreLockedError`, `StoreCorruptError` or `StoreError`.
     """
 
     _second_time = "a store object is opened once; make another one"
@@ -92,17 +91,19 @@ class MessageStore(ReadableStore, RunsOnce):
         self._is_slave = False
         self._loading_at = 0
         self.on_recovery: RecoveryProgress | None = None
-        """Told, from another thread, how many bytes of how many a long start has read;
-        to be set before entering.
+        """Progress callback `(done, total)` in log bytes, for a long start.
+
+        Called from a worker thread; set it before entering the store.
         """
         self.started_clean = True
-        """Whether the last stop was a clean one."""
+        """Whether the last stop was clean."""
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
-        """Called for each message that consumers can read from now on, in the append
-        under ASYNC_FLUSH, behind its sync under SYNC_FLUSH.
+        """Callbacks for each message that consumers can read from now on.
+
+        Called in the append with ASYNC_FLUSH, after its sync with SYNC_FLUSH.
         """
         self.dispatched: Watermark = self._dispatcher.dispatched
-        """Up to where the log is in the queues."""
+        """The position up to which the log is in the queues."""
 
     # --- opening and closing
 
@@ -142,7 +143,7 @@ class MessageStore(ReadableStore, RunsOnce):
             self.files.unlock()
 
     def _load(self) -> None:
-        """Load and recover; what Apache does in `load` and `recover`."""
+        """Load and recover; `load` and `recover` of Apache."""
         clean = not self.files.exists(ABORT_PATH)
         remove_leftover(self.files)
         self._log.chain.load(mend=not clean)
@@ -150,8 +151,8 @@ class MessageStore(ReadableStore, RunsOnce):
         self._table.load(mend=not clean)
         self._checkpoint.load()
         self._deleted.load()
-        # Before anything is changed: recovery that is interrupted must not pass for a
-        # clean stop.
+        # Before anything is changed: an interrupted recovery must not look like a clean
+        # stop.
         self.files.write(ABORT_PATH, str(os.getpid()).encode())
         self.files.sync_directory(".")
         self._table.find_ends()
@@ -183,9 +184,7 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @trio.lowlevel.enable_ki_protection
     async def _close(self) -> None:
-        """Make everything durable; only when all of it worked the stop counts as
-        clean.
-        """
+        """Make everything durable; the stop is clean only if all of it worked."""
         try:
             await self._flusher.flush()
             await self._queue_flusher.flush(thorough=True)
@@ -214,8 +213,9 @@ class MessageStore(ReadableStore, RunsOnce):
         topic: str | None = None,
         waiting: Collection[object] | None = None,
     ) -> None:
-        """As an entry of `arrivals`, but told of the messages of one topic only, or
-        only while something is in `waiting`.
+        """Add a listener for some arrivals; `arrivals` is for all of them.
+
+        It is called for messages of `topic` only, or only while `waiting` is not empty.
         """
         self._dispatcher.listen(listener, topic=topic, waiting=waiting)
 
@@ -223,13 +223,14 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @property
     def writable(self) -> bool:
-        """Whether puts are taken."""
+        """Whether puts are accepted."""
         return self._state.writable
 
     @property
     def failure(self) -> str | None:
-        """Why puts are refused, for people; None while they are taken or when the store
-        is closed.
+        """Why puts are refused, for people to read.
+
+        None while they are accepted, and when the store is closed.
         """
         error = self._state.failure or self._state.queue_problem
         if error is None and self._state.disk_full:
@@ -241,25 +242,27 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @property
     def needs_wait(self) -> bool:
-        """Whether `wait_durable` can have something to wait for."""
+        """Whether `wait_durable` may have something to wait for."""
         return self._sync_flush or self._replicas is not None
 
     @property
     def tells_durable(self) -> bool:
-        """Whether `when_durable` can be used: there is a sync to wait for and no
-        replica.
+        """Whether `when_durable` can be used.
+
+        It can when there is a sync to wait for and no replica.
         """
         return self._sync_flush and self._replicas is None
 
     @property
     def flushed(self) -> Watermark:
-        """Up to where the log is durable. Its waiters get the `StoreError` of a failed
-        sync.
+        """The position up to which the log is durable.
+
+        Waiting for it raises the `StoreError` of a failed sync.
         """
         return self._flusher.flushed
 
     def statistics(self) -> dict[str, int]:
-        """Numbers for people."""
+        """Figures for people to read."""
         return {
             "puts": self._appender.puts,
             "min_physical_offset": self._log.min_position,
@@ -281,28 +284,28 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @trio.lowlevel.enable_ki_protection
     def put(self, message: MessageToStore) -> PutResult:
-        """Append one message and put it into its queue. Never raises for a message or a
-        disk: the status says what happened.
+        """Append one message and put it into its queue.
+
+        Never raises because of a message or a disk: the status says what happened.
         """
         return self._appender.put(message)
 
     @trio.lowlevel.enable_ki_protection
     def put_batch(self, message: MessageToStore) -> PutResult:
-        """Append the messages of an encoded batch as consecutive records with
-        consecutive offsets in one file, all or none.
+        """Append the messages of a client's batch in one file, all or none.
 
-        `message.body` is the batch; flag, body and properties come from its elements,
-        the tags code too. Never raises.
+        They become consecutive records with consecutive offsets. `message.body` is the
+        encoded batch; flag, body, properties and tags code come from its elements.
+        Never raises.
         """
         return self._appender.put_batch(message)
 
     @trio.lowlevel.enable_ki_protection
     def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
-        """Append several messages as consecutive records of one file in one write, all
-        or none; one result for each. Never raises.
+        """Append several messages in one write, all or none; a result for each.
 
-        After a crash the log may end between them, never with a later one and without
-        an earlier one.
+        They become consecutive records of one file. After a crash the log may end
+        between them, but never has a later one without an earlier one. Never raises.
         """
         return self._appender.put_together(messages)
 
@@ -314,11 +317,10 @@ class MessageStore(ReadableStore, RunsOnce):
             self._appender.dispatch_up_to(self.flushed.value)
 
     def begin(self) -> None:
-        """Requests that arrived together are about to be served: let their appends wait
-        for one write.
+        """Let the appends of requests that arrived together wait for one write.
 
-        Synchronous code only until `end`: nothing may leave the process in between that
-        tells of these appends.
+        Only synchronous code may run until `end`: nothing that tells of these appends
+        may leave the process before.
         """
         self._log.write_through = False
 
@@ -327,7 +329,7 @@ class MessageStore(ReadableStore, RunsOnce):
         """Hand the appends since `begin` to the operating system.
 
         Raises `StoreError` when that fails; then none of them may be acknowledged, and
-        the store takes no more messages.
+        the store accepts no more messages.
         """
         self._log.write_through = self.files.write_through
         try:
@@ -338,9 +340,10 @@ class MessageStore(ReadableStore, RunsOnce):
         self._flusher.turn_ended()
 
     def when_durable(self, result: PutResult, tell: Callable[[PutStatus], None]) -> None:
-        """`wait_durable` without a task for each waiter, where `tells_durable` says
-        that it will do: `tell` is called once with the status, in the loop's thread,
-        perhaps before this returns; it must not raise.
+        """`wait_durable` without a task for each put, where `tells_durable` is true.
+
+        `tell` is called once with the status, on the loop's thread, perhaps before this
+        returns; it must not raise.
         """
         end = result.physical_offset + result.size
         if result.status is not PutStatus.PUT_OK or self.flushed.value >= end:
@@ -351,13 +354,14 @@ class MessageStore(ReadableStore, RunsOnce):
             self._flusher.waiters.add(end, tell)
 
     async def wait_durable(self, result: PutResult, *, wait_store_ok: bool = True) -> PutStatus:
-        """How a put ended for the sender: PUT_OK at once where there is nothing to wait
-        for and for senders that do not wait; else behind the sync of SYNC_FLUSH, and
-        behind the acknowledgements of as many slaves as `replicate_to` asks for.
+        """Wait until a put is as durable as the settings ask; returns its status.
 
-        FLUSH_DISK_TIMEOUT after `sync_flush_timeout`, FLUSH_SLAVE_TIMEOUT after
-        `slave_timeout` (which wins when both passed); SERVICE_NOT_AVAILABLE when the
-        sync failed. A cancelled wait changes nothing.
+        Returns PUT_OK at once when there is nothing to wait for or the sender does not
+        wait. Otherwise it waits for the sync of SYNC_FLUSH and for the acknowledgements
+        of as many slaves as `replicate_to` asks for. FLUSH_DISK_TIMEOUT after
+        `sync_flush_timeout`, FLUSH_SLAVE_TIMEOUT after `slave_timeout` (which wins when
+        both have passed), SERVICE_NOT_AVAILABLE when the sync failed. Cancelling the
+        wait changes nothing.
         """
         status = result.status
         if status is not PutStatus.PUT_OK or not wait_store_ok:
@@ -381,8 +385,9 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @trio.lowlevel.enable_ki_protection
     async def flush(self) -> None:
-        """Make everything appended so far durable, log and queues, and write the
-        checkpoint. Raises `StoreError` when the store cannot.
+        """Make everything appended so far durable and write the checkpoint.
+
+        Covers the log and the queues. Raises `StoreError` when the store cannot do it.
         """
         await self._flusher.flush()
         await self._queue_flusher.flush(thorough=True)
@@ -391,14 +396,16 @@ class MessageStore(ReadableStore, RunsOnce):
             raise error
 
     def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
-        """Have somebody asked whether a topic has batch consume queues before its first
-        queue is made.
+        """Set who is asked whether a topic has batch consume queues.
+
+        Asked before the first queue of a topic is made.
         """
         self._table.is_batch_topic = is_batch_topic
 
     async def flush_log(self, position: int) -> None:
-        """Make the log durable up to a position. Raises `StoreError` when the store
-        cannot.
+        """Make the log durable up to a position.
+
+        Raises `StoreError` when the store cannot do it.
         """
         if self.flushed.value < position:
             await self._flusher.flush()
@@ -408,8 +415,9 @@ class MessageStore(ReadableStore, RunsOnce):
     # --- replication
 
     def replicate_to(self, replicas: Replicas) -> None:
-        """From now on puts are a SYNC_MASTER's: they need the acknowledgements of
-        slaves that the rules of `replicas` ask for.
+        """Accept puts as a SYNC_MASTER from now on.
+
+        They need the slaves' acknowledgements that the rules of `replicas` ask for.
         """
         if replicas.rules.trivial:
             return
@@ -427,53 +435,58 @@ class MessageStore(ReadableStore, RunsOnce):
         self._state.gate = gate
 
     def become_slave(self) -> None:
-        """From now on puts are refused (SERVICE_NOT_AVAILABLE), and the log grows by
-        `append_bytes` alone.
+        """Refuse puts (SERVICE_NOT_AVAILABLE) from now on.
+
+        The log grows by `append_bytes` alone.
         """
         self._is_slave = True
         self._state.gate = lambda _message: PutStatus.SERVICE_NOT_AVAILABLE
 
     @property
     def confirm_offset(self) -> int:
-        """Up to where the log may be shown to slaves and consumers: its end, under
-        SYNC_FLUSH what is synced.
+        """The position up to which slaves and consumers may see the log.
+
+        Its end; with SYNC_FLUSH the end of what is synced.
         """
         return self.dispatched.value
 
     @trio.lowlevel.enable_ki_protection
     def append_bytes(self, position: int, data: bytes) -> None:
-        """Append bytes of the master's log to a slave's. Raises as `ReplicaLog.append`
-        does.
+        """Append bytes of the master's log to a slave's log.
+
+        Raises as `ReplicaLog.append` does.
         """
         self._replica_log.append(position, data)
 
     async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:
-        """Bytes of the log from a position to the end of its file, at most `limit`;
-        empty when there are none. A master shows them up to the confirm offset.
+        """Bytes of the log from a position on, at most `limit`, within one file.
 
-        Raises `StoreError` when the file cannot be read.
+        Empty when there are none. A master shows bytes up to the confirm offset. Raises
+        `StoreError` when the file cannot be read.
         """
         size = self._log.data_span(
             position, limit, self._log.position if self._is_slave else self.confirm_offset
         )
         data = self._log.read_nowait(position, size) if size else b""
         if data is None:
-            # What lies in front of the part kept in memory is read from the files,
-            # which may not have the newest bytes yet.
+            # What precedes the part kept in memory is read from the files, which may
+            # not have the newest bytes yet.
             size = max(0, min(size, self._log.written - position))
             with self.reading(position):
                 data = await self.files.run(lambda: self._log.read(position, size))
         return data or b""
 
     def calculate_bit_maps(self, bit_map: Callable[[str, Mapping[str, str]], bytes | None]) -> None:
-        """Have somebody asked for the bit map of each message (by topic and
-        properties); with `enable_consume_queue_ext` queue units lead to it.
+        """Set who calculates the bit map of each message, by topic and properties.
+
+        With `enable_consume_queue_ext` queue units point to the bit maps.
         """
         self._dispatcher.bit_map = bit_map
 
     def clean_now(self) -> None:
-        """Remove what is older than `file_reserved_time` regardless of the hour,
-        beginning at once (`executeDeleteFilesManually`).
+        """Delete what is older than `file_reserved_time` now, at any hour.
+
+        `executeDeleteFilesManually` of Apache.
         """
         self._retention.clean_now()
 
@@ -487,26 +500,30 @@ class MessageStore(ReadableStore, RunsOnce):
         return self.files.used_ratio()
 
     def read_log_ahead(self, *, wanted: bool) -> None:
-        """Whether the system should read the log ahead of those who read it: off, where
-        messages are read here and there.
+        """Whether the system should read the log ahead.
+
+        Off where messages are read here and there.
         """
         self.files.read_ahead(self._log.chain.directory, wanted=wanted)
 
     def configure_retention(self, config: StoreConfig) -> None:
-        """Keep files by other settings from now on; all others stay as they were at the
-        start.
+        """Use other settings of retention from now on.
+
+        All other settings stay as they were at the start.
         """
         self._retention.configure(config)
 
     def clean_queues(self) -> None:
-        """Bring queues and index in line with the oldest log file at once
-        (`cleanExpiredConsumerQueue`).
+        """Bring queues and index in line with the oldest log file now.
+
+        `cleanExpiredConsumerQueue` of Apache.
         """
         self._retention.follow_now()
 
     def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic; its records stay in the log, out of reach. Raises
-        `StoreError`.
+        """Drop the queues of a topic. Raises `StoreError`.
+
+        Its records stay in the log, but cannot be reached any more.
         """
         if topic in self._table.queues:
             self._deleted.add(topic, self._log.position, self._log.min_position)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class PutStatus(Enum):
-    """How an append ended (`PutMessageStatus` of Apache RocketMQ 5.4.0); with the first
-    four the message is stored.
+    """How an append ended (`PutMessageStatus` of Apache RocketMQ 5.4.0).
+
+    With the first four the message is stored.
     """
 
     PUT_OK = "PUT_OK"
@@ -50,11 +51,10 @@ class GetStatus(Enum):
 
 
 class MessageToStore:
-    """One message on its way into the log, or one client batch when given to
-    `put_batch`.
+    """One message to append, or one client batch when given to `put_batch`.
 
-    `properties` is the encoded text; `born_host` and `store_host` are packed IP and
-    port (8 or 20 bytes), a missing store host means the store's own; `tags_code` goes
+    `properties` is the encoded text. `born_host` and `store_host` are packed IP and
+    port (8 or 20 bytes); without a store host the store's own is used. `tags_code` goes
     into the queue unit as it is, except in the delay topic, where the store computes
     the delivery time from its own store time.
     """
@@ -105,8 +105,10 @@ class MessageToStore:
 
 
 class PutResult:
-    """Where an append went. Positions are those of the first record; a batch lists all
-    of them in `physical_offsets`.
+    """How an append ended, and where the record is.
+
+    Positions are those of the first record; a batch lists all of them in
+    `physical_offsets`.
     """
 
     __slots__ = (
@@ -150,8 +152,9 @@ class PutResult:
 
 
 class GetResult:
-    """What a read of a queue found: `body` joins whole records as stored, `size` is its
-    length in bytes.
+    """What a read of a queue found.
+
+    `body` joins whole records as stored, `size` is its length in bytes.
     """
 
     __slots__ = (
@@ -193,8 +196,9 @@ class GetResult:
 
 
 class QueryResult:
-    """What a lookup by key found: whole records as stored in the order of their
-    positions, and how far the index reaches.
+    """What a lookup by key found, and how far the index reaches.
+
+    Records are whole, as stored, in the order of their positions.
     """
 
     __slots__ = (
@@ -258,9 +262,7 @@ class Arrival:
 
     @property
     def decoded_properties(self) -> Mapping[str, str]:
-        """The properties one by one, decoded when somebody asks and once for all who
-        do.
-        """
+        """The properties by name; decoded once, when first used."""
         found = self._decoded
         if found is None:
             found = self._decoded = decode_properties(self.properties)
@@ -272,8 +274,9 @@ class BitMapFilter(Protocol):
     """A filter that can rule a message out by the bit map of its queue unit."""
 
     def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
-        """Whether the message may match as far as its bit map says; an empty one says
-        nothing.
+        """Whether the message may match according to its bit map.
+
+        An empty bit map says nothing.
         """
         ...
 
@@ -283,9 +286,7 @@ class MessageFilter(Protocol):
 
     @property
     def needs_properties(self) -> bool:
-        """Whether `matches_record` has to be asked for a message that passed on its
-        tags code.
-        """
+        """Whether `matches_record` has to be asked after the tags code has passed."""
         ...
 
     def matches_tags_code(self, tags_code: int | None) -> bool:
@@ -293,8 +294,9 @@ class MessageFilter(Protocol):
         ...
 
     def work(self, length: int) -> int:
-        """How much it takes to decode and judge properties of so many characters; about
-        the characters that are looked at.
+        """The cost of decoding and judging properties of so many characters.
+
+        About the number of characters that are looked at.
         """
         ...
 

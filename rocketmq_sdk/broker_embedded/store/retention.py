@@ -1,11 +1,12 @@
-"""Which files may go, and when (`DefaultMessageStore.CleanCommitLogService`,
-`CleanConsumeQueueService` of Apache RocketMQ 5.4.0).
+"""Which files are deleted, and when.
 
-The log is a chain, so it loses its oldest files first: those that were not written for
-`fileReservedTime` hours, at the hours of `deleteWhen`, and at any hour when the disk is
-fuller than `diskMaxUsedSpaceRatio`. Fuller than `diskSpaceCleanForciblyRatio` age does
-not count any more, and above `diskSpaceWarningLevelRatio` messages are refused until
-there is space. The last file always stays. Queues and index follow the log.
+`DefaultMessageStore.CleanCommitLogService` and `CleanConsumeQueueService` of Apache
+RocketMQ 5.4.0. The log is a chain, so it loses its oldest files first: those that were
+not written for `fileReservedTime` hours, at the hours of `deleteWhen`, and at any hour
+when the disk is fuller than `diskMaxUsedSpaceRatio`. Above
+`diskSpaceCleanForciblyRatio` age does not matter any more, and above
+`diskSpaceWarningLevelRatio` messages are refused until there is space. The last file
+always stays. Queues and index follow the log.
 
 `RetentionPolicy` decides and touches nothing; `RetentionService` does it.
 """
@@ -50,17 +51,18 @@ class Removable(Protocol):
 
 
 class Decision(NamedTuple):
-    """What one check led to."""
+    """The result of one check."""
 
     removals: int
-    """How many of the oldest log files go."""
+    """How many of the oldest log files to delete."""
     full: bool
     """Whether messages are refused."""
 
 
 class RetentionPolicy:
-    """Decisions from numbers; ratios are parts of the disk in use, times epoch
-    milliseconds.
+    """Decides from numbers alone.
+
+    Ratios are the used part of the disk, times epoch milliseconds.
     """
 
     __slots__ = (
@@ -83,11 +85,12 @@ class RetentionPolicy:
         self._warning = min(max(config.disk_space_warning_level_ratio, 35), 90) / 100
 
     def next_due(self, now_ms: int, written_ms: int) -> int | None:
-        """When a file written last at a time may go by its age, now or later; None if
-        no hour is set.
+        """When a file with this last write may be deleted for its age.
+
+        Now or later; None if no hour is set.
         """
         moment = max(now_ms, written_ms + self._reserved_ms)
-        # Time zones begin their hours at quarters of those of the epoch.
+        # Hours of time zones begin at quarters of the epoch's hours.
         for _ in range(100):
             if _local_hour(moment) in self._hours:
                 return moment
@@ -97,8 +100,10 @@ class RetentionPolicy:
     def decide(
         self, now_ms: int, used_ratio: float, written_ms: Sequence[int], *, manual: bool = False
     ) -> Decision:
-        """`written_ms` says of each file but the last, oldest first, when it was
-        written last.
+        """Decide what to delete and whether messages are refused.
+
+        `written_ms` has the time of the last write of each file but the last, oldest
+        first.
         """
         full = used_ratio > self._warning
         at_once = self._may_force and used_ratio > self._forcibly
@@ -120,8 +125,9 @@ def _local_hour(moment: int) -> int:
 
 
 class RetentionService:
-    """Checks now and then, and removes. Starting the check at once, and regardless of
-    the hour, is `clean_now`.
+    """Checks now and then, and deletes.
+
+    `clean_now` starts a check at once that ignores the hour.
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class RetentionService:
         self._readers = readers
 
     async def run(self) -> None:
-        """Serve until cancelled. An idle store with a single log file wakes nobody."""
+        """Serve until cancelled. Sleeps while an idle store has a single log file."""
         self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
         while True:
             while (delay := self._delay()) is None or delay > 0:
@@ -168,7 +174,7 @@ class RetentionService:
             await self.check()
 
     def _delay(self) -> float | None:
-        """Seconds until the next check; None: until something happens."""
+        """Seconds until the next check; None means until something happens."""
         delay = max(0.0, self._not_before - self._clock.monotonic())
         files = self._chain.files
         if (
@@ -185,24 +191,25 @@ class RetentionService:
         return None
 
     def note_activity(self) -> None:
-        """Something was appended: space and age are to be looked at again."""
+        """Look at space and age again: something was appended."""
         self._active = True
         self._news.set()
 
     def clean_now(self) -> None:
-        """Let the next checks ignore the hour, beginning at once."""
+        """Let the next checks ignore the hour; the first one begins at once."""
         self._manual_rounds = MANUAL_ROUNDS
         self._not_before = self._clock.monotonic()
         self._news.set()
 
     def configure(self, config: StoreConfig) -> None:
-        """Decide by other settings from now on."""
+        """Use other settings from now on."""
         self._policy = RetentionPolicy(config)
         self.note_activity()
 
     def follow_now(self) -> None:
-        """Let the next check, beginning at once, bring queues and index in line with
-        the log, also where nothing was removed since the last one.
+        """Let a check that begins at once adapt queues and index to the log.
+
+        Also when nothing was deleted since the last one.
         """
         self._followed = -1
         self._not_before = self._clock.monotonic()
@@ -210,7 +217,7 @@ class RetentionService:
         self._news.set()
 
     async def check(self) -> None:
-        """One round. Failures are logged; the next round tries again."""
+        """One check. Failures are logged; the next check tries again."""
         try:
             written = await self._files.run(self._written)
             ratio = await self._files.run(self._files.used_ratio)
@@ -226,8 +233,9 @@ class RetentionService:
             _log.error("old files cannot be removed: %s", error)
 
     def _written(self) -> list[int]:
-        """When each file but the last was written last: what the file system says, or
-        the time of the first record behind it.
+        """The time of the last write of each file but the last.
+
+        From the file system, or from the first record of the next file.
         """
         files = self._chain.files
         times: list[int] = []
@@ -252,8 +260,9 @@ class RetentionService:
                 )
 
     async def _remove_oldest(self, count: int) -> None:
-        """Remove so many log files, each durably before the next, or a crash could
-        leave a gap.
+        """Delete so many log files, each durably before the next one.
+
+        Otherwise a crash could leave a gap.
         """
         for number in range(count):
             if number:
@@ -266,17 +275,15 @@ class RetentionService:
             try:
                 await self._remove([file.file], self._chain.directory)
             except StoreError:
-                # What is still there is still read, and the next round tries again: a
-                # log without it would have a gap at the next start.
+                # A file that is still there stays readable, and the next check tries
+                # again: a log without it would have a gap at the next start.
                 self._stuck.pop(self._chain.directory, None)
                 if self._files.exists(path):
                     self._chain.put_back(file)
                 raise
 
     def _is_read(self) -> bool:
-        """Whether somebody reads in the first file, unless that goes on for too
-        long.
-        """
+        """Whether somebody reads in the first file, for not too long yet."""
         first = self._readers.first()
         if first is None or first >= self._chain.files[0].end:
             self._blocked_since = None
@@ -287,8 +294,9 @@ class RetentionService:
         return now - self._blocked_since < self._patience
 
     async def _remove(self, files: Sequence[Removable], directory: str) -> None:
-        """Remove files, the oldest first; what cannot be removed stays in front of what
-        is to come, so that no gap arises. Raises `StoreError`.
+        """Remove files, the oldest first. Raises `StoreError`.
+
+        Files that cannot be removed stay first in line, so that no gap arises.
         """
         store_files = self._files
         waiting = self._stuck.setdefault(directory, [])

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 
 class StoreState:
-    """What services and store share: the store times behind the last append and the
-    last dispatch, and why writing ended.
+    """What services and store share: store times, and why writing ended.
+
+    The times are those of the last append and the last dispatch.
     """
 
     __slots__ = (
@@ -31,23 +32,24 @@ class StoreState:
         self.stored_timestamp = 0
         self.dispatched_timestamp = 0
         self.failure: StoreError | None = None
-        """A failed sync: for good."""
+        """A failed sync; final."""
         self.queue_problem: StoreError | None = None
-        """Units that could not be written: until they can."""
+        """Queue units could not be written; until they can."""
         self.disk_full = False
-        """Too little space is left: until there is more."""
+        """There is too little space left; until there is more."""
         self.index_problem: StoreError | None = None
-        """The index could not be written: messages wait in memory to be indexed."""
+        """The index could not be written; messages wait in memory to be indexed."""
         self.open = False
-        """Between entering and leaving the store."""
+        """Whether the store has been entered and not yet left."""
         self.gate: Callable[[MessageToStore], PutStatus | None] | None = None
-        """Tells for a message with which status it is refused, where the broker's role
-        or its replicas may forbid puts.
+        """Returns the status that a message is refused with, or None.
+
+        Set when the broker's role or its replicas may forbid puts.
         """
 
     @property
     def writable(self) -> bool:
-        """Whether puts are taken."""
+        """Whether puts are accepted."""
         return (
             self.open and self.failure is None and self.queue_problem is None and not self.disk_full
         )

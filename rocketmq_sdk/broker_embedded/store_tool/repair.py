@@ -60,7 +60,7 @@ class Plan:
         ):
             self._rebuild("/".join(finding.path.split("/")[:3]))
         elif top == EXTENSION_DIRECTORY and not rest.startswith(MULTI_DISPATCH_PREFIX):
-            # The units that lead there have their tags codes there.
+            # The units that point there have their tags codes there.
             place = "/".join(rest.split("/")[:2])
             self._rebuild(f"{QUEUE_DIRECTORY}/{place}")
             self._rebuild(f"{EXTENSION_DIRECTORY}/{place}")
@@ -145,8 +145,7 @@ class RepairJob:
         try:
             for step in self.plan.steps:
                 self._tell(step)
-            # First of all: if this is interrupted, the next start must look at
-            # everything.
+            # First: if this is interrupted, the next start must check everything.
             files.write(ABORT_PATH, b"")
             files.remove("checkpoint")
             files.sync_directory(".")

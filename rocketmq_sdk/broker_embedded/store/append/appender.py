@@ -1,8 +1,7 @@
-"""Appending: from a message to its record, its place in the log and its queue
-(`CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0).
+"""Appending: gives a message its record, its place in the log and its queue.
 
-Everything here is synchronous and belongs to the thread of the event loop: an append
-cannot be interrupted half way.
+`CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0. Everything here is synchronous and
+runs on the thread of the event loop, so nothing interrupts an append.
 """
 
 from __future__ import annotations
@@ -61,8 +60,9 @@ _Pending = tuple[Queue, int, int, int, int, int, str, int]
 
 
 class Appender:
-    """Puts messages into one store. Under SYNC_FLUSH they wait here for their sync
-    before they get into the queues.
+    """Appends messages to one store.
+
+    With SYNC_FLUSH, messages wait here for their sync before they go into the queues.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Appender:
         store_host: bytes,
     ) -> None:
         self.puts = 0
-        """Messages appended."""
+        """How many messages were appended."""
         self._config = config
         self._log = log
         self._dispatcher = dispatcher
@@ -158,8 +158,9 @@ class Appender:
 
     @staticmethod
     def _name_base(queue: Queue, message: MessageToStore) -> int:
-        """Make a batch that stays one record name its first queue offset; gives the
-        number of its messages, 0 for one that cannot be stored.
+        """Write the first queue offset into a batch that is stored as one record.
+
+        Returns the number of its messages, 0 when it cannot be stored.
         """
         text = message.properties
         count = inner_count(text, _INNER_BATCH)
@@ -175,7 +176,10 @@ class Appender:
         return count
 
     def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
-        """A message that is in no queue; a prepared one is found by its keys."""
+        """Finish a message that goes into no queue.
+
+        A prepared message of a transaction can be found by its keys all the same.
+        """
         if self._indexing and is_indexed(message.sys_flag):
             self._note((message.topic, message.properties, position, now))
         if not self._pending:
@@ -184,8 +188,9 @@ class Appender:
     def _append(
         self, queue: Queue, message: MessageToStore, properties: bytes, offset: int, now: int
     ) -> tuple[int, int]:
-        """Encode and append one record; gives its position and size. Raises without
-        having appended.
+        """Encode and append one record; returns its position and size.
+
+        Raises `StoreError` or `ProtocolError` without having appended anything.
         """
         log = self._log
         position = log.position
@@ -221,12 +226,7 @@ class Appender:
             position = log.make_room(size)
 
     def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
-        """Append several messages as consecutive records of one file in one write, all
-        or none; one result for each. Never raises.
-
-        After a crash the log may end between them, never with a later one and without
-        an earlier one.
-        """
+        """`MessageStore.put_together`: append messages as consecutive records."""
         checked: list[CheckedMessage] = []
         status = PutStatus.PUT_OK if self._state.writable else PutStatus.SERVICE_NOT_AVAILABLE
         for message in messages:
@@ -270,8 +270,9 @@ class Appender:
         return results
 
     def _check(self, message: MessageToStore, checked: list[CheckedMessage]) -> PutStatus:
-        """Look whether a message could be appended; its queue and its encoded
-        properties are added to `checked`.
+        """Check whether a message can be appended.
+
+        Adds it with its queue and its encoded properties to `checked` if it can.
         """
         queue = self._table.obtain(message.topic, message.queue_id)
         if queue is None or len(message.body) > self._config.max_message_size:
@@ -287,12 +288,7 @@ class Appender:
         return PutStatus.PUT_OK
 
     def put_batch(self, message: MessageToStore) -> PutResult:
-        """Append the messages of an encoded batch as consecutive records with
-        consecutive offsets in one file, all or none.
-
-        `message.body` is the batch; flag, body and properties come from its elements,
-        the tags code too. Never raises.
-        """
+        """`MessageStore.put_batch`: append the messages of a client's batch."""
         state = self._state
         if not state.writable:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -343,7 +339,7 @@ class Appender:
     def _encode_batch(
         self, queue: Queue, message: MessageToStore, items: list[BatchItem], start: int, now: int
     ) -> list[bytes]:
-        """The records of a batch from a position on. Raises `ProtocolError`."""
+        """Encode the records of a batch, from a position on. Raises `ProtocolError`."""
         records = encode_records(
             queue.topic_bytes,
             items,
@@ -418,7 +414,7 @@ class Appender:
             self._queue_flusher.wake()
 
     def dispatch_up_to(self, end: int) -> None:
-        """Put the waiting messages in front of a position into their queues."""
+        """Put the waiting messages before a position into their queues."""
         pending = self._pending
         marked: Queue | None = None
         while pending and pending[0][4] + pending[0][5] <= end:

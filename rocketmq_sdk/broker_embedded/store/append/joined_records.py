@@ -1,8 +1,7 @@
-"""Several records for one write: messages that have to be appended together, and client
-batches.
+"""Several records for one write: messages appended together, and client batches.
 
-The latter follow `MessageExtEncoder.encode` of a `MessageExtBatch` in Apache RocketMQ
-5.4.0.
+Client batches follow `MessageExtEncoder.encode` of a `MessageExtBatch` in Apache
+RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -23,13 +22,15 @@ _END: Final = b"\x02"
 
 
 def tags_codes(properties: list[bytes]) -> list[int]:
-    """The tags codes of the messages of a batch; what is the same behind the unique
-    keys of several is looked at once.
+    """The tags codes of the messages of a batch.
+
+    Messages of a batch often differ only in their unique keys; equal rests are parsed
+    once.
     """
     known: dict[bytes, int] = {}
     codes: list[int] = []
     for raw in properties:
-        # Of a key without an end this is the last byte: no tag has room in it either.
+        # When the key has no end this is the last byte, which holds no tag either.
         rest = raw[raw.find(_END, _UNIQ_KEY_SIZE) :] if raw.startswith(_UNIQ_KEY) else raw
         code = known.get(rest)
         if code is None:
@@ -41,8 +42,9 @@ def tags_codes(properties: list[bytes]) -> list[int]:
 def joined_records(
     checked: list[CheckedMessage], position: int, now: int, store_host: bytes
 ) -> tuple[list[PutResult], list[bytes]]:
-    """The records of messages that are appended together from a position on, and where
-    each will be. Raises `ProtocolError`.
+    """Encode the records of messages that are appended together at a position.
+
+    Returns a result for each message and the records. Raises `ProtocolError`.
     """
     results: list[PutResult] = []
     records: list[bytes] = []

@@ -1,10 +1,10 @@
-"""The log of a slave: bytes of its master's log go in as they come, and each record
-that is whole gets into its queue and the index.
+"""The log of a slave: appends the bytes that its master sends.
 
-What Apache's `appendToCommitLog` and its reput service do on a slave. A record may come
-in pieces; until it is whole nobody can read it, and at a clean stop its pieces are cut
-off, so that what opens the directory next finds whole records only. Under SYNC_FLUSH a
-record gets into its queue behind its sync, as on a master.
+Each whole record then goes into its queue and the index, as Apache's
+`appendToCommitLog` and its reput service do on a slave. A record may arrive in pieces;
+nobody can read it until it is whole, and a clean stop cuts such pieces off, so that the
+next opener of the directory finds whole records only. With SYNC_FLUSH a record goes
+into its queue after its sync, as on a master.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaLog:
-    """Appends bytes of another log to this one. Made by a store for its slave's half;
-    synchronous, on the thread of the event loop.
+    """Appends bytes of another log to this one.
+
+    The store makes it; it is used on a slave. Synchronous, on the thread of the event
+    loop.
     """
 
     def __init__(
@@ -58,16 +60,17 @@ class ReplicaLog:
         self._state = state
         self._sync_flush = sync_flush
         self._tail = bytearray()
-        """What is in the log and in no queue yet; begins at the dispatched position."""
+        """What is in the log but in no queue yet; begins at the dispatched position."""
         self._topics: dict[bytes, str | None] = {}
         self._broken: StoreCorruptError | None = None
 
     def append(self, position: int, data: bytes) -> None:
-        """Append bytes that belong at a position: the end of this log, or in an empty
-        log the start of any file.
+        """Append the bytes that belong at a position.
 
-        Raises `StoreError` when they cannot be appended, `StoreCorruptError` when what
-        they hold cannot be served: then nothing more is taken.
+        The position is the end of this log; in an empty log it may be the start of any
+        file. Raises `StoreError` when the bytes cannot be appended, and
+        `StoreCorruptError` when they cannot be served; after that it accepts no more
+        bytes.
         """
         if self._broken is not None:
             raise self._broken
@@ -101,8 +104,9 @@ class ReplicaLog:
             self.dispatch()
 
     def dispatch_flushed(self) -> None:
-        """Behind a sync: `dispatch`, with what is wrong in the log instead of raised;
-        the next `append` raises it.
+        """Dispatch what a sync has made durable.
+
+        Does not raise when the log is corrupt; the next `append` does.
         """
         try:
             self.dispatch()
@@ -110,8 +114,9 @@ class ReplicaLog:
             _log.error("%s", error)
 
     def dispatch(self) -> None:
-        """Put the whole records that may be seen into their queues. Raises
-        `StoreCorruptError` at bytes that are no record.
+        """Put the whole records that may be seen into their queues.
+
+        Raises `StoreCorruptError` at bytes that are no record.
         """
         limit = self._flusher.flushed.value if self._sync_flush else self._log.position
         start = self._dispatcher.dispatched.value
@@ -130,8 +135,9 @@ class ReplicaLog:
                 del tail[:at]
 
     def _dispatch_records(self, data: bytes, start: int, limit: int) -> int:
-        """Dispatch the records of `data`, which lies at `start`; gives the index behind
-        the last whole one.
+        """Dispatch the records of `data`, which begins at the position `start`.
+
+        Returns the index after the last whole record.
         """
         at = 0
         dispatched = self._dispatcher.dispatched
@@ -140,8 +146,7 @@ class ReplicaLog:
             size, magic = size_and_magic(data, at)
             rest = self._log.file_size - position % self._log.file_size
             if magic == MAGIC_BLANK and size == rest:
-                # The zeros behind it come too; the next file begins when they are
-                # there.
+                # The zeros after it arrive too; the next file begins after them.
                 if limit - position < rest:
                     break
                 at += rest
@@ -192,10 +197,10 @@ class ReplicaLog:
             )
 
     def cut_partial_record(self) -> None:
-        """Take the pieces of a record that is not whole off the end of the log,
-        durably; for the end of a store, when nothing is appended any more.
+        """Cut an incomplete record off the end of the log, durably.
 
-        Raises `StoreError`.
+        For the closing of a store, when nothing is appended any more. Raises
+        `StoreError`.
         """
         end = self._dispatcher.dispatched.value
         if self._tail and end < self._log.position:

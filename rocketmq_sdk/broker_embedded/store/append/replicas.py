@@ -1,14 +1,13 @@
-"""Which slaves a master has, how far each one is, and when a message has enough copies
-(`GroupTransferService`, `DefaultHAService`).
+"""The slaves of a master, how far each one is, and when a message has enough copies.
 
-Pure but for the waiting: positions go in, watermarks advance. As at Apache's, the
-numbers of the settings count the master itself: with `inSyncReplicas` 2 a message is
-acknowledged when one slave has it.
+`GroupTransferService` and `DefaultHAService` of Apache. Only the waiting is
+asynchronous: positions go in, watermarks advance. As with Apache, the numbers in the
+settings include the master: with `inSyncReplicas` 2 a message is acknowledged when one
+slave has it.
 
-Apache looks at `minInSyncReplicas`, `enableAutoInSyncReplicas` and
-`allAckInSyncStateSet` in the modes with a controller or an acting master only. This
-broker has neither mode and applies them to every SYNC_MASTER; their defaults change
-nothing.
+Apache applies `minInSyncReplicas`, `enableAutoInSyncReplicas` and
+`allAckInSyncStateSet` only with a controller or an acting master. This broker has
+neither mode and applies them to every SYNC_MASTER; their defaults change nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _GRAIN: Final = 0.1
 
 
 class Replica:
-    """One slave, as its connection tells it. Positions are -1 until it has reported."""
+    """One slave, as its connection reports it; positions are -1 until then."""
 
     __slots__ = ("acknowledged", "address", "sent", "transferred")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.acknowledged = -1
-        """Up to where the slave says to have the log."""
+        """Up to which position the slave says it has the log."""
         self.sent = -1
-        """Where the next frame begins."""
+        """The position where the next frame begins."""
         self.transferred = 0
-        """Bytes of the log that were sent."""
+        """How many bytes of the log were sent."""
 
     def __repr__(self) -> str:
         return f"<Replica {self.address} acknowledged={self.acknowledged} sent={self.sent}>"
@@ -47,7 +46,7 @@ class Replica:
 
 @attrs.frozen
 class InSyncRules:
-    """How many copies a message needs, the master's among them."""
+    """How many copies a message needs, including the master's."""
 
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
@@ -57,7 +56,7 @@ class InSyncRules:
 
     @classmethod
     def of(cls, config: StoreConfig) -> InSyncRules:
-        """The rules that the settings give."""
+        """The rules from the settings."""
         return cls(
             config.in_sync_replicas,
             config.min_in_sync_replicas,
@@ -68,9 +67,7 @@ class InSyncRules:
 
     @property
     def trivial(self) -> bool:
-        """Whether nothing ever waits for a slave and nothing is refused for want of
-        one.
-        """
+        """Whether puts never wait for a slave and are never refused for want of one."""
         return (
             self.in_sync_replicas <= MASTER_ALONE
             and self.min_in_sync_replicas <= MASTER_ALONE
@@ -78,14 +75,16 @@ class InSyncRules:
         )
 
     def enough(self, in_sync: int) -> bool:
-        """Whether a message may be appended while so many copies of the log, the
-        master's among them, are in sync.
+        """Whether a message may be appended with so many copies of the log in sync.
+
+        `in_sync` includes the master's copy.
         """
         return in_sync >= self.min_in_sync_replicas
 
     def needed(self, in_sync: int) -> int:
-        """How many copies a message needs that is appended while so many copies of the
-        log are in sync.
+        """How many copies a message needs with so many copies of the log in sync.
+
+        Both numbers include the master's copy.
         """
         if self.all_ack:
             return max(in_sync, self.min_in_sync_replicas)
@@ -95,8 +94,9 @@ class InSyncRules:
 
 
 class Replicas:
-    """The slaves of one master. `patience` is how long, in seconds, somebody may wait
-    for the copies of a message.
+    """The slaves of one master.
+
+    `patience` is how long, in seconds, a put may wait for its copies.
     """
 
     def __init__(self, rules: InSyncRules, patience: float = 0.0) -> None:
@@ -110,28 +110,29 @@ class Replicas:
 
     @classmethod
     def of(cls, config: StoreConfig) -> Replicas:
-        """Nobody yet, with the rules and times that the settings give."""
+        """No slaves yet, with the rules and timeouts from the settings."""
         return cls(
             InSyncRules.of(config), (config.slave_timeout + config.sync_flush_timeout) / 1000
         )
 
     @property
     def connected(self) -> tuple[Replica, ...]:
-        """The slaves that are connected, oldest connection first."""
+        """The connected slaves, oldest connection first."""
         return tuple(self._connected)
 
     def add(self, replica: Replica) -> None:
-        """A slave has connected."""
+        """Add a slave that has connected."""
         self._connected.append(replica)
 
     def remove(self, replica: Replica) -> None:
-        """The connection of a slave has ended; what it acknowledged stays
-        acknowledged.
+        """Remove a slave that has disconnected.
+
+        What it acknowledged stays acknowledged.
         """
         self._connected.remove(replica)
 
     def acknowledge(self, replica: Replica, position: int) -> None:
-        """A slave has the log up to a position."""
+        """Note that a slave has the log up to a position."""
         replica.acknowledged = position
         self.most_acknowledged = max(self.most_acknowledged, position)
         if self._marks:
@@ -141,9 +142,7 @@ class Replicas:
                     mark.advance(positions[count - 1])
 
     def note_append(self, position: int, now: float) -> None:
-        """Somebody may wait from now on for the message that is appended at a
-        position.
-        """
+        """Note that a put may wait from now on for the message at a position."""
         recent = self._recent
         if recent and now - recent[-1][0] < _GRAIN:
             return
@@ -152,11 +151,10 @@ class Replicas:
         recent.append((now, position))
 
     def oldest_waiting(self, now: float, end: int) -> int:
-        """A position in front of every message that somebody may still be waiting for;
-        `end`, that of the log, when there is none.
+        """A position before every message that a put may still be waiting for.
 
-        A new slave that is not sent the log from there on would acknowledge messages
-        that it does not have.
+        `end`, the end of the log, when there is none. A new slave must be sent the log
+        from there on, or it would acknowledge messages that it does not have.
         """
         return min(
             (position for time, position in self._recent if now - time <= self._patience + _GRAIN),
@@ -164,8 +162,9 @@ class Replicas:
         )
 
     def in_sync(self, position: int) -> int:
-        """How many copies of the log are not too far behind a position, the master's
-        among them (`inSyncReplicasNums`).
+        """How many copies of the log are close enough to a position.
+
+        Includes the master's copy (`inSyncReplicasNums`).
         """
         limit = position - self.rules.max_gap
         return MASTER_ALONE + sum(
@@ -175,8 +174,9 @@ class Replicas:
         )
 
     async def wait(self, position: int, timeout: float) -> bool:
-        """Wait until as many slaves have the log up to a position as the rules ask for;
-        False when `timeout` seconds passed first.
+        """Wait until enough slaves have the log up to a position.
+
+        The rules say how many. Returns False when `timeout` seconds passed first.
         """
         slaves = self.rules.needed(self.in_sync(position)) - MASTER_ALONE
         if slaves <= 0:

@@ -1,7 +1,7 @@
-"""One file of a fixed size in a chain of such files (`DefaultMappedFile` of Apache
-RocketMQ 5.4.0).
+"""One file of a fixed size in a chain of such files.
 
-Nothing is mapped here: `os_files` says why.
+`DefaultMappedFile` of Apache RocketMQ 5.4.0. Nothing is mapped here; `os_files` says
+why.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ _ZEROS = bytes(1024 * 1024)
 
 
 def file_name(start: int) -> str:
-    """The name of the file that starts at a byte position of its chain."""
+    """The name of the file that starts at a position of its chain."""
     return f"{start:020d}"
 
 
 class ChainedFile:
-    """`start` is the position of its first byte in the chain; all positions here are
-    positions in the chain.
+    """A file of a chain; `start` is the position of its first byte.
+
+    All positions here are byte positions in the chain.
     """
 
     __slots__ = ("allocated", "end", "file", "size", "start")
@@ -33,10 +34,10 @@ class ChainedFile:
         self.size = size
         self.end = start + size
         self.allocated = start
-        """Up to where space is known to be there."""
+        """Up to which position space is allocated."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position on, not beyond the end of the file."""
+        """Bytes from a position on, at most to the end of the file."""
         return self.file.pread(min(size, self.end - position), position - self.start)
 
     def read_nowait(self, position: int, size: int) -> bytes | None:
@@ -44,21 +45,23 @@ class ChainedFile:
         return self.file.pread_nowait(min(size, self.end - position), position - self.start)
 
     def write(self, position: int, data: Bytes) -> None:
-        """Write at a position; the caller keeps within the file. Raises
-        `StoreError`.
+        """Write at a position. Raises `StoreError`.
+
+        The caller does not write past the end of the file.
         """
         self.file.pwrite(data, position - self.start)
 
     def allocate_to(self, position: int) -> None:
-        """Make sure of the space up to a position. Raises `StoreFullError`."""
+        """Allocate the space up to a position. Raises `StoreFullError`."""
         position = min(position, self.end)
         if position > self.allocated:
             self.file.allocate(self.allocated - self.start, position - self.allocated)
             self.allocated = position
 
     def zero_from(self, position: int) -> int:
-        """Overwrite with zeros what is behind a position and is not zero; gives the
-        number of bytes written.
+        """Overwrite what follows a position with zeros.
+
+        Returns the number of bytes written; zeros are not written again.
         """
         step = len(_ZEROS)
         written = 0

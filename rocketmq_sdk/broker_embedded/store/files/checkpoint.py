@@ -1,5 +1,6 @@
-"""The file `checkpoint`: what is surely on the disk (`StoreCheckpoint` of Apache
-RocketMQ 5.4.0).
+"""The file `checkpoint`: what is certainly on the disk.
+
+`StoreCheckpoint` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ _MAX_TIME = (1 << 63) - 1
 
 
 def latest_believable(now_ms: int) -> int:
-    """Store times above are taken for damage: they lie more than a day in the future of
-    a clock that somebody has set (it is past 2020).
+    """The latest store time that is not taken for damage.
+
+    It lies a day ahead of the clock. A clock before 2020 was never set and does not
+    count.
     """
     return now_ms + _DAY_MS if _CLOCK_IS_SET_MS < now_ms < _MAX_TIME - _DAY_MS else _MAX_TIME
 
 
 class Checkpoint:
-    """Store times (epoch milliseconds) up to which log, queues and index are durable,
-    and two positions that belong to replication.
+    """Up to which store times log, queues and index are durable.
+
+    Times are epoch milliseconds. Two positions belong to replication.
     """
 
     __slots__ = (
@@ -50,7 +54,7 @@ class Checkpoint:
         self.confirm_physical_offset = 0
 
     def load(self) -> None:
-        """Read the file; a missing or short one means that nothing is known."""
+        """Read the file; when it is missing or too short, nothing is known."""
         try:
             fields = _FIELDS.unpack_from(self._files.read(PATH) or b"")
         except error:
@@ -65,11 +69,11 @@ class Checkpoint:
 
     @property
     def recovery_timestamp(self) -> int:
-        """Records stored up to then are durable and in their queues."""
+        """Records stored up to this time are durable and in their queues."""
         return max(0, min(self.physic_timestamp, self.logics_timestamp) - MARGIN_MS)
 
     def last_believable(self, now_ms: int) -> int:
-        """The store time up to which the log was durable; 0 for one that cannot be."""
+        """The store time up to which the log was durable; 0 for an impossible one."""
         return self.physic_timestamp if self.physic_timestamp <= latest_believable(now_ms) else 0
 
     def encode(self) -> bytes:
@@ -83,11 +87,10 @@ class Checkpoint:
         )
 
     def write(self, data: bytes) -> None:
-        """Put `data` (from `encode`) on the disk; to be run in a thread. Raises
-        `StoreError`.
+        """Write `data`, from `encode`, to the disk. Raises `StoreError`.
 
-        By a new file that takes the name: half of an old time and half of a new one may
-        be a time later than both.
+        Runs in a thread. A new file replaces the old one: a mixture of half an old time
+        and half a new one could be later than both.
         """
         self._files.write(NEW_PATH, data.ljust(SIZE, b"\0"))
         self._files.rename(NEW_PATH, PATH)

@@ -1,10 +1,11 @@
-"""One JSON file below `config/`, kept so that a crash never leaves nothing to read.
+"""One JSON file below `config/`, replaced in a way that survives a crash.
 
 The protocol is close to that of `ConfigManager` of Apache RocketMQ 5.4.0: the file
-becomes `<name>.bak` by an atomic rename, and another takes its name. Unlike there that
-other one is written and synced before, as `<name>.new`, so that content whose sync
-failed is never seen under the name. A reader takes the file, and when that is missing,
-empty or broken its `.bak`. A missing `.bak` means defaults, a broken one is an error.
+becomes `<name>.bak` by an atomic rename, and another one takes its name. Unlike
+Apache's, that other one is written and synced first, as `<name>.new`, so that content
+whose sync failed never appears under the name. A reader takes the file, or its `.bak`
+when the file is missing, empty or broken. A missing `.bak` means defaults, a broken one
+is an error.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ class ConfigFile:
         """Whether the file is known to hold what this object wrote or read."""
         self._path = f"{DIRECTORY}/{name}"
         self._foreign: dict[str, object] = {}
-        """Members of the object that was read; those that a later one does not have are
-        written with it.
+        """Members of the object that was read which nobody here knows.
+
+        They are written again with each new value that does not have them.
         """
 
     def load(self) -> object | None:
-        """The value last stored; None when there is none. Raises `StoreCorruptError`
-        when neither the file nor its `.bak` can be read.
+        """The value stored last; None when there is none.
+
+        Raises `StoreCorruptError` when neither the file nor its `.bak` can be read.
         """
         # The process that wrote it may have been killed before its names were durable;
         # what is shown now must stay.
@@ -66,8 +69,9 @@ class ConfigFile:
         return value
 
     def _encode(self, value: object) -> bytes:
-        """The text of a value with the members that nobody here knows, which a newer
-        broker or another product has written.
+        """The text of a value, with the unknown members of the file.
+
+        A newer broker or another product has written those.
         """
         if isinstance(value, dict) and self._foreign:
             self._foreign = {
@@ -87,18 +91,19 @@ class ConfigFile:
             return False, None
 
     def store(self, value: object) -> None:
-        """Write the value durably. Raises `StoreError`; what was stored before is then
-        still there under one of the two names.
+        """Write the value durably. Raises `StoreError`.
+
+        After an error the value stored before is still there under one of the two
+        names.
         """
         self._replace(self._encode(value))
 
     async def save(self, value: object) -> None:
-        """Like `store`, with the waiting for the disk in a thread where there is a
-        disk.
+        """`store`, with the disk's work in a thread when there is a disk.
 
         The value is encoded before the first checkpoint. Concurrent calls write in the
-        order in which they were made. A call that is cancelled while it waits for its
-        turn writes nothing.
+        order of the calls. A call that is cancelled while it waits for its turn writes
+        nothing.
         """
         data = self._encode(value)
         async with self._lock:

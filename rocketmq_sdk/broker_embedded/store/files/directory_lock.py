@@ -1,4 +1,4 @@
-"""One opener for each store directory.
+"""A lock that allows one opener of each store directory.
 
 Apache locks byte 0 of the file `lock` (`DefaultMessageStore`,
 `java.nio.channels.FileLock`), which is a POSIX record lock, so the two brokers exclude
@@ -35,8 +35,9 @@ class DirectoryLock:
         self._key: str | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises `StoreLockedError` naming the directory and the other
-        opener.
+        """Take the lock.
+
+        Raises `StoreLockedError`, which names the directory and the other opener.
         """
         key = os.path.realpath(self._directory)
         if key in _held:
@@ -79,7 +80,7 @@ class DirectoryLock:
         return f" (process {text})" if text.isdecimal() else ""
 
     def release(self) -> None:
-        """Give the lock up; nothing when it is not held."""
+        """Release the lock; does nothing when it is not held."""
         if self._key is not None:
             os.close(self._descriptor)
             _held.discard(self._key)
@@ -99,8 +100,9 @@ def _lock_first_byte(descriptor: int) -> None:
 
 
 def is_locked(directory: str | os.PathLike[str]) -> bool:
-    """Whether somebody has the directory open: in this process, or another one as far
-    as the system tells without trying to take the lock.
+    """Whether somebody has the directory open, in this process or another one.
+
+    Of other processes it knows what the system tells without an attempt to lock.
     """
     if os.path.realpath(directory) in _held:
         return True

@@ -1,8 +1,8 @@
-"""A chain of files of one size in one directory (`MappedFileQueue` of Apache RocketMQ
-5.4.0).
+"""A chain of files of one size in one directory.
 
-A file's name is the position of its first byte, 20 decimal digits. Missing leading
-files are normal: they were deleted with age.
+`MappedFileQueue` of Apache RocketMQ 5.4.0. The name of a file is the position of its
+first byte, in 20 decimal digits. Missing first files are normal: they were deleted
+because of their age.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _start_of = attrgetter("start")
 
 
 class NextFile(NamedTuple):
-    """A file of the right size, made ahead, that waits for its name."""
+    """A file of the right size that was made in advance and waits for its name."""
 
     path: str
     allocated: int
-    """Bytes from its start that are sure to find space."""
+    """How many bytes from its start have space allocated."""
 
 
 class FileChain:
-    """The files of a directory in order of their positions."""
+    """The files of a directory in the order of their positions."""
 
     __slots__ = (
         "_changes",
@@ -58,11 +58,11 @@ class FileChain:
         self._changes = self._synced_changes = 0
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files. Raises `StoreCorruptError` for a size or a name that cannot
-        be; an empty last file is removed.
+        """Find the files; an empty last file is deleted.
 
-        `mend` is for the time after a stop that was not clean: an empty file, which is
-        what a power cut leaves of a new one, gets its size back.
+        `mend` is for the time after an unclean stop: an empty file, which is what a
+        power cut leaves of a new one, gets its size back. Raises `StoreCorruptError`
+        for an impossible size or name.
         """
         entries = self.store_files.file_sizes(self.directory)
         if entries and entries[-1][1] == 0:
@@ -83,7 +83,7 @@ class FileChain:
                     "the store with the size that it was written with"
                 )
             self._add(ChainedFile(self.store_files.open(path), int(name), self.file_size))
-        # What a process made that was killed may not be durable yet.
+        # Files made by a process that was killed may not be durable yet.
         self._changes += mend
 
     def _add(self, file: ChainedFile) -> None:
@@ -97,8 +97,8 @@ class FileChain:
 
     def find(self, position: int) -> ChainedFile | None:
         """The file that holds a position."""
-        # By the list as it is now: a reader in another thread may be here while the
-        # first file is taken out.
+        # Take the list once: a reader in another thread may be here while the first
+        # file is taken out.
         files = self.files
         index = bisect_right(files, position, key=_start_of) - 1
         if index < 0:
@@ -114,9 +114,7 @@ class FileChain:
         return first
 
     def put_back(self, file: ChainedFile) -> None:
-        """Counterpart of `take_first` for a file that could not be removed; it is
-        opened anew.
-        """
+        """Undo `take_first` for a file that could not be removed; opens it anew."""
         self.files = [
             ChainedFile(self.store_files.open(file.file.path), file.start, file.size),
             *self.files,
@@ -124,8 +122,9 @@ class FileChain:
         self._starts = [file.start, *self._starts]
 
     def obtain(self, position: int) -> ChainedFile:
-        """The file for a position at the end of the chain, made when it is missing.
-        Raises `StoreError`.
+        """The file for a position at the end of the chain. Raises `StoreError`.
+
+        It is created when it does not exist.
         """
         file = self.find(position)
         if file is None:
@@ -153,15 +152,15 @@ class FileChain:
         return file
 
     def overlapping(self, low: int, high: int) -> list[ChainedFile]:
-        """The files that hold a part of a range."""
+        """The files that overlap a range."""
         return [file for file in self.files if file.start < high and low < file.end]
 
     def cut(self, position: int) -> None:
-        """Make a position the end: later files are removed; what is left behind it in
-        its file is set to zero and synced.
+        """Cut the chain at a position.
 
-        `sync_directories` has to follow before anything new is durable, or what was
-        removed may come back behind it.
+        Later files are removed; the rest of the file that holds the position is set to
+        zero and synced. Call `sync_directories` before anything new becomes durable, or
+        the removed files may come back after it.
         """
         while self.files and self.files[-1].start > position:
             self._remove(self.files.pop())
@@ -170,9 +169,7 @@ class FileChain:
             self.files[-1].file.sync()
 
     def move_last(self, directory: str) -> None:
-        """Take the last file out and put it into another directory, which exists.
-        Raises `StoreError`.
-        """
+        """Move the last file to another, existing directory. Raises `StoreError`."""
         file = self.files[-1]
         path = file.file.path
         file.file.close()
@@ -182,8 +179,9 @@ class FileChain:
         self._changes += 1
 
     def directory_sync(self) -> Callable[[], None] | None:
-        """What makes the files made and removed so far durable, with all directories
-        above them; None when they are. It may run in a thread.
+        """What makes the files created and removed so far durable; None when they are.
+
+        Syncs the directory and all those above it. Can run in a thread.
         """
         changes = self._changes
         if changes == self._synced_changes:
@@ -200,19 +198,21 @@ class FileChain:
         return sync
 
     def doubt_names(self) -> None:
-        """Take no name for durable: a life before may have made a file and died before
-        it synced the directory.
+        """Take no name for durable.
+
+        An earlier process may have created a file and died before it synced the
+        directory.
         """
         self._changes += 1
 
     def sync_directories(self) -> None:
-        """Do now what `directory_sync` gives, if anything."""
+        """Sync the directories now, as `directory_sync` would."""
         sync = self.directory_sync()
         if sync is not None:
             sync()
 
     def remove_all(self) -> None:
-        """Remove the files."""
+        """Remove all files."""
         while self.files:
             self._remove(self.files.pop())
         self._starts.clear()
@@ -222,6 +222,6 @@ class FileChain:
         self._changes += 1
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         for file in self.files:
             file.file.close()

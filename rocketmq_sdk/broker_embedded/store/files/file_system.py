@@ -1,10 +1,10 @@
 """The file system as the store sees it.
 
-Everything that the store keeps goes through these two protocols, so that the same code
-runs on a disk, in memory, and on a file system made for tests that refuses, tears or
-forgets writes. Paths are relative to the store's directory with `/` between their
-parts. Bytes count as handed over when `pwrite` returns (the end of this process does
-not lose them) and as durable when a `sync` that began later has returned.
+All files of the store go through these two protocols, so that the same code runs on a
+disk, in memory, and on a file system for tests that refuses, tears or forgets writes.
+Paths are relative to the store's directory with `/` between their parts. Bytes survive
+the end of the process once `pwrite` has returned, and are durable once a `sync` that
+began later has returned.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ Result = TypeVar("Result")
 
 
 class StoreFile(Protocol):
-    """One file. `pread`, `sync` and `allocate` may be called from any thread; all other
-    calls belong to the store's thread.
+    """One file.
+
+    `pread`, `sync` and `allocate` may be called from any thread; all other calls belong
+    to the store's thread.
     """
 
     path: str
@@ -30,57 +32,56 @@ class StoreFile(Protocol):
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file. Zeros where nothing
-        was written.
+        """Up to `size` bytes; fewer only at the end of the file.
+
+        Zeros where nothing was written.
         """
         ...
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """Like `pread`, but None when the bytes are not in memory or that cannot be
-        told.
-        """
+        """Like `pread`; None when the bytes may not be in memory."""
         ...
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """Write all of `data`. Raises `StoreFullError` without space, `StoreError`
-        otherwise; some bytes may have been written then.
+        """Write all of `data`.
+
+        Raises `StoreFullError` without space and `StoreError` otherwise; some bytes may
+        have been written then.
         """
         ...
 
     def allocate(self, offset: int, length: int) -> None:
-        """Make sure that writes into this range find space. Raises `StoreFullError`."""
+        """Make sure that writes to this range find space. Raises `StoreFullError`."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with a hole) to `size` bytes."""
+        """Cut or extend the file (with a hole) to `size` bytes."""
         ...
 
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where in a range something may have been written; what lies between holds
-        zeros.
-        """
+        """The parts of a range that may have been written; the rest holds zeros."""
         ...
 
     def sync(self) -> None:
-        """Make what was written durable. Raises `StoreError`; after that nothing is
-        known about the bytes written since the last success.
+        """Make what was written durable. Raises `StoreError`.
+
+        After an error nothing is known about the bytes written since the last success.
         """
         ...
 
     def hold(self) -> None:
-        """Keep the file open until `close`: for the file that every message is written
-        to.
+        """Keep the file open until `close`.
+
+        For the file that every message is written to.
         """
         ...
 
     def remove(self) -> None:
-        """Remove the file from its directory; a `sync` under way or later does nothing
-        then.
-        """
+        """Remove the file from its directory; later syncs of it do nothing."""
         ...
 
     def close(self) -> None:
-        """Give up what the file holds open. Later calls open it again."""
+        """Release what the file holds open; later calls open it again."""
         ...
 
 
@@ -88,21 +89,21 @@ class FileSystem(Protocol):
     """The directory of one store."""
 
     description: str
-    """What errors call it."""
+    """How errors name it."""
     blocking: bool
-    """Whether calls may wait for a device, so that syncs and big reads belong into a
-    thread.
+    """Whether calls may wait for a device.
+
+    Syncs and big reads then belong in a thread.
     """
     write_through: bool
-    """Whether bytes handed over outlive the process, so that each append is written
-    before it is answered.
+    """Whether written bytes survive the process.
+
+    Each append is then written before it is answered.
     """
     makes_ahead: bool
-    """Whether to make a log file takes so long that it is done before the file is
-    needed.
-    """
+    """Whether creating a log file is so slow that it is done in advance."""
     allocation_limit: int
-    """The most bytes that it makes sense to allocate ahead."""
+    """The maximum number of bytes that are worth allocating in advance."""
 
     def lock(self) -> None:
         """Become the only opener. Raises `StoreLockedError`."""
@@ -113,13 +114,14 @@ class FileSystem(Protocol):
         ...
 
     def open(self, path: str) -> StoreFile:
-        """A handle to a file, which is created (with its directories) by the first
-        write.
+        """A handle to a file.
+
+        The first write creates the file and its directories.
         """
         ...
 
     def create(self, path: str, size: int) -> StoreFile:
-        """A file of `size` zero bytes without space of its own."""
+        """Create a file of `size` zero bytes without space of its own."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -127,8 +129,9 @@ class FileSystem(Protocol):
         ...
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files in a directory, sorted by name; empty when there
-        is no such directory.
+        """Names and sizes of the files in a directory, sorted by name.
+
+        Empty when there is no such directory.
         """
         ...
 
@@ -137,43 +140,41 @@ class FileSystem(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """When a file was written last (epoch milliseconds); 0 when that is not
-        known.
-        """
+        """When a file was last written (epoch milliseconds); 0 when not known."""
         ...
 
     def used_ratio(self) -> float:
-        """The part of the disk that is in use, from 0 to 1. Files in memory have a
-        limit instead and say 0.
+        """The part of the disk that is in use, from 0 to 1.
+
+        Files in memory have a limit instead and return 0.
         """
         ...
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
-        """Tell the system whether reading ahead in the files of a directory pays, for
-        those open now and later; advice only.
+        """Tell the system whether reading ahead in a directory's files pays.
+
+        Only advice; applies to files open now and later.
         """
         ...
 
     def read(self, path: str) -> bytes | None:
-        """The content of a small file; None when there is none."""
+        """The content of a small file; None when it does not exist."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a small file anew and make its content durable."""
+        """Replace the content of a small file and make it durable."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, replacing what has that name."""
+        """Rename a file, replacing what has the new name."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; one that is missing is no error."""
+        """Remove a file, if it exists."""
         ...
 
     def remove_tree(self, directory: str) -> None:
-        """Remove a directory with all that it holds; one that is missing is no
-        error.
-        """
+        """Remove a directory with all that it holds, if it exists."""
         ...
 
     def sync_directory(self, directory: str) -> None:
@@ -181,7 +182,8 @@ class FileSystem(Protocol):
         ...
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run an operation that may wait for the device, in a thread where that makes
-        sense. It is not interrupted by cancellation.
+        """Run an operation that may wait for the device, in a thread if that helps.
+
+        Cancellation does not interrupt it.
         """
         ...

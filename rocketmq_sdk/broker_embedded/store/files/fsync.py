@@ -1,8 +1,8 @@
-"""Making the bytes of a descriptor durable, as far as the system can be made to.
+"""Making the bytes of a descriptor durable, as far as the system can do it.
 
 Linux: `fdatasync`. macOS: `fsync` leaves the bytes in the cache of the drive, so
-`F_FULLFSYNC` is asked for, which not every file system knows; then `fsync` is all there
-is. Elsewhere `fsync`.
+`F_FULLFSYNC` is tried first; not every file system supports it, and then `fsync` has to
+do. Elsewhere `fsync`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:  # Windows
 
 
 def make_sync(system: Any = os, control: Any = fcntl) -> Callable[[int], None]:
-    """The best way to sync a descriptor that the system has."""
+    """The strongest way of the system to sync a descriptor."""
     full = getattr(control, "F_FULLFSYNC", None)
     if full is not None:
 

@@ -1,6 +1,4 @@
-"""Files in memory, bounded in bytes: the file system of a broker without a
-directory.
-"""
+"""Files in memory, limited in bytes, for a broker without a directory."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ CHUNK = 256 * 1024
 
 
 class MemoryFile:
-    """A sparse file: chunks that grow with what is written into them."""
+    """A sparse file of chunks, which grow with what is written to them."""
 
     __slots__ = ("_charged", "_chunks", "_files", "_reserved", "_size", "path")
 
@@ -52,7 +50,7 @@ class MemoryFile:
         return b"".join(parts)
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """Memory never waits."""
+        """Same as `pread`: memory never waits."""
         return self.pread(size, offset)
 
     def _piece(self, index: int, inside: int, length: int) -> bytes:
@@ -61,8 +59,9 @@ class MemoryFile:
         return found if len(found) == length else found.ljust(length, b"\0")
 
     def pwrite(self, data: Bytes, offset: int) -> None:
-        """Write all of `data`; raises `StoreFullError` when the file system's limit
-        does not allow it, before anything is written.
+        """Write all of `data`.
+
+        Raises `StoreFullError`, before anything is written, at the file system's limit.
         """
         length = len(data)
         index, inside = divmod(offset, CHUNK)
@@ -130,26 +129,25 @@ class MemoryFile:
         self._chunks.clear()
 
     def sync(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def hold(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def remove(self) -> None:
         """Remove the file from the file system."""
         self._files.remove(self.path)
 
     def close(self) -> None:
-        """Nothing to do: the bytes belong to the file system."""
+        """Does nothing: the bytes belong to the file system."""
 
 
 class MemoryFileSystem:
-    """Files that live as long as this object, which a store can be opened on again.
+    """Files that live as long as this object; a store can be opened on it again.
 
-    With `write_through` the store hands every append over at once, as it does on a
-    disk; without it, joined, since no process death can be outlived. Raises
-    `StoreFullError` from writes when all files together would hold more than
-    `limit_bytes`.
+    With `write_through` the store hands every append over at once, as on a disk;
+    without it, appends are joined, since nothing survives the process. Writes raise
+    `StoreFullError` when all files together would hold more than `limit_bytes`.
     """
 
     description = "the memory store"
@@ -168,11 +166,11 @@ class MemoryFileSystem:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that the files hold or have reserved."""
+        """How many bytes the files hold or have reserved."""
         return self._used
 
     def charge(self, count: int, path: str) -> None:
-        """Count bytes in or out; raises `StoreFullError` at the limit."""
+        """Count bytes in or out. Raises `StoreFullError` at the limit."""
         if count > 0 and self._used + count > self.limit_bytes:
             raise StoreFullError(
                 f"{self.description} is full: {path} needs {count} more bytes, {self._used} of "
@@ -187,13 +185,14 @@ class MemoryFileSystem:
         self._locked = True
 
     def unlock(self) -> None:
-        """Let the files be opened again; also what a test calls to play the death of
-        the process that had them open.
+        """Let the files be opened again.
+
+        A test also calls it to simulate the death of the process that had them open.
         """
         self._locked = False
 
     def open(self, path: str) -> MemoryFile:
-        """The file of that name, made when it is missing."""
+        """The file of that name, created when it is missing."""
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = MemoryFile(self, path)
@@ -211,7 +210,7 @@ class MemoryFileSystem:
         return path in self._files or any(name.startswith(path + "/") for name in self._files)
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted."""
+        """Names and sizes of the files in a directory, sorted."""
         prefix = directory + "/"
         start = len(prefix)
         return sorted(
@@ -221,7 +220,7 @@ class MemoryFileSystem:
         )
 
     def directory_names(self, directory: str) -> list[str]:
-        """Names, sorted; directories exist while they hold files."""
+        """Names of the directories, sorted; they exist while they hold files."""
         prefix = directory + "/"
         start = len(prefix)
         return sorted(
@@ -233,29 +232,29 @@ class MemoryFileSystem:
         )
 
     def modified_ms(self, path: str) -> int:  # noqa: ARG002 - part of the protocol
-        """Not known: the store's own times count."""
+        """Always 0, not known: the store's own times count."""
         return 0
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
-        """Nothing is read from a disk."""
+        """Does nothing: nothing is read from a disk."""
 
     def used_ratio(self) -> float:
-        """No disk."""
+        """Always 0: there is no disk."""
         return 0.0
 
     def read(self, path: str) -> bytes | None:
-        """The whole content."""
+        """The whole content of a file."""
         file = self._files.get(path)
         return None if file is None else file.pread(file.size(), 0)
 
     def write(self, path: str, data: bytes) -> None:
-        """Replace the content."""
+        """Replace the content of a file."""
         file = self.open(path)
         file.truncate(0)
         file.pwrite(data, 0)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         file = self._files.pop(old, None)
         if file is None:
             raise StoreError(f"{old} is missing in {self.description}")
@@ -275,9 +274,9 @@ class MemoryFileSystem:
             self.remove(name)
 
     def sync_directory(self, directory: str) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run it here: memory does not wait."""
+        """Run the operation here: memory does not wait."""
         await trio.lowlevel.checkpoint()
         return operation()

@@ -1,12 +1,13 @@
 """Files on a disk, by descriptor.
 
-Writing by `pwrite` and reading by `pread` was chosen over a mapping after measuring
-(CPython 3.11, ext4, records of 300 bytes, allocated space). A copy into a mapping: 0.5
-µs, but the whole process stalls for up to 18 ms where pages are touched for the first
-time (73 ms of 110 ms in all), because a page fault holds the interpreter. `pwrite`: 1.2
-µs, beside a running sync 1.4 µs, longest stall 1.7 ms; of 16 joined records: 0.35 µs
-each. A full disk is an error of `pwrite` and the death of a process that writes into a
-mapping. The commit log keeps its end in memory, so most reads need no call at all.
+Writing with `pwrite` and reading with `pread` was chosen over a mapping after measuring
+(CPython 3.11, ext4, records of 300 bytes, allocated space). A copy into a mapping takes
+0.5 µs, but the whole process stalls for up to 18 ms where pages are touched for the
+first time (73 ms of 110 ms in all), because a page fault holds the interpreter.
+`pwrite` takes 1.2 µs, beside a running sync 1.4 µs, with a longest stall of 1.7 ms;
+with 16 joined records 0.35 µs each. A full disk is an error of `pwrite`, but kills a
+process that writes to a mapping. The commit log keeps its end in memory, so most reads
+need no system call at all.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _MODE: Final = 0o644
 
 
 def translate(error: OSError, path: str, doing: str) -> StoreError:
-    """The store's error for one of the operating system's, with the remedy."""
+    """The store's error for an error of the operating system, with the remedy."""
     if error.errno in _NO_SPACE:
         return StoreFullError(
             f"{path}: no space to {doing} ({error.strerror}); free space or raise the quota"
@@ -55,8 +56,10 @@ def _advise(descriptor: int, *, ahead: bool) -> None:
 
 @contextlib.contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to be read. Raises `ValueError` for what is none, such as a pipe, which
-    would keep the reader waiting for ever; `OSError` as ever.
+    """Open a regular file for reading.
+
+    Raises `ValueError` for anything else, such as a pipe, which would block the reader
+    forever, and `OSError` as `open` does.
     """
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -68,15 +71,17 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
-    """Bytes of a file, as `open_regular`."""
+    """The bytes of a file, opened by `open_regular`."""
     with open_regular(path) as file:
         file.seek(offset)
         return file.read(size)
 
 
 def written_ranges(descriptor: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where in a range of a file something may have been written: by `SEEK_DATA` where
-    system and file system have it, else the whole range.
+    """The parts of a range of a file that may have been written.
+
+    Found with `SEEK_DATA` where system and file system have it; otherwise the whole
+    range.
     """
     seek_data = getattr(os, "SEEK_DATA", None)
     if seek_data is None:
@@ -107,8 +112,9 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 class OsFile:
-    """One file; its descriptor comes from a pool that closes the ones used least
-    recently.
+    """One file.
+
+    Its descriptor comes from a pool that closes the least recently used ones.
     """
 
     __slots__ = ("_files", "_full_path", "_held", "descriptor", "path", "pins", "removed")
@@ -123,7 +129,7 @@ class OsFile:
         self.removed = False
 
     def open_descriptor(self, create: bool) -> int:
-        """Open the file; with `create` it and its directories are made when missing."""
+        """Open the file; `create` also creates it and its directories."""
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
         try:
             return os.open(self._full_path, flags)
@@ -163,7 +169,7 @@ class OsFile:
             return data
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """What the page cache holds, by `RWF_NOWAIT` where the system has it."""
+        """What the page cache holds, read with `RWF_NOWAIT` where the system has it."""
         if not _NOWAIT:
             return None
         buffer = bytearray(size)
@@ -192,7 +198,7 @@ class OsFile:
                 offset += written
 
     def allocate(self, offset: int, length: int) -> None:
-        """Give a range space on the disk, where the file system can do that."""
+        """Allocate disk space for a range, where the file system can do that."""
         with self._use("allocate") as descriptor:
             try:
                 os.posix_fallocate(descriptor, offset, length)
@@ -203,17 +209,17 @@ class OsFile:
                     raise
 
     def truncate(self, size: int) -> None:
-        """Cut or extend."""
+        """Cut or extend the file."""
         with self._use("set the length", create=True) as descriptor:
             os.ftruncate(descriptor, size)
 
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """By `written_ranges`."""
+        """The ranges from `written_ranges`."""
         with self._use("look for data") as descriptor:
             yield from written_ranges(descriptor, offset, end)
 
     def sync(self) -> None:
-        """By `fdatasync`; nothing when the file was removed meanwhile."""
+        """Sync with `fdatasync`; does nothing when the file was removed meanwhile."""
         try:
             with self._use("sync") as descriptor:
                 self._files.sync_descriptor(descriptor)
@@ -230,13 +236,13 @@ class OsFile:
                 raise translate(error, self.path, "open") from error
 
     def remove(self) -> None:
-        """Unlink it."""
+        """Unlink the file."""
         self.removed = True
         self.close()
         self._files.remove(self.path)
 
     def close(self) -> None:
-        """Let the descriptor go."""
+        """Release the descriptor."""
         if self._held >= 0:
             self._held = -1
             self._files.unpin(self)
@@ -244,7 +250,7 @@ class OsFile:
 
 
 class OsFileSystem:
-    """The files below one directory, which is made when it is missing.
+    """The files below one directory, which is created when it is missing.
 
     At most `max_descriptors` files are open at a time beside those in use.
     """
@@ -266,11 +272,11 @@ class OsFileSystem:
         self._read_at_random: set[str] = set()
 
     def full_path(self, path: str) -> str:
-        """The path that the operating system knows."""
+        """The path as the operating system knows it."""
         return self._prefix + path
 
     def pin(self, file: OsFile, create: bool = False) -> int:
-        """An open descriptor that stays open until `unpin`; from any thread."""
+        """A descriptor that stays open until `unpin`; callable from any thread."""
         with self._mutex:
             if file.descriptor < 0:
                 self._evict()
@@ -284,9 +290,7 @@ class OsFileSystem:
             return file.descriptor
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
-        """Tell the system whether reading ahead in the files of a directory pays, where
-        there is `posix_fadvise`.
-        """
+        """Advise the system on reading ahead, where there is `posix_fadvise`."""
         with self._mutex:
             if wanted:
                 self._read_at_random.discard(directory)
@@ -302,8 +306,9 @@ class OsFileSystem:
             file.pins -= 1
 
     def forget(self, file: OsFile) -> None:
-        """Close the descriptor unless another thread uses it; eviction closes it
-        then.
+        """Close the descriptor unless another thread uses it.
+
+        In that case eviction closes it later.
         """
         with self._mutex:
             if file.descriptor >= 0 and file.pins == 0:
@@ -333,18 +338,18 @@ class OsFileSystem:
         self._lock.acquire()
 
     def unlock(self) -> None:
-        """Close every descriptor and give up the lock."""
+        """Close every descriptor and release the lock."""
         with self._mutex:
             for file in list(self._open):
                 self._close(file)
         self._lock.release()
 
     def open(self, path: str) -> OsFile:
-        """A handle; the file is opened by the first use."""
+        """A handle; the first use opens the file."""
         return OsFile(self, path)
 
     def create(self, path: str, size: int) -> OsFile:
-        """A sparse file."""
+        """Create a sparse file."""
         file = OsFile(self, path)
         file.truncate(0)
         file.truncate(size)
@@ -369,8 +374,9 @@ class OsFileSystem:
             raise translate(error, directory, "list the directory") from error
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, sorted; without what goes away meanwhile. Raises
-        `StoreCorruptError` for what is neither file nor directory.
+        """Names and sizes, sorted, without files that disappear meanwhile.
+
+        Raises `StoreCorruptError` for what is neither file nor directory.
         """
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
@@ -392,15 +398,16 @@ class OsFileSystem:
         return [entry.name for entry in self._entries(directory) if is_directory(entry)]
 
     def modified_ms(self, path: str) -> int:
-        """By the file system's clock."""
+        """The time from the file system."""
         try:
             return Path(self.full_path(path)).stat().st_mtime_ns // 1_000_000
         except OSError as error:
             raise translate(error, path, "read the time") from error
 
     def used_ratio(self) -> float:
-        """Of what users may fill, in whole percent, rounded up, as Apache computes it
-        (`UtilAll.getDiskPartitionSpaceUsedPercent`).
+        """The used part of what users may fill, as Apache computes it.
+
+        In whole percent, rounded up (`UtilAll.getDiskPartitionSpaceUsedPercent`).
         """
         try:
             found = os.statvfs(self.root)
@@ -411,7 +418,7 @@ class OsFileSystem:
         return -(-used * 100 // total) / 100 if total else 0.0
 
     def read(self, path: str) -> bytes | None:
-        """The whole content. Raises `StoreCorruptError` for what is no file."""
+        """The whole content. Raises `StoreCorruptError` for what is not a file."""
         try:
             return read_regular(self.full_path(path))
         except FileNotFoundError:
@@ -434,14 +441,14 @@ class OsFileSystem:
             raise translate(error, path, "write") from error
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically, replacing what has the new name."""
+        """Rename atomically, replacing what has the new name."""
         try:
             Path(self.full_path(old)).replace(self.full_path(new))
         except OSError as error:
             raise translate(error, old, f"rename to {new}") from error
 
     def remove(self, path: str) -> None:
-        """Remove a file; an open handle to it must be marked by its owner."""
+        """Remove a file; the owner of an open handle must mark that one."""
         try:
             Path(self.full_path(path)).unlink(missing_ok=True)
         except OSError as error:
@@ -476,7 +483,7 @@ class OsFileSystem:
             os.close(descriptor)
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run it in a thread, at most four at a time for one store."""
+        """Run the operation in a thread, at most four at a time for one store."""
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(4)
         return await trio.to_thread.run_sync(operation, limiter=self._limiter)

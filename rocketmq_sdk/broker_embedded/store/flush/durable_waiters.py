@@ -1,6 +1,4 @@
-"""Who waits for the sync of an append without a task of its own, with one timer for
-all.
-"""
+"""Callbacks that wait for the sync of an append, with one timer for all of them."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ Tell = Callable[[PutStatus], None]
 
 
 class DurableWaiters:
-    """Callbacks in the order of asking, which is that of the appends; one that asks for
-    an earlier position is called with those before it.
+    """Callbacks in the order of their appends.
 
-    All wait for the same time at most, so the first is the first that is late.
-    Callbacks run in the loop's thread and must not raise.
+    One that asks for an earlier position is called with those before it. All wait for
+    the same maximum time, so the first is the first to be late. Callbacks run on the
+    loop's thread and must not raise.
     """
 
     __slots__ = ("_asked", "_clock", "_timeout", "_waiting")
@@ -38,8 +36,10 @@ class DurableWaiters:
         return len(self._waiting)
 
     def add(self, position: int, tell: Tell) -> None:
-        """Call `tell` once when the log is durable up to a position, when it never will
-        be, or when it took too long.
+        """Call `tell` once with how the wait for a position ended.
+
+        That is when the log is durable up to the position, when it never will be, or
+        when it took too long.
         """
         self._waiting.append((position, self._clock.monotonic() + self._timeout, tell))
         if self._asked is not None:
@@ -47,20 +47,20 @@ class DurableWaiters:
             self._asked = None
 
     def reached(self, position: int) -> None:
-        """The log is durable up to here."""
+        """Call those that wait for up to this position; the log is durable there."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= position:
             waiting.popleft()[2](PutStatus.PUT_OK)
 
     def fail(self) -> None:
-        """What waits will never be durable."""
+        """Call all with a failure; what they wait for will never be durable."""
         waiting = self._waiting
         while waiting:
             waiting.popleft()[2](PutStatus.SERVICE_NOT_AVAILABLE)
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Watch the deadlines, until cancelled; sleeps while nobody waits."""
+        """Watch the deadlines until cancelled; sleeps while nobody waits."""
         waiting = self._waiting
         while True:
             if not waiting:
@@ -71,5 +71,5 @@ class DurableWaiters:
             while waiting and waiting[0][1] <= now:
                 waiting.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
             if waiting:
-                # Whoever is first then: it may be another one, whose time comes later.
+                # By then another one may be first, whose time comes later.
                 await trio.sleep(waiting[0][1] - now)

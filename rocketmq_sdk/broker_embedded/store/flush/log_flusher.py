@@ -1,14 +1,14 @@
-"""Bringing the log to the disk (`FlushRealTimeService` and `GroupCommitService` of
-Apache RocketMQ 5.4.0).
+"""Bringing the log to the disk.
 
-Syncs run in a thread and one at a time: a round covers everything written before it
-began, so under SYNC_FLUSH all messages that arrive while a round runs share the next
-one; on a disk these rounds have a thread of their own, which begins the next as soon as
-one is over. After a sync that failed nothing is known about the pages it covered (the
-system may have dropped them), so it ends the store's writing.
+`FlushRealTimeService` and `GroupCommitService` of Apache RocketMQ 5.4.0. Syncs run in a
+thread and one at a time: a round covers everything written before it began, so with
+SYNC_FLUSH all messages that arrive during a round share the next one. On a disk these
+rounds have a thread of their own, which begins the next round as soon as one has ended.
+After a failed sync nothing is known about the pages it covered (the system may have
+dropped them), so the store stops writing for good.
 
-Nothing ticks: the service sleeps until something was appended, and then until its
-interval is over.
+Nothing ticks: the service sleeps until something is appended, and then for its
+interval.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOTE_SECONDS = 10
 
 
 class LogFlusher:
-    """Syncs the log: by interval, or for SYNC_FLUSH as soon as somebody appended."""
+    """Syncs the log: by interval, or with SYNC_FLUSH after each append."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class LogFlusher:
         """Whether `wake` has to be called for the next append to be noticed."""
         self.flushed = Watermark()
         self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
-        """Who is told when an append is durable, behind what `on_flushed` does."""
+        """Callbacks for durable appends; they run after `on_flushed`."""
         self.physic_timestamp = 0
         """Store time of the last message known to be durable."""
 
     def wake(self) -> None:
-        """Something was appended."""
+        """Tell the flusher that something was appended."""
         if self._has_thread:
             if self._log.write_through:  # else `turn_ended` follows
                 self._appended.set()
@@ -86,9 +86,7 @@ class LogFlusher:
         self._appended.set()
 
     def turn_ended(self) -> None:
-        """What was appended since `MessageStore.begin` has been handed to the file
-        system.
-        """
+        """Tell the flusher that the appends since `MessageStore.begin` are written."""
         if self._has_thread and self._state.failure is None:
             self._request()
 
@@ -109,8 +107,9 @@ class LogFlusher:
             await self._round()
 
     async def _run_beside_thread(self) -> None:
-        """Ask for the rounds of appends outside of turns, and see to what a failed one
-        leaves to do.
+        """Request the rounds of appends outside `begin` and `end`.
+
+        Also does what a failed round leaves to do.
         """
         self.idle = True
         while self._state.failure is None and self._crash is None:
@@ -134,8 +133,10 @@ class LogFlusher:
         await self.flush()
 
     async def flush(self) -> None:
-        """Make everything appended so far durable; a failure is noted, not raised.
-        Cancellation never interrupts a sync that has begun.
+        """Make everything appended so far durable; does not raise on failure.
+
+        A failure is kept in the store's state. Cancellation never interrupts a sync
+        that has begun.
         """
         if self._has_thread:
             await self._flush_by_thread()
@@ -174,8 +175,10 @@ class LogFlusher:
             raise crash
 
     def _request(self) -> None:
-        """Let the thread sync what the file system has. No two syncs run beside each
-        other: the system tells a failure to only one of them.
+        """Let the thread sync what the file system has.
+
+        Two syncs never run at the same time: the system would report a failure to only
+        one of them.
         """
         target = self._log.written
         if target <= max(self._requested, self.flushed.value) or self._closed:
@@ -186,7 +189,7 @@ class LogFlusher:
         self._thread.submit(SyncRound(target, self._state.stored_timestamp, self._sync_of(target)))
 
     def _thread_synced(self, sync_round: SyncRound, error: BaseException | None) -> None:
-        """Called by the loop itself, which no exception may leave."""
+        """End of a round; called by the loop itself, so it must not raise."""
         if self._closed:
             return
         try:
@@ -228,7 +231,7 @@ class LogFlusher:
             )
 
     async def aclose(self) -> None:
-        """Nothing is synced any more; returns when no sync runs."""
+        """Stop syncing; returns when no sync runs."""
         if self._thread is not None:
             await self._thread.aclose()
         self._closed = True
@@ -237,8 +240,7 @@ class LogFlusher:
     def _sync_of(self, target: int) -> Callable[[], None]:
         chain = self._log.chain
         synced = self.flushed.value
-        # A slave that has nothing yet begins where its master's log does, without a
-        # file.
+        # A slave without data begins where its master's log does, without a file.
         chosen = (
             chain.files[-1:]
             if chain.files and chain.files[-1].start <= synced
@@ -256,7 +258,7 @@ class LogFlusher:
         return sync
 
     def fail(self, error: StoreError) -> None:
-        """Note that the log could not be made durable: nothing more is acknowledged."""
+        """Note that the log could not be made durable; stops acknowledging."""
         if self._state.failure is None:
             self._state.failure = error
             _log.critical("the store takes no more messages: %s", error)

@@ -1,10 +1,9 @@
-"""Bringing the queues, the index and the checkpoint to the disk
-(`FlushConsumeQueueService` of Apache RocketMQ 5.4.0).
+"""Bringing the queues, the index and the checkpoint to the disk.
 
-A missing place for queue units only interrupts the store's writing: the units are kept
-and can be built again from the log. A sync that failed ends it, as one of the log does.
-Nothing ticks: the service sleeps until a queue got a unit, and then until its interval
-is over.
+`FlushConsumeQueueService` of Apache RocketMQ 5.4.0. Missing space for queue units only
+interrupts the store's writing: the units are kept and can be rebuilt from the log. A
+failed sync ends it, as one of the log does. Nothing ticks: the service sleeps until a
+queue gets a unit, and then for its interval.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ _QUEUES_PER_SLICE = 64
 
 
 class QueueFlusher:
-    """Writes the queues out by interval, syncs those that grew, and everything with the
-    checkpoint at the thorough interval.
+    """Writes the queues out by interval and syncs those that grew.
+
+    At the thorough interval it syncs everything, with the checkpoint.
     """
 
     def __init__(
@@ -66,12 +66,13 @@ class QueueFlusher:
         self._busy = trio.Lock()
         self.idle = False
         self.recovered = False
-        """Whether this life began with a recovery: then the checkpoint is written soon,
-        so that the next one need not read as much again.
+        """Whether this start needed a recovery.
+
+        The checkpoint is then written soon, so that the next recovery reads less.
         """
 
     def wake(self) -> None:
-        """A queue got a unit."""
+        """Tell the flusher that a queue got a unit."""
         self.idle = False
         self._appended.set()
 
@@ -103,8 +104,10 @@ class QueueFlusher:
         self.idle = False
 
     async def flush(self, *, thorough: bool) -> None:
-        """Write all units out and sync queues with enough of them, all queues when
-        `thorough`; failures are noted, not raised.
+        """Write out all units and sync queues with enough of them.
+
+        With `thorough`, syncs all queues. Failures are kept in the store's state, not
+        raised.
         """
         async with self._busy:
             await self._flush(thorough)
@@ -149,8 +152,9 @@ class QueueFlusher:
         return True
 
     async def _flush_index(self, thorough: bool) -> None:
-        """Bring the index up to date. A failure is tried again, and prevents nothing
-        but a clean stop.
+        """Bring the index up to date.
+
+        A failure only prevents a clean stop; the next call tries again.
         """
         try:
             await self._index.flush(thorough=thorough)
@@ -187,7 +191,7 @@ class QueueFlusher:
         try:
             await self._files.run(lambda: checkpoint.write(data))
         except StoreFullError as error:
-            # The old one still says what is surely durable; the next round writes it.
+            # The old one is still true; the next round writes the new one.
             if not self._checkpoint_waits:
                 _log.warning("the checkpoint is written when there is space again: %s", error)
             self._checkpoint_waits = True

@@ -1,6 +1,7 @@
-"""The thread that syncs the log under SYNC_FLUSH: it lives as long as its store, so
-that a round costs one call of the system on each side and no search for a thread, and
-the next round begins as soon as the last one is over.
+"""The thread that syncs the log with SYNC_FLUSH.
+
+It lives as long as its store: a round costs one system call on each side and no search
+for a thread, and the next round begins as soon as the last one has ended.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import trio
 
 @attrs.frozen
 class SyncRound:
-    """What is to be made durable."""
+    """What one sync makes durable."""
 
     target: int
-    """Up to where the log is durable afterwards."""
+    """The position up to which the log is durable afterwards."""
     timestamp: int
-    """Store time of the last message in front of that."""
+    """Store time of the last message before that position."""
     sync: Callable[[], None]
 
 
 class SyncThread:
-    """Runs rounds one at a time, each time the newest: it covers those that were given
-    before it and not begun.
+    """Runs rounds one at a time, always the newest one.
 
-    `done` is called in the loop's thread for every round that was run, with what it
-    raised; the first that raised is the last one.
+    A round covers those that were submitted before it and have not begun. `done` is
+    called on the loop's thread for every round that ran, with the exception it raised;
+    after the first exception no round runs.
     """
 
     def __init__(self, done: Callable[[SyncRound, BaseException | None], None]) -> None:
@@ -41,11 +42,11 @@ class SyncThread:
         self._thread.start()
 
     def submit(self, sync_round: SyncRound) -> None:
-        """Run a round as soon as the one under way is over."""
+        """Run a round as soon as the current one has ended."""
         self._rounds.put(sync_round)
 
     async def aclose(self) -> None:
-        """End the thread behind the round that it runs."""
+        """End the thread after its current round."""
         self._rounds.put(None)
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._thread.join)

@@ -1,10 +1,10 @@
-"""From where on the log is not known to be on the disk after a sync that failed.
+"""A note of where the log may not be on the disk after a failed sync.
 
-A system that fails to write a page may drop it from the list of those to be written and
+A system that fails to write a page may drop it from the list of pages to be written and
 still show its content, so later syncs succeed without having written it. A broker that
-is started again would read such bytes, serve them, and append behind them; a power cut
-would then tear a hole in front of what was acknowledged. The note makes the next
-recovery write these bytes again. Apache keeps no such note and ignores the file.
+is started again would read such bytes, serve them and append after them; a power cut
+would then tear a hole in the log before acknowledged messages. With the note, the next
+recovery writes these bytes again. Apache keeps no such note and ignores the file.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _STEP = 1024 * 1024
 
 
 def note_unsynced(files: FileSystem, position: int) -> None:
-    """Leave the note; to be run in a thread. Raises `StoreError`."""
+    """Write the note. Runs in a thread. Raises `StoreError`."""
     files.write(PATH, b"%d" % position)
     files.sync_directory(".")
 
 
 def unsynced_from(files: FileSystem) -> int | None:
-    """The position in the note; 0 for a note that cannot be read, None without one."""
+    """The position in the note; 0 when it cannot be read, None without one."""
     if not files.exists(PATH):
         return None
     text = files.read(PATH) or b""

@@ -47,8 +47,9 @@ def file_size(slot_count: int, capacity: int) -> int:
 
 
 def _zeros(size: int) -> mmap.mmap:
-    """Memory that takes time and space only where it is written; a `bytearray` of the
-    usual 20 MB holds everything up for 15 ms.
+    """Zeroed memory that takes time and space only where it is written.
+
+    A `bytearray` of the usual 20 MB stops everything for 15 ms.
     """
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
@@ -56,8 +57,10 @@ def _zeros(size: int) -> mmap.mmap:
 
 
 class IndexFile:
-    """`count` is the number of the next entry; times in epoch milliseconds, positions
-    in the commit log.
+    """One file of the index, with the fields of its header.
+
+    `count` is the number of the next entry; times are epoch milliseconds, positions
+    those of the commit log.
     """
 
     __slots__ = (
@@ -100,9 +103,7 @@ class IndexFile:
     def create(
         cls, files: FileSystem, path: str, slot_count: int, capacity: int, before: IndexFile | None
     ) -> IndexFile:
-        """A new file, which takes over where the one before ended. Raises
-        `StoreError`.
-        """
+        """Create a file that continues after another one. Raises `StoreError`."""
         file = cls(
             files.create(path, file_size(slot_count, capacity)),
             path.rpartition("/")[2],
@@ -117,8 +118,9 @@ class IndexFile:
         return file
 
     def load(self) -> None:
-        """Read the header. Raises `StoreError`, `StoreCorruptError` for numbers that
-        cannot be.
+        """Read the header.
+
+        Raises `StoreError`, and `StoreCorruptError` for impossible numbers.
         """
         fields = HEADER.unpack(self.file.pread(HEADER_SIZE, 0))
         (
@@ -153,8 +155,9 @@ class IndexFile:
         self._dirty_pages = bytearray((self.slot_count + _PAGE_SLOTS - 1) // _PAGE_SLOTS)
 
     def prepare(self) -> None:
-        """Read what adding entries needs; else the first `put` does. Raises
-        `StoreError`.
+        """Read what adding entries needs; otherwise the first `put` does.
+
+        Raises `StoreError`.
         """
         if self._heads is None and not self.full:
             self._load_heads()
@@ -174,8 +177,9 @@ class IndexFile:
         return found
 
     def put(self, hashes: Sequence[int], offset: int, store_timestamp: int) -> int:
-        """Add the entries of one record; gives how many of them fit. Raises
-        `StoreError` when the slots have to be read first and cannot.
+        """Add the entries of one record; returns how many of them fit.
+
+        Raises `StoreError` when the slots have to be read first and cannot be.
         """
         number = self.count
         fitting = min(len(hashes), self.capacity - number)
@@ -209,9 +213,10 @@ class IndexFile:
         return fitting
 
     def put_all(self, hashes: Sequence[int], offsets: Sequence[int], store_timestamp: int) -> bool:
-        """Add the entries of several records, the offset of the record with each hash;
-        False, with nothing done, when they may not all fit or the file is empty. Raises
-        as `put`.
+        """Add the entries of several records, or none of them.
+
+        The offset of its record comes with each hash. Returns False, having done
+        nothing, when they may not all fit or the file is empty. Raises as `put` does.
         """
         number = self.count
         if number == 1 or not hashes or number + len(hashes) > self.capacity:
@@ -243,15 +248,17 @@ class IndexFile:
         return True
 
     def write_out(self) -> None:
-        """Hand over what is only in memory. Raises `StoreError`; a later call tries
-        again.
+        """Write out what is only in memory. Raises `StoreError`.
+
+        After an error a later call tries again.
         """
         for _ in self.writing():
             pass
 
     def writing(self) -> Iterator[None]:
-        """`write_out` in steps; between them entries may be added, which stay in
-        memory.
+        """`write_out` in steps.
+
+        Entries may be added between the steps; those stay in memory.
         """
         header = HEADER.pack(
             self.begin_timestamp,
@@ -301,11 +308,11 @@ class IndexFile:
     def select(
         self, key_hash: int, limit: int, begin: int, end: int, found: list[int]
     ) -> Iterator[None]:
-        """Add positions of records whose entry has this hash and a time in the range,
-        newest first, until `found` has `limit`.
+        """Collect positions of records by hash and time, newest first.
 
-        Comes back now and then, because a chain can be long: every tag makes one.
-        Raises `StoreError`.
+        Adds to `found` until it has `limit` positions. A chain can be long, as every
+        tag makes one; this generator yields now and then so that others can run. Raises
+        `StoreError`.
         """
         number = self._head(key_hash % self.slot_count)
         if not 0 < number <= self.count or self.count <= 1:

@@ -1,13 +1,13 @@
-"""What a message is found by, and the hashes of it (`IndexService.buildIndex`,
-`IndexFile.indexKeyHashMethod` of Apache RocketMQ 5.4.0).
+"""What a message is found by, and the hashes of it.
 
-A message has one entry for its unique key, one for each of its keys, and one for its
-tags as a whole. The text of an entry is `topic#key`, of a tag `topic#T#tags`; the index
+`IndexService.buildIndex` and `IndexFile.indexKeyHashMethod` of Apache RocketMQ 5.4.0. A
+message has one entry for its unique key, one for each of its keys, and one for its tags
+as a whole. The text of an entry is `topic#key`, of a tag `topic#T#tags`; the index
 keeps only the absolute value of Java's hash of it.
 
-Hashing is most of the work that an index takes, so it is done in parts: the hash of a
-text is a sum over its characters, a topic is always the same, and unique keys of one
-client differ only near their end (a time and a counter).
+Hashing is most of the work of indexing, so it is done in parts: the hash of a text is a
+sum over its characters, the topic is always the same, and unique keys of one client
+differ only near their end (a time and a counter).
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def query_text(topic: str, key: str, index_type: str | None) -> str:
 
 
 def _absolute(value: int) -> int:
-    """The absolute value of a 32-bit number as Java has it, 0 for the smallest one,
-    which has none.
+    """The absolute value of a 32-bit number as Java has it.
+
+    It is 0 for the smallest number, which has none.
     """
     value &= _MASK
     if value < _SMALLEST:
@@ -57,9 +58,7 @@ def _absolute(value: int) -> int:
 
 
 def _property(text: str, name: str, marker: str) -> str | None:
-    """`property_in_text` for a name that occurs once or not at all in nearly every
-    text.
-    """
+    """`property_in_text`, fast for a name that occurs at most once in the text."""
     start = text.rfind(marker)
     if start < 0:
         return None
@@ -71,9 +70,7 @@ def _property(text: str, name: str, marker: str) -> str | None:
 
 
 class KeyHasher:
-    """Hashes of the entries of messages, with the hashes of texts that come again and
-    again remembered.
-    """
+    """Hashes of the entries of messages; remembers those of repeated texts."""
 
     __slots__ = ("_heads", "_rests", "_stem", "_stem_hash", "_tags")
 
@@ -81,17 +78,17 @@ class KeyHasher:
         self._heads: dict[tuple[str, str], int] = {}
         self._tags: dict[tuple[str, str], int] = {}
         self._rests: dict[tuple[str, str], list[int]] = {}
-        """What the texts behind a unique key bring, where there is no list of keys
-        among them.
-        """
+        """The hashes of what follows a unique key, when that has no list of keys."""
         self._stem = ("", "")
-        """Topic and unique key without its counter, of the message before: a batch has
-        the same many times.
+        """Topic and unique key, without its counter, of the message before.
+
+        The messages of a batch often have the same ones.
         """
         self._stem_hash = 0
 
     def hashes(self, topic: str, properties: str) -> list[int]:
-        """One hash for each entry of a message, in the order of the entries;
+        """One hash for each entry of a message, in the order of the entries.
+
         `properties` is the encoded text.
         """
         if (
@@ -99,8 +96,8 @@ class KeyHasher:
             or (end := properties.find(_END, _UNIQ_KEY_AT)) <= _UNIQ_KEY_AT
         ):
             return self._hashes(topic, properties)
-        # The text of this package's producer: what is behind the unique key is the same
-        # in many messages.
+        # Properties as this package's producer writes them: what follows the unique
+        # key is the same in many messages.
         rest = (topic, properties[end:])
         others = self._rests.get(rest)
         if others is None:
@@ -114,8 +111,9 @@ class KeyHasher:
     def hashes_of_batch(
         self, topic: str, properties: list[bytes], positions: list[int]
     ) -> tuple[list[int], list[int]]:
-        """The hashes of the entries of several messages, and with each hash the
-        position of its message.
+        """The hashes of the entries of several messages.
+
+        Returns them with a list that has the position of its message for each hash.
         """
         found: list[int] = []
         at: list[int] = []
@@ -158,7 +156,7 @@ class KeyHasher:
         return found, at
 
     def _hashes(self, topic: str, properties: str) -> list[int]:
-        """`hashes` of any text."""
+        """`hashes` for any text."""
         found: list[int] = []
         unique = _property(properties, UNIQ_KEY, _UNIQ_KEY)
         if unique is not None:
@@ -176,8 +174,9 @@ class KeyHasher:
         return found
 
     def _hash_unique(self, topic: str, key: str) -> int:
-        """The hash of `topic#key` for a key that differs from the one before in its
-        last characters only, or in more of them.
+        """The hash of `topic#key`, fast after a similar key.
+
+        Keys of one client differ in their last characters only.
         """
         if len(key) <= _TAIL or not key.isascii():
             return self._hash(topic, key)

@@ -1,15 +1,15 @@
-"""The key index of a store: its files, what goes into them, and looking up
-(`IndexService` of Apache RocketMQ 5.4.0).
+"""The key index of a store: its files, what goes into them, and lookups.
 
-A put only notes the message; the entries are made in batches by the flush service, or
-when somebody asks, and the files are written when much has gathered or everything is to
-be made durable. What a kill takes with it is built again from the log.
+`IndexService` of Apache RocketMQ 5.4.0. A put only notes the message; the entries are
+made in batches, by the flush service or at a lookup, and the files are written when
+much has gathered or everything has to become durable. What is lost with a kill is
+rebuilt from the log.
 
 Apache's rule after a kill is kept: files whose last message is newer than the
-checkpoint's index time are dropped; here also one that is not full, because nothing
-says that it is durable. What is then missing is built again completely, not only from
-where the recovery of the log happens to begin (there only with `messageIndexSafe`), and
-so is an index that was deleted.
+checkpoint's index time are dropped. Here a file that is not full is dropped too,
+because nothing proves that it is durable. What is then missing is rebuilt completely,
+not only from where the recovery of the log happens to begin (which Apache does only
+with `messageIndexSafe`), and so is an index that was deleted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ _MEMORY_ENTRIES_SHARE: Final = 320
 
 
 class _NotedBatch:
-    """Messages of one topic and one store time that were noted together; those below
-    `made` are in the index.
+    """Messages of one topic and one store time that were noted together.
+
+    The first `made` of them are in the index.
     """
 
     __slots__ = ("made", "positions", "properties", "store_timestamp", "topic")
@@ -62,13 +63,14 @@ class _NotedBatch:
 
 
 def is_indexed(sys_flag: int) -> bool:
-    """Whether a record gets entries; marks of rolled back transactions do not."""
+    """Whether a record gets entries; rollback marks of transactions do not."""
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK != SysFlag.TRANSACTION_ROLLBACK
 
 
 class IndexService:
-    """Belongs to the store's thread. `note` is what an append costs; everything else
-    happens later.
+    """The index of one store. Belongs to the store's thread.
+
+    An append pays only for `note`; everything else happens later.
     """
 
     def __init__(
@@ -91,18 +93,15 @@ class IndexService:
         self._made_for = 0
         self.files: list[IndexFile] = []
         self.loading_at: int | None = None
-        """The time while the store loads, which happens in a thread, where the clock
-        cannot be asked.
-        """
+        """The time while the store loads, in a thread that cannot ask the clock."""
         self.next_position = 0
-        """Records below are in the index."""
+        """Records below this position are in the index."""
         self.complete = False
-        """Whether nothing speaks against it that the index reaches as far as the log
-        did at the last stop.
-        """
+        """Whether the index may reach as far as the log did at the last stop."""
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
-        """Give a message to the index: topic, text of the properties, position, store
-        time; in the order of positions.
+        """Give a message to the index: topic, properties, position, store time.
+
+        Messages come in the order of their positions.
         """
 
     # --- loading and recovery
@@ -143,8 +142,9 @@ class IndexService:
         self.complete = clean and sound and bool(self.files) and not self.files[-1].full
 
     def _resume(self) -> None:
-        """Go on behind the last entry; the record it belongs to may have entries that
-        are missing.
+        """Continue after the last entry.
+
+        The record it belongs to may lack some entries.
         """
         self._pending.clear()
         self.next_position = self._made_for = self.files[-1].end_offset if self.files else 0
@@ -158,7 +158,7 @@ class IndexService:
             break
 
     def add(self, head: RecordHead) -> None:
-        """Index a record found in the log, unless it is. Raises `StoreError`."""
+        """Index a record found in the log, if it is not yet. Raises `StoreError`."""
         if head.position >= self.next_position:
             self.next_position = head.position + 1
             if is_indexed(head.sys_flag):
@@ -172,9 +172,10 @@ class IndexService:
                 self._current()
 
     def truncate(self, end: int) -> bool:
-        """Drop the files that know records at or behind a position; whether there were
-        any, so that the index has to be built again from `next_position` on. Raises
-        `StoreError`.
+        """Drop the files that know records at or after a position.
+
+        Returns whether there were any; the index is then rebuilt from `next_position`
+        on. Raises `StoreError`.
         """
         dropped = False
         while self.files and self.files[-1].count > 1 and self.files[-1].end_offset >= end:
@@ -185,16 +186,19 @@ class IndexService:
         return dropped
 
     def make_removals_durable(self) -> None:
-        """After loading and recovery: a file that was dropped with the end of a log
-        must not come back beside another end. Raises `StoreError`.
+        """Make removed files stay removed, after loading and recovery.
+
+        A file dropped with the end of a log must not come back beside another end.
+        Raises `StoreError`.
         """
         if self._removed:
             self._removed = False
             self._store_files.sync_directory(DIRECTORY)
 
     def take_before(self, min_position: int) -> list[IndexFile]:
-        """Take out the oldest files that know no record from a position on, never the
-        last file; the caller removes them.
+        """Take out the oldest files, which know no record from a position on.
+
+        The last file always stays. The caller removes the files.
         """
         taken: list[IndexFile] = []
         while len(self.files) > 1 and self.files[0].end_offset < min_position:
@@ -212,8 +216,9 @@ class IndexService:
     # --- building
 
     def _index(self, topic: str, properties: str, position: int, store_timestamp: int) -> None:
-        """Make the entries of one message; those that a failed call made are not made
-        again. Raises `StoreError`.
+        """Make the entries of one message. Raises `StoreError`.
+
+        Entries that a failed call made are not made again.
         """
         file = self._current()
         hashes = self._hasher.hashes(topic, properties)
@@ -253,7 +258,7 @@ class IndexService:
         moment = self._clock.now_ms() if self.loading_at is None else self.loading_at
         name = f"{datetime.fromtimestamp(moment // 1000):%Y%m%d%H%M%S}{moment % 1000:03d}"
         if before is not None:
-            # A clock that is set back must not bring the files out of order.
+            # A clock that is set back must not change the order of the files.
             name = max(name, f"{int(before.name) + 1:0{_NAME_DIGITS}d}")
         file = IndexFile.create(
             self._store_files, f"{DIRECTORY}/{name}", self._slot_count, self._capacity, before
@@ -284,8 +289,9 @@ class IndexService:
         )
 
     def drain(self, limit: int | None = None) -> None:
-        """Index noted messages, until at least so many are done. Raises `StoreError`;
-        the messages stay noted then.
+        """Index noted messages until at least so many are done.
+
+        Raises `StoreError`; the messages then stay noted.
         """
         pending = self._pending
         done = 0
@@ -300,8 +306,9 @@ class IndexService:
             pending.popleft()
 
     def _index_batch(self, batch: _NotedBatch) -> None:
-        """Make the entries of messages noted together. Raises `StoreError`; a later
-        call goes on where it was.
+        """Make the entries of messages noted together.
+
+        Raises `StoreError`; a later call continues where this one stopped.
         """
         file = self._current()
         if not batch.made and not self._made:
@@ -320,8 +327,9 @@ class IndexService:
             batch.made += 1
 
     async def drain_in_slices(self) -> None:
-        """Index all noted messages, letting other tasks run in between. Raises
-        `StoreError`.
+        """Index all noted messages; lets other tasks run in between.
+
+        Raises `StoreError`.
         """
         async with self._building:
             while self._pending:
@@ -331,8 +339,9 @@ class IndexService:
     # --- writing
 
     async def flush(self, *, thorough: bool) -> None:
-        """Index what is noted, write out when much has gathered, write out and sync
-        everything when `thorough`. Raises `StoreError`.
+        """Index what is noted and write out when much has gathered.
+
+        With `thorough`, writes and syncs everything. Raises `StoreError`.
         """
         await self.drain_in_slices()
         async with self._building:
@@ -344,8 +353,8 @@ class IndexService:
             raise self._sync_failure
         if thorough:
             await self._sync()
-            # Files are told apart by time, so the time of a full one counts once no
-            # other can end with the same.
+            # Files are distinguished by time, so the time of a full file counts only
+            # when no other file can end with the same time.
             if self.files and self.files[-1].end_timestamp > self._synced_timestamp:
                 self._checkpoint.index_timestamp = max(
                     self._checkpoint.index_timestamp, self._synced_timestamp
@@ -369,8 +378,8 @@ class IndexService:
         try:
             await store_files.run(sync)
         except StoreError as error:
-            # What was written before may never reach the disk. The next start, which is
-            # after an unclean stop then, builds it again.
+            # What was written before may never reach the disk. The next start comes
+            # after an unclean stop then and rebuilds it.
             self._sync_failure = error
             raise
         self._unsynced = [file for file in self._unsynced if file not in chosen or file.changed]
@@ -379,15 +388,16 @@ class IndexService:
             self._synced_timestamp = max(self._synced_timestamp, file.end_timestamp)
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         for file in self.files:
             file.close()
 
     # --- looking up
 
     async def positions(self, text: str, limit: int, begin: int, end: int) -> list[int]:
-        """Positions of records by the text of an entry, newest first; only hashes are
-        compared. Raises `StoreError`.
+        """Positions of records by the text of an entry, newest first.
+
+        Only hashes are compared. Raises `StoreError`.
         """
         await self.drain_in_slices()
         found: list[int] = []
@@ -411,9 +421,7 @@ class IndexService:
 
 
 def _sizes(files: FileSystem, config: StoreConfig) -> tuple[int, int]:
-    """Slots and entries of a file; in memory no more than what fits the limit of the
-    files.
-    """
+    """Slots and entries of a file; in memory no more than the limit allows."""
     if files.blocking:
         return config.max_hash_slot_num, config.max_index_num
     limit = config.memory_limit

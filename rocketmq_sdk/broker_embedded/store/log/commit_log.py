@@ -1,13 +1,13 @@
-"""The commit log: every record of every queue, one behind the other (`CommitLog` of
-Apache RocketMQ 5.4.0).
+"""The commit log: the records of all queues, one after another.
 
-A record never crosses the end of a file: when it and 8 more bytes do not fit, 8 bytes
-say that the rest is blank, and the record goes to the next file. Files are as long as
-configured from the start, but get their space in steps ahead of the end, so that a full
-disk is noticed before a record is half written. The end of the log is also kept in
-memory, in segments that hold whole records: reads of new messages find them there, and
-appends can be handed to the file system joined. Large records are not: to copy them
-into fresh memory takes as long as to write them, and the page cache has them.
+`CommitLog` of Apache RocketMQ 5.4.0. A record never crosses the end of a file: when it
+and 8 more bytes do not fit, 8 bytes say that the rest is blank, and the record goes to
+the next file. Files have their configured length from the start, but get their space in
+steps ahead of the end, so that a full disk is noticed before a record is half written.
+The end of the log is also kept in memory, in segments of whole records: reads of new
+messages find them there, and appends can be handed to the file system joined. Large
+records are not kept: copying them takes as long as writing them, and the page cache has
+them.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ DIRECTORY = "commitlog"
 SEGMENT_BYTES = 1024 * 1024
 _MEMORY_HOT_BYTES = 8 * 1024 * 1024
 _WRITTEN_ALONE = 16 * 1024
-"""From so many bytes on, joining appends costs more for the copy than it saves in calls
-of the system.
-"""
+"""From this many bytes on, joining appends costs more than it saves."""
 _LEAST_SEGMENTS = 128
 
 
 class NoNextFileError(StoreFullError):
-    """There is no space for another file; one that is there may still have some."""
+    """No space for another file; an existing file may still have some."""
 
 
 class CommitLog:
-    """Positions are byte positions in the whole log ("physical offsets")."""
+    """The log of one store.
+
+    Positions are byte positions in the whole log ("physical offsets").
+    """
 
     __slots__ = (
         "_file",
@@ -71,11 +72,11 @@ class CommitLog:
             files, DIRECTORY, config.mapped_file_size_commit_log, "mappedFileSizeCommitLog"
         )
         self.position = 0
-        """Where the next record goes."""
+        """The position of the next record."""
         self.written = 0
-        """Up to where the file system has the bytes."""
+        """The position up to which the file system has the bytes."""
         self.limit = 0
-        """Up to where a record and 8 bytes may reach without `make_room`."""
+        """How far a record and 8 bytes may reach without `make_room`."""
         self.write_through = files.write_through
         self._step = min(config.allocation_step, files.allocation_limit)
         self._hot_limit = (
@@ -91,7 +92,7 @@ class CommitLog:
         self._file: ChainedFile | None = None
         self._pwrite: Callable[[Bytes, int], None] | None = None
         self.on_enter: Callable[[], None] | None = None
-        """Called when appends go to another file."""
+        """Called when appends continue in another file."""
 
     @property
     def file_size(self) -> int:
@@ -100,12 +101,13 @@ class CommitLog:
 
     @property
     def min_position(self) -> int:
-        """Where the oldest file starts."""
+        """The position where the oldest file starts."""
         return self.chain.min_position
 
     def start_at(self, position: int) -> None:
-        """Make a position the end of the log; what lies behind it is removed or zeroed.
-        Raises `StoreError`.
+        """Cut the log at a position. Raises `StoreError`.
+
+        What follows is removed or set to zero.
         """
         self.chain.cut(position)
         self.position = self.written = position
@@ -131,10 +133,10 @@ class CommitLog:
             self.on_enter()
 
     def make_room(self, size: int) -> int:
-        """Where a record of this size will go: here, or at the start of a new file.
-        Raises `StoreError`, leaving the log as it was.
+        """Where a record of this size will go: here or to the start of a new file.
 
-        The caller has made sure that `size` and 8 bytes fit into one file.
+        The caller has checked that `size` and 8 bytes fit into one file. Raises
+        `StoreError`, leaving the log as it was.
         """
         while True:
             file = self._file
@@ -172,8 +174,9 @@ class CommitLog:
         self._enter(following)
 
     def append(self, records: bytes, end: int) -> None:
-        """Append one record, or several joined, where `make_room` said; `end` is the
-        position behind. Raises `StoreError` without appending.
+        """Append one record, or several joined, at the position from `make_room`.
+
+        `end` is the position after it. Raises `StoreError` without appending.
         """
         if len(self._segment) >= self._segment_limit:
             self.write_out()
@@ -193,11 +196,11 @@ class CommitLog:
         self.position = end
 
     def append_bytes(self, data: bytes) -> None:
-        """Append bytes of another log with files of the same size: parts of records,
-        whole ones, the blank end of a file.
+        """Append bytes of another log whose files have the same size.
 
-        Raises `StoreError`; only when the bytes cross the end of a file may some of
-        them have been appended then.
+        The bytes may be parts of records, whole ones, and the blank end of a file.
+        Raises `StoreError`; some of the bytes may then be in the log if they cross the
+        end of a file.
         """
         at = 0
         while at < len(data):
@@ -214,8 +217,9 @@ class CommitLog:
             self.limit = min(self._file.end, self._file.allocated)
 
     def write_out(self) -> None:
-        """Hand what was appended to the file system. Raises `StoreError`; a later call
-        tries again.
+        """Hand what was appended to the file system. Raises `StoreError`.
+
+        After an error a later call tries again.
         """
         if self.written < self.position:
             file = self._file
@@ -239,7 +243,7 @@ class CommitLog:
         self._hot = ([*starts[first:last], self.position], [*segments[first:last], self._segment])
 
     def read_hot(self, position: int, size: int) -> bytearray | None:
-        """Bytes that lie in the part of the log that is kept in memory."""
+        """Bytes from the part of the log that is kept in memory."""
         starts, segments = self._hot
         index = bisect_right(starts, position) - 1
         if index < 0:
@@ -259,8 +263,9 @@ class CommitLog:
         return None if missing else data
 
     def read(self, position: int, size: int) -> bytes | bytearray | None:
-        """Bytes of one file; None when they are not in the log (any more). May wait for
-        the disk; from any thread.
+        """Bytes of one file; None when they are not in the log (any more).
+
+        May wait for the disk; can be called from any thread.
         """
         data = self.read_hot(position, size)
         if data is not None:
@@ -277,9 +282,7 @@ class CommitLog:
         return found if len(found) == size else None
 
     def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:
-        """Like `read`, but None also when the bytes would have to come from the
-        disk.
-        """
+        """Like `read`, but also None when the bytes would come from the disk."""
         data = self.read_hot(position, size)
         if data is not None:
             return data
@@ -289,8 +292,10 @@ class CommitLog:
         return file.read_nowait(position, size)
 
     def data_span(self, position: int, limit: int, end: int) -> int:
-        """How many bytes from a position on one read may take: within its file, in
-        front of `end`, at most `limit`; 0 when there are none.
+        """How many bytes from a position on one read may take.
+
+        The read stays within its file, before `end` and within `limit`; 0 when there is
+        nothing.
         """
         file = self.chain.find(position)
         return (
@@ -309,5 +314,5 @@ class CommitLog:
         return -1 if head is None else store_time(bytes(head))
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         self.chain.close()

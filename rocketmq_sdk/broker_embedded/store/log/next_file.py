@@ -1,10 +1,9 @@
-"""The next file of the log, made before it is needed (`AllocateMappedFileService` of
-Apache RocketMQ 5.4.0).
+"""The next file of the log, made before it is needed.
 
-A thread makes it beside the log's directory, under a name of its own, so that whoever
-looks at the directory, or opens it after a kill, sees only files that are in use; the
-append that needs it gives it its name. When it is not ready, or there is no space for
-it, that append makes one itself.
+`AllocateMappedFileService` of Apache RocketMQ 5.4.0. A thread makes it beside the log's
+directory, under another name, so that whoever looks at the directory, or opens it after
+a kill, sees only files that are in use; the append that needs the file renames it. When
+it is not ready, or there is no space for it, that append makes one itself.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _WARM_STEP: Final = 1024 * 1024
 
 
 class NextFileMaker:
-    """Keeps one file ready as long as it runs."""
+    """Keeps one file ready while it runs."""
 
     def __init__(self, files: FileSystem, log: CommitLog, config: StoreConfig) -> None:
         self._files = files
@@ -39,12 +38,12 @@ class NextFileMaker:
         self._wanted = trio.Event()
 
     def ask(self) -> None:
-        """The log has begun a file, so the next one will be needed."""
+        """Ask for a file; the log has begun one, so the next one will be needed."""
         self._wanted.set()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Serve until cancelled. A log without any file wakes nobody."""
+        """Serve until cancelled. Sleeps while the log has no file."""
         self._log.on_enter = self.ask
         if self._log.chain.files:
             self.ask()
@@ -74,7 +73,7 @@ class NextFileMaker:
 
 
 def remove_leftover(files: FileSystem) -> None:
-    """Remove a file that was made and not used."""
+    """Remove a file that was made and never used."""
     try:
         files.remove(PATH)
     except StoreError as error:

@@ -2,9 +2,9 @@
 
 `check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0:
 magic, lengths that add up, the body's CRC. As there, the physical offset in the record
-is not compared with its place, and damage in the properties is not noticed. Beyond it a
-topic that cannot be the name of a directory fails, which there fails when the queue is
-made.
+is not compared with its place, and damage in the properties is not noticed. In
+addition, a topic that cannot be the name of a directory fails here; in Apache it fails
+when the queue is made.
 """
 
 from __future__ import annotations
@@ -31,18 +31,16 @@ _HEADS: Final = tuple(
 )
 _HEAD_V4: Final = _HEADS[0]
 _PLAIN: Final = Struct(">iIIi4xqqi16xq20xi")
-"""What a scan needs of the head of a record with two IPv4 hosts."""
+"""What a scan needs from the head of a record with two IPv4 hosts."""
 SIZE_AND_MAGIC: Final = Struct(">iI")
 _LONG: Final = Struct(">q")
 _INT: Final = Struct(">i")
 _SHORT: Final = Struct(">h")
 BLANK_SIZE: Final = 8
 STORE_TIME_SPAN: Final = 76
-"""Bytes from the start of a record that always hold its store time."""
+"""How many first bytes of a record always include its store time."""
 HEAD_SPAN: Final = _HEADS[3].size
-"""Bytes from the start of a record that always hold all that lies in front of its
-body.
-"""
+"""How many first bytes of a record always include all that precedes its body."""
 MAX_TOPIC_BYTES: Final = 255
 
 
@@ -61,7 +59,7 @@ class RecordHead(NamedTuple):
 
 
 def blank(rest: int) -> bytes:
-    """The record that says: the rest of this file, so many bytes, holds nothing."""
+    """The record that says that the rest of its file, in bytes, is empty."""
     return SIZE_AND_MAGIC.pack(rest, MAGIC_BLANK)
 
 
@@ -72,17 +70,17 @@ def size_and_magic(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def is_message_magic(magic: int) -> bool:
-    """Whether a message starts here."""
+    """Whether a magic number begins a message."""
     return magic in (MAGIC_V1, MAGIC_V2)
 
 
 def check_record(
     data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool
 ) -> RecordHead | None:
-    """The record at index `at` of `data`, which lies at `position` of the log; None
-    when it is broken or not all there.
+    """The record at index `at` of `data`; None when it is broken or incomplete.
 
-    `topics` remembers decoded topics from call to call.
+    `position` is its position in the log. `topics` remembers decoded topics from call
+    to call.
     """
     available = len(data) - at
     if available < RECORD_OVERHEAD_V1:
@@ -140,11 +138,11 @@ def check_record(
 def plain_records(
     data: bytes, at: int, position: int, topics: dict[bytes, str | None], *, check_crc: bool
 ) -> list[RecordHead]:
-    """The records from index `at` of `data` on as `check_record` gives them, up to the
-    first one that is not plain or not all there.
+    """The records from index `at` of `data` on, as `check_record` returns them.
 
-    Plain is what nearly every record is: V1, two IPv4 hosts, a topic that `topics` has,
-    and nothing wrong with it. What a scan takes is this loop.
+    Ends at the first one that is not plain or not complete. Plain is what nearly every
+    record is: V1, two IPv4 hosts, a topic that `topics` has, and nothing wrong with it.
+    This loop is nearly all the time of a scan.
     """
     heads: list[RecordHead] = []
     append, new, unpack, crc32, get_topic, view = (
@@ -200,7 +198,7 @@ def decode_topic(raw: bytes) -> str | None:
 
 
 def is_directory_name(topic: str) -> bool:
-    """Whether a queue directory of this name can exist without leaving its place."""
+    """Whether a queue directory of this name stays inside its parent."""
     return (
         bool(topic)
         and topic not in (".", "..")
@@ -211,8 +209,9 @@ def is_directory_name(topic: str) -> bool:
 
 
 def is_dispatched(sys_flag: int) -> bool:
-    """Whether consumers see a record; half messages and rollback marks of old versions
-    are not in any queue.
+    """Whether consumers see a record.
+
+    Half messages and rollback marks of old versions are in no queue.
     """
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT)
 
@@ -225,18 +224,19 @@ def store_time(head: bytes) -> int:
 
 
 def is_schedule_topic(topic: str) -> bool:
-    """Whether the queue units of a topic hold delivery times instead of tag hashes."""
+    """Whether queue units of a topic hold delivery times instead of tags codes."""
     return topic == SCHEDULE_TOPIC
 
 
 def properties_of(record: bytes) -> str:
-    """The text of a whole record's properties."""
+    """The text of the properties of a whole record."""
     return properties_behind(record, body_end(record), record)
 
 
 def body_end(head: bytes) -> int:
-    """Where in a record its body ends; the first `HEAD_SPAN` bytes of it are enough to
-    tell.
+    """Where in a record its body ends.
+
+    The first `HEAD_SPAN` bytes of the record are enough.
     """
     sys_flag = _INT.unpack_from(head, 36)[0]
     form = _HEADS[sys_flag >> 4 & 3]
@@ -245,8 +245,10 @@ def body_end(head: bytes) -> int:
 
 
 def properties_behind(data: bytes, at: int, head: bytes) -> str:
-    """The text of the properties in what holds a record from its body's end (at index
-    `at`) to its own end; `head` is how the record begins.
+    """The text of the properties, from the bytes that follow a record's body.
+
+    `data` has the record from its body's end (at index `at`) to its own end; `head` is
+    its beginning.
     """
     at += 2 + _SHORT.unpack_from(data, at)[0] if head[7] == MAGIC_V2 & 0xFF else 1 + data[at]
     return data[at + 2 :].decode("utf-8", "replace")

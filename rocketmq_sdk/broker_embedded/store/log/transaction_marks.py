@@ -1,5 +1,6 @@
-"""Records that end a transaction: what was committed, and what was given up, each names
-its half message by position.
+"""Records that end a transaction, by commit or rollback.
+
+Each names its half message by position.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ _SYS_FLAG: Final = Struct(">i")
 _SYS_FLAG_AT: Final = 36
 _PREPARED: Final = Struct(">q")
 _PREPARED_AT: Final = 76
-"""Where the prepared offset lies when both hosts are IPv4; 12 bytes later for each that
-is not.
+"""Offset of the prepared offset in a record with two IPv4 hosts.
+
+12 bytes more for each host that is not IPv4.
 """
 
 
 def ended_halves(log: CommitLog, start: int) -> set[tuple[int, int]]:
-    """Position and body CRC of the half messages that records from a position on, where
-    a record starts, say are ended. Raises `StoreError`.
+    """The half messages that were ended by records from a position on.
+
+    `start` is the position of a record. Returns position and body CRC of each. Raises
+    `StoreError`.
     """
     found: set[tuple[int, int]] = set()
     position = max(start, log.min_position)
@@ -46,8 +50,10 @@ def ended_halves(log: CommitLog, start: int) -> set[tuple[int, int]]:
 
 
 def _scan_file(file: ChainedFile, position: int, end: int, found: set[tuple[int, int]]) -> int:
-    """Collect from one file; gives where the next one starts, or the end of the log
-    when nothing whole follows.
+    """Collect the ended half messages of one file.
+
+    Returns where the next file starts, or the end of the log when nothing whole
+    follows.
     """
     base, data = position, b""
     while position < end:

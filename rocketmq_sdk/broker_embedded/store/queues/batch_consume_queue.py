@@ -1,10 +1,10 @@
-"""A queue of a topic with `queue.type=BatchCQ`: 46-byte units that stand for one
-message or for a whole batch (`BatchConsumeQueue`).
+"""A queue of a topic with `queue.type=BatchCQ` (`BatchConsumeQueue`).
 
-Unit: position of the record (8), its size (4), tags code (8), store time (8), queue
-offset of the first message in the record (8), number of messages (2), -1 (4), 0 (4).
-Queue offsets count messages, so the unit of an offset is found by bisection; the files
-are filled from their start whatever the first offset is.
+A unit has 46 bytes and stands for one message or a whole batch: position of the record
+(8), its size (4), tags code (8), store time (8), queue offset of the first message in
+the record (8), number of messages (2), -1 (4), 0 (4). Queue offsets count messages, so
+the unit of an offset is found by bisection; the files are filled from their start
+whatever the first offset is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BatchUnit(NamedTuple):
 
 
 class BatchConsumeQueue(UnitChain):
-    """`max_offset` is exclusive."""
+    """A batch consume queue; `max_offset` is exclusive."""
 
     __slots__ = ("max_offset", "min_offset")
 
@@ -81,9 +81,7 @@ class BatchConsumeQueue(UnitChain):
         return BatchUnit._make(BATCH_UNIT.unpack(data)[:6]) if data else None
 
     def number_of(self, offset: int) -> int:
-        """The number of the unit that holds a queue offset, which lies within the
-        queue.
-        """
+        """The number of the unit that holds a queue offset of this queue."""
         low, high = self.first, self.end
         while high - low > 1:
             middle = (low + high) // 2
@@ -95,16 +93,18 @@ class BatchConsumeQueue(UnitChain):
         return low
 
     def units_from(self, offset: int, limit: int) -> Iterator[BatchUnit]:
-        """Units from the one that holds an offset on, at most `limit` of them and not
-        beyond the end of its file.
+        """Units from the one that holds an offset on, at most `limit` of them.
+
+        Ends at the end of its file.
         """
         data = self.units(self.number_of(offset), limit)
         for fields in BATCH_UNIT.iter_unpack(data):
             yield BatchUnit._make(fields[:6])
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """Position, size and tags code of the record that holds a message; None outside
-        the queue.
+        """Position, size and tags code of the record that holds a message.
+
+        None outside the queue.
         """
         if not self.min_offset <= offset < self.max_offset:
             return None
@@ -117,13 +117,12 @@ class BatchConsumeQueue(UnitChain):
         return None if unit is None else (unit.position, unit.size, unit.base)
 
     def offset_by_time(self, timestamp: int, boundary: BoundaryType) -> int:
-        """What Apache's search by time answers, which knows only the first messages of
-        batches.
+        """The result of Apache's search by time, by first messages of batches.
 
-        LOWER: the first batch stored at or after the time, the last one when there is
-        none. UPPER is exact only for times at which a batch was stored; between two of
-        them it answers the later batch or the lowest offset, as the halving happens to
-        fall.
+        LOWER: the first batch stored at or after the time, or the last one when there
+        is none. UPPER is exact only for times at which a batch was stored; between two
+        of them the result is the later batch or the lowest offset, depending on how the
+        halving falls.
         """
         if self.end <= self.first:
             return self.min_offset
@@ -151,8 +150,10 @@ class BatchConsumeQueue(UnitChain):
         )
 
     def _file_for(self, timestamp: int) -> tuple[int, int]:
-        """First and last unit of the file to search: the last one that begins at or
-        before the time, or the next when it ends before it.
+        """First and last unit of the file to search.
+
+        That is the last file that begins at or before the time, or the next one when it
+        ends before the time.
         """
         per_file = self.units_per_file
         starts = list(range(self.first - self.first % per_file, self.end, per_file))
@@ -195,19 +196,17 @@ class BatchConsumeQueue(UnitChain):
         )
 
     def find_end(self) -> None:
-        """Find the last unit and drop what is behind it."""
+        """Find the last unit and drop what follows it."""
         super().find_end()
         self._set_bounds()
 
     def cut(self, physical_end: int) -> None:
-        """Drop the units whose records lie at or behind a position."""
+        """Drop the units whose records lie at or after a position."""
         super().cut(physical_end)
         self._set_bounds()
 
     def correct_min_offset(self, min_physical: int) -> None:
-        """Raise the lowest offset to the first unit whose record is still in the
-        log.
-        """
+        """Raise the lowest offset to the first unit whose record is in the log."""
         super().correct_min_offset(min_physical)
         following = self.next_offset
         self._set_bounds()
@@ -220,11 +219,11 @@ class BatchConsumeQueue(UnitChain):
 
 
 def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
-    """Topics with `queue.type=BatchCQ`; none when the file and its `.bak` are missing
-    or cannot be read. `read` gives the bytes of a file.
+    """The topics with `queue.type=BatchCQ`, from the file of the topics.
 
-    The store needs to know before the broker's managers have read that file: queues
-    that were lost are built again from the log while it opens.
+    Empty when the file and its `.bak` are missing or cannot be read. `read` returns the
+    bytes of a file. The store needs to know before the broker's managers have read that
+    file: lost queues are rebuilt from the log while it opens.
     """
     for path in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
         data = read(path)

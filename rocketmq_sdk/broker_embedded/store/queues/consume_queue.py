@@ -1,9 +1,8 @@
-"""One queue: an index of 20-byte units into the commit log (`ConsumeQueue` of Apache
-RocketMQ 5.4.0).
+"""One queue: an index of 20-byte units into the commit log.
 
-Unit k of a queue stands at byte 20 k of its chain of files: position of the record, its
-size, and the hash of its tag. A queue that does not begin at 0 has units in front of
-its first one that mean nothing (position 0, size 0x7FFFFFFF).
+`ConsumeQueue` of Apache RocketMQ 5.4.0. Unit k of a queue is at byte 20 k of its chain
+of files: position of the record, its size, and the hash of its tag. A queue that does
+not begin at 0 has meaningless units before its first one (position 0, size 0x7FFFFFFF).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _pack = UNIT.pack
 
 
 class ConsumeQueue(UnitChain):
-    """Queue offsets count units; `max_offset` is exclusive."""
+    """A consume queue; queue offsets count units, `max_offset` is exclusive."""
 
     __slots__ = ("ext",)
 
@@ -44,7 +43,7 @@ class ConsumeQueue(UnitChain):
     ) -> None:
         super().__init__(store_files, topic, queue_id, file_size)
         self.ext = ext
-        """Where bit maps are, for a queue that has some."""
+        """The extension with the bit maps, for a queue that has one."""
 
     @property
     def max_offset(self) -> int:
@@ -66,7 +65,7 @@ class ConsumeQueue(UnitChain):
             self._spill()
 
     def append_all(self, positions: list[int], sizes: list[int], codes: list[int]) -> None:
-        """Add the units of several messages, of one at least."""
+        """Add the units of one or more messages."""
         tail = self._tail[1]
         tail += b"".join(map(_pack, positions, sizes, codes))
         self.end += len(positions)
@@ -100,8 +99,9 @@ class ConsumeQueue(UnitChain):
     # --- the extension follows the units
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files, changing nothing unless `mend`. Raises
-        `StoreCorruptError`.
+        """Find the files; changes nothing unless `mend`.
+
+        Raises `StoreCorruptError`.
         """
         super().load(mend=mend)
         if self.ext is not None:
@@ -116,14 +116,15 @@ class ConsumeQueue(UnitChain):
         return None
 
     def settle_ext(self) -> None:
-        """Cut the extension behind the last unit that leads there. Raises
-        `StoreError`.
+        """Cut the extension after the last unit that points to it.
+
+        Raises `StoreError`.
         """
         if self.ext is not None:
             self.ext.settle_end(self._address(range(self.end - 1, self.first_held - 1, -1)))
 
     def prepare_sync(self) -> Callable[[], None]:
-        """What makes the written units durable, and what they lead to before them."""
+        """What makes the written units durable, after the records they point to."""
         units = super().prepare_sync()
         if self.ext is None:
             return units
@@ -136,9 +137,7 @@ class ConsumeQueue(UnitChain):
         return run
 
     def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the files that hold nothing that can be read; the caller removes
-        them.
-        """
+        """Take out the files without readable units; the caller removes them."""
         taken = super().take_before(min_physical)
         if taken and self.ext is not None:
             address = self._address(range(self.first_held, self.end))
@@ -152,7 +151,7 @@ class ConsumeQueue(UnitChain):
             self.ext.clear()
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         super().close()
         if self.ext is not None:
             self.ext.close()

@@ -1,12 +1,11 @@
-"""What does not fit into a queue unit: the bit map of the filters that a message passes
-(`ConsumeQueueExt` of Apache RocketMQ 5.4.0).
+"""The extension of a queue: bit maps of the filters that each message passes.
 
-A record here: its size (2), tags code (8), store time (8), size of the bit map (2), the
-bit map. The unit of the queue holds the record's position plus the lowest 64-bit number
-in the place of the tags code. Four bytes stay free at the end of a file; -1 (2) says
-that the next record is in the next one. The content is an aid: a unit whose record is
-missing is read as one without a bit map, and a record that cannot be written leaves the
-unit as it is.
+`ConsumeQueueExt` of Apache RocketMQ 5.4.0. A record here: its size (2), tags code (8),
+store time (8), size of the bit map (2), the bit map. The unit of the queue holds the
+record's position plus the lowest 64-bit number in place of the tags code. Four bytes
+stay free at the end of a file; -1 (2) says that the next record is in the next file.
+The content only speeds things up: a unit whose record is missing is read as one without
+a bit map, and a record that cannot be written leaves the unit as it is.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class Extension(NamedTuple):
 
 
 def is_address(tags_code: int) -> bool:
-    """Whether a unit leads to a record here; the hash of a tag is never that small."""
+    """Whether a unit points to a record here; no tag's hash is that small."""
     return tags_code <= _HIGHEST_ADDRESS
 
 
 class ConsumeQueueExt:
-    """The records of one queue, written as they come."""
+    """The records of one queue, in the order of their writing."""
 
     __slots__ = ("_complained", "_files", "_synced", "end")
 
@@ -59,7 +58,7 @@ class ConsumeQueueExt:
             "mappedFileSizeConsumeQueueExt",
         )
         self.end = 0
-        """Where the next record goes."""
+        """The position of the next record."""
         self._synced = 0
         self._complained = False
 
@@ -69,8 +68,9 @@ class ConsumeQueueExt:
         return self._files.directory
 
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int | None:
-        """Append a record; gives what the unit has to hold, None when there is no place
-        for it.
+        """Append a record; returns what the unit has to hold.
+
+        None when there is no space for it.
         """
         size = _HEAD.size + len(bit_map)
         files = self._files
@@ -117,8 +117,9 @@ class ConsumeQueueExt:
         self._files.load(mend=mend)
 
     def settle_end(self, last_address: int | None) -> None:
-        """Cut behind the record of the last unit that leads here; None: there is none.
-        Raises `StoreError`.
+        """Cut after the record of the last unit that points here.
+
+        None: there is no such unit. Raises `StoreError`.
         """
         if last_address is None:
             self._files.remove_all()
@@ -139,7 +140,7 @@ class ConsumeQueueExt:
         self._synced = self.end
 
     def prepare_sync(self) -> Callable[[], None]:
-        """What makes everything written so far durable, to be run in a thread."""
+        """What makes everything written so far durable; runs in a thread."""
         end = self.end
         sync = self._files.directory_sync()
         files = [file.file for file in self._files.overlapping(self._synced, end)]
@@ -154,8 +155,9 @@ class ConsumeQueueExt:
         return run
 
     def take_before(self, address: int) -> list[ChainedFile]:
-        """Take out the files in front of the one that a unit leads to; the caller
-        removes them.
+        """Take out the files before the one that a unit points to.
+
+        The caller removes them.
         """
         position = address - _LOWEST
         taken: list[ChainedFile] = []
@@ -168,5 +170,5 @@ class ConsumeQueueExt:
         self.settle_end(None)
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         self._files.close()

@@ -51,9 +51,7 @@ class ConsumeQueueTable:
         """Queues with units that the file system does not have."""
         self.unsynced: set[Queue] = set()
         self.batch_topics: set[str] = set()
-        """Topics whose queues are batch consume queues (`queue.type=BatchCQ`), as far
-        as they are known here.
-        """
+        """The known topics with batch consume queues (`queue.type=BatchCQ`)."""
         self.is_batch_topic: Callable[[str], bool] = self.batch_topics.__contains__
         """Asked before the first queue of a topic is made."""
 
@@ -62,7 +60,8 @@ class ConsumeQueueTable:
             yield from queues.values()
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the queues, changing nothing unless `mend` (see `FileChain.load`).
+        """Find the queues; changes nothing unless `mend` (see `FileChain.load`).
+
         Raises `StoreCorruptError`.
         """
         self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
@@ -75,13 +74,14 @@ class ConsumeQueueTable:
                         self._add(topic, int(name)).load(mend=mend)
 
     def find_ends(self) -> None:
-        """Find the last unit of each queue and drop what is behind it."""
+        """Find the last unit of each queue and drop what follows it."""
         for queue in self:
             queue.find_end()
 
     def forget_from(self, physical_offset: int) -> None:
-        """Drop the units of records from a position on, because they are built again;
-        except those that only Apache's broker can build.
+        """Drop the units of records from a position on, which are rebuilt.
+
+        Units that only Apache's broker can build stay.
         """
         for topic, queues in self.queues.items():
             if not topic.startswith(MULTI_DISPATCH_PREFIX):
@@ -89,16 +89,14 @@ class ConsumeQueueTable:
                     queue.cut(physical_offset)
 
     def finish_deletions(self, positions: Mapping[str, int]) -> None:
-        """Remove the rest of topics whose deletion at those positions of the log was
-        interrupted.
-        """
+        """Finish interrupted deletions of topics, by topic and log position."""
         for topic, position in positions.items():
             queues = self.queues.get(topic)
             if queues and all(queue.max_physical <= position for queue in queues.values()):
                 self.delete_topic(topic)
 
     def settle_extensions(self) -> None:
-        """Cut what queues lead to behind their last units. Raises `StoreError`."""
+        """Cut the extensions after the last units. Raises `StoreError`."""
         for queue in self:
             if isinstance(queue, ConsumeQueue):
                 queue.settle_ext()
@@ -129,8 +127,9 @@ class ConsumeQueueTable:
         return None if queues is None else queues.get(queue_id)
 
     def obtain(self, topic: str, queue_id: int) -> Queue | None:
-        """The queue, made when it is missing; None when topic or id cannot name a
-        queue.
+        """The queue, made when it is missing.
+
+        None when topic or id cannot name a queue.
         """
         queue = self.find(topic, queue_id)
         if queue is None:
@@ -187,7 +186,7 @@ class ConsumeQueueTable:
         return max((queue.max_physical for queue in self), default=0)
 
     def truncate(self, physical_end: int) -> None:
-        """Drop units behind the end of the log."""
+        """Drop units after the end of the log."""
         for queue in self:
             queue.truncate(physical_end)
 
@@ -197,6 +196,6 @@ class ConsumeQueueTable:
             queue.correct_min_offset(min_physical)
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         for queue in self:
             queue.close()

@@ -1,9 +1,9 @@
 """Which topics were deleted, and where the log ended then.
 
 The records of a deleted topic stay in the log until its files are old. Without this
-note a recovery would build their queues again, and would take the first messages of a
-topic that was made anew under the same name for repetitions of old ones. Apache keeps
-no such note and ignores the file.
+note a recovery would rebuild their queues, and would take the first messages of a new
+topic of the same name for repetitions of old ones. Apache keeps no such note and
+ignores the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeletedTopics:
-    """Topic → position; records of the topic below it are in no queue."""
+    """Position by topic; records of the topic below it are in no queue."""
 
     __slots__ = ("_file", "_positions")
 
@@ -46,8 +46,9 @@ class DeletedTopics:
             )
 
     def clamp(self, end: int) -> None:
-        """Bring the notes in line with a log that lost its end, or new records there
-        would count as deleted. Raises `StoreError`.
+        """Adapt the notes to a log that lost its end. Raises `StoreError`.
+
+        New records there would otherwise count as deleted.
         """
         clamped = {topic: min(position, end) for topic, position in self._positions.items()}
         if clamped != self._positions:
@@ -55,8 +56,9 @@ class DeletedTopics:
             self._positions.update(clamped)
 
     def add(self, topic: str, position: int, min_position: int) -> None:
-        """Note a deletion durably and drop notes that no record of the log needs.
-        Raises `StoreError`.
+        """Note a deletion durably. Raises `StoreError`.
+
+        Drops notes that no record of the log needs any more.
         """
         kept = {name: end for name, end in self._positions.items() if end > min_position}
         kept[topic] = position

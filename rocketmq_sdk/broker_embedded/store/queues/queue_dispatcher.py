@@ -1,8 +1,8 @@
-"""From a record to its queue (`ReputMessageService`,
-`CommitLogDispatcherBuildConsumeQueue` of Apache RocketMQ 5.4.0).
+"""The way of a record into its queue.
 
-In normal operation a message is dispatched by the append itself. Apache's service,
-which reads the log behind the appends, exists here only for the records that recovery
+`ReputMessageService` and `CommitLogDispatcherBuildConsumeQueue` of Apache RocketMQ
+5.4.0. In normal operation the append itself dispatches a message. Apache's service,
+which reads the log after the appends, exists here only for the records that recovery
 finds in the log.
 """
 
@@ -58,7 +58,7 @@ def inner_count(properties: str, sys_flag: int) -> int:
 
 
 class QueueDispatcher:
-    """Puts records into their queues and tells the listeners."""
+    """Puts records into their queues and calls the listeners."""
 
     __slots__ = (
         "_levels",
@@ -79,21 +79,23 @@ class QueueDispatcher:
         self._watchers: list[tuple[Collection[object], Callable[[Arrival], None]]] = []
         self.dispatched = Watermark()
         self.deleted_topics: Mapping[str, int] = {}
-        """Topics that were deleted, and the end of the log at that time: what lies
-        below is in no queue.
+        """Deleted topics with the end of the log at that time.
+
+        Records of the topic below that are in no queue.
         """
         self.log_start = 0
-        """Where the log began when it was recovered: units that lead to places in front
-        of it lead nowhere.
+        """Where the log began when it was recovered.
+
+        Units that point to earlier positions point to nothing.
         """
         self.bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None = None
         """The bit map of the filters that a message passes, by topic and properties."""
         self._levels = DelayLevels(delay_levels)
 
     def deliver_code(self, properties: str, store_timestamp: int, code: int) -> int:
-        """What a unit of the delay topic holds: when its record is due.
+        """What a unit of the delay topic holds: the time when its record is due.
 
-        `code`, the tags code, for a record that names no level above 0.
+        For a record that names no level above 0 it is `code`, the tags code.
         """
         text = property_in_text(properties, DELAY)
         try:
@@ -107,8 +109,9 @@ class QueueDispatcher:
     def extended(
         self, queue: ConsumeQueue, code: int, store_timestamp: int, properties: str
     ) -> int:
-        """What goes into a unit in the place of a tags code: the address of a record
-        with it and a bit map, where the queue has such.
+        """What a unit holds in place of a tags code.
+
+        The address of the extension with it and a bit map, if the queue has extensions.
         """
         if queue.ext is None:
             return code
@@ -127,8 +130,9 @@ class QueueDispatcher:
         topic: str | None = None,
         waiting: Collection[object] | None = None,
     ) -> None:
-        """Have a listener told of the messages of one topic only, or only while
-        something is in `waiting`; else it is told of all.
+        """Add a listener for some arrivals or for all of them.
+
+        It is called for messages of `topic` only, or only while `waiting` is not empty.
         """
         if topic is not None:
             self._of_topics.setdefault(topic, []).append(listener)
@@ -138,8 +142,9 @@ class QueueDispatcher:
             self.arrivals.append(listener)
 
     def is_heard(self, topic: str) -> bool:
-        """Whether anybody would listen to a message of a topic now: each message asks,
-        and mostly nobody does.
+        """Whether anybody listens to messages of a topic now.
+
+        Every message asks, and mostly nobody does.
         """
         if self.arrivals or topic in self._of_topics:
             return True
@@ -158,8 +163,9 @@ class QueueDispatcher:
         size: int,
         properties: str,
     ) -> None:
-        """Tell the listeners of a message that can be read now. Their errors are logged
-        and stop nobody.
+        """Call the listeners for a message that can be read now.
+
+        Their errors are logged and stop nothing.
         """
         arrival = Arrival(
             queue.topic,
@@ -190,8 +196,8 @@ class QueueDispatcher:
     def rebuild(self, head: RecordHead, *, from_start: bool) -> bool:
         """Put a record found in the log into its queue, unless the queue has it.
 
-        False when the queue lacks records in front of it that an older part of the log
-        may hold; with `from_start` there is no older part.
+        False when the queue lacks earlier records that an older part of the log may
+        hold; with `from_start` there is no older part.
         """
         position, size, queue_id, offset, _, sys_flag, stored, topic, properties = head
         queues = self.table.queues.get(topic)
@@ -209,7 +215,7 @@ class QueueDispatcher:
             and not known.is_schedule
             and not sys_flag & _NOT_PLAIN
         ):
-            # What nearly every record is, in nearly every queue.
+            # The short way, for nearly every record in nearly every queue.
             known.append(position, size, self.code_of(known, head) if _TAGS in properties else 0)
             if not known.dirty:
                 self.table.mark_dirty(known)
@@ -241,8 +247,9 @@ class QueueDispatcher:
         return True
 
     def _bridge(self, queue: Queue, offset: int, position: int) -> bool:
-        """Prepare a queue for a record whose number is not the next one; False when the
-        record is left out.
+        """Prepare a queue for a record whose offset is not the next one.
+
+        False when the record is left out.
         """
         if offset > MAX_QUEUE_OFFSET:
             _log.error(
@@ -297,8 +304,9 @@ class QueueDispatcher:
         return False
 
     def code_of(self, queue: ConsumeQueue, head: RecordHead) -> int:
-        """The tags code of a queue unit: the hash of the tag, in the delay topic the
-        time of delivery.
+        """The tags code of a queue unit: the hash of the tag.
+
+        In the delay topic, the time of delivery.
         """
         text = head.properties.decode("utf-8", "replace")
         code = tags_code(property_in_text(text, TAGS))

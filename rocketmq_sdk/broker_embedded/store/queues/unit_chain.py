@@ -1,9 +1,9 @@
-"""A chain of files that holds units of one size, the newest of them in memory: what
-consume queues of both kinds have in common.
+"""A chain of files of equal units, the newest of them in memory.
 
-Each unit begins with the position of a record, its size and its tags code. New units
-are kept in memory and written joined by the flush service, or when many have gathered:
-what a kill takes with it is built again from the log.
+Both kinds of consume queues build on it. Each unit begins with the position of a
+record, its size and its tags code. New units are kept in memory and written joined by
+the flush service, or when many have gathered: what a kill loses is rebuilt from the
+log.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def valid_units(
     filled: tuple[tuple[int, ...], ...] = ((8, 9, 10, 11),),
     positive: tuple[int, ...] = (0, 8),
 ) -> int:
-    """How many units at the start of `data` are valid: one byte of each group in
-    `filled` is not 0, the bytes in `positive` have no sign.
+    """How many units at the start of `data` are valid.
 
-    Works on columns: a file holds 300,000 units.
+    One byte of each group in `filled` is not 0, and the bytes in `positive` have no
+    sign. Works on columns, as a file holds 300,000 units.
     """
     count = len(data) // unit_size
     if not count:
@@ -63,8 +63,9 @@ def valid_units(
 
 
 class UnitChain:
-    """Units are counted from 0; `first` and `end` (exclusive) are numbers of units, not
-    yet queue offsets.
+    """Units are counted from 0.
+
+    `first` and `end` (exclusive) are numbers of units, not yet queue offsets.
     """
 
     __slots__ = (
@@ -103,8 +104,9 @@ class UnitChain:
             store_files, f"{self.parent}/{topic}/{queue_id}", file_size, self.size_setting
         )
         self.next_offset = 0
-        """The number that the next message of this queue gets; ahead of `max_offset`
-        while messages wait for their sync.
+        """The offset of the next message appended to this queue.
+
+        Ahead of `max_offset` while messages wait for their sync.
         """
         self.end = 0
         self.first = 0
@@ -133,8 +135,9 @@ class UnitChain:
         self._tail = (offset, bytearray())
 
     def units(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from one on; fewer at the end of the chain and of a file.
-        Any thread may ask.
+        """Up to `count` units from one on; callable from any thread.
+
+        Fewer at the end of the chain and of a file.
         """
         start, tail = self._tail
         if offset >= start:
@@ -148,8 +151,9 @@ class UnitChain:
         return data[: len(data) // self.unit_size * self.unit_size]
 
     def write_out(self) -> None:
-        """Hand the units that are only in memory to the file system. Raises
-        `StoreError`; a later call tries again.
+        """Hand the units that are only in memory to the file system.
+
+        Raises `StoreError`; a later call tries again.
         """
         start, tail = self._tail
         files = self._files
@@ -170,12 +174,13 @@ class UnitChain:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Bytes that the file system has and that no sync covered yet."""
+        """How many bytes the file system has that no sync has covered yet."""
         return (self._written - self._synced) * self.unit_size
 
     def prepare_sync(self) -> Callable[[], None]:
-        """What has to run (in a thread) to make the written units durable, and then
-        `synced` has to be told.
+        """What makes the written units durable; runs in a thread.
+
+        Call `synced` afterwards.
         """
         files = [
             file.file
@@ -195,16 +200,17 @@ class UnitChain:
 
     @property
     def written_offset(self) -> int:
-        """Up to which unit the file system has them."""
+        """Up to which byte the file system has the units."""
         return self._written
 
     def synced(self, offset: int) -> None:
-        """A sync that began when `written_offset` was `offset` is done."""
+        """Note that a sync is done; `offset` was `written_offset` at its start."""
         self._synced = max(self._synced, min(offset, self._written))
 
     def load(self, *, mend: bool = False) -> None:
-        """Find the files, changing nothing unless `mend`. Raises
-        `StoreCorruptError`.
+        """Find the files; changes nothing unless `mend`.
+
+        Raises `StoreCorruptError`.
         """
         self._files.load(mend=mend)
 
@@ -213,7 +219,7 @@ class UnitChain:
         return valid_units(data, self.unit_size)
 
     def find_end(self) -> None:
-        """Find the last unit and drop what is behind it."""
+        """Find the last unit and drop what follows it."""
         files = self._files
         if not files.files:
             return
@@ -237,7 +243,7 @@ class UnitChain:
 
     @property
     def first_held(self) -> int:
-        """The lowest unit that the files have a place for."""
+        """The lowest unit that the files have room for."""
         return self._files.min_position // self.unit_size if self._files.files else self._tail[0]
 
     def _read_unit(self, offset: int) -> tuple[int, int, int]:
@@ -245,11 +251,11 @@ class UnitChain:
         return _unpack_from(data) if data else (0, 0, 0)
 
     def _first_at_or_above(self, physical_offset: int) -> int:
-        """The first unit whose record does not lie below a position; positions grow
-        within a queue, units that mean nothing come first.
+        """The first unit whose record is not below a position.
 
-        What a power cut left empty counts as behind: only units that no checkpoint
-        covers can be lost, and those are the last ones.
+        Positions grow within a queue; meaningless units come first. What a power cut
+        left empty counts as above: only units that no checkpoint covers can be lost,
+        and those are the last ones.
         """
         low, high = self.first_held, self.end
         while low < high:
@@ -262,15 +268,16 @@ class UnitChain:
         return low
 
     def truncate(self, physical_end: int) -> None:
-        """Drop the units whose records lie at or behind a position
-        (`truncateDirtyLogicFiles`).
+        """Drop the units whose records lie at or after a position.
+
+        `truncateDirtyLogicFiles` of Apache.
         """
         if self.max_physical > physical_end:
             self.write_out()
             self.cut(physical_end)
 
     def cut(self, physical_end: int) -> None:
-        """`truncate` of units that are all in files, whatever the last of them says."""
+        """`truncate` for units that are all in files, whatever the last one says."""
         end = self._first_at_or_above(physical_end)
         while end > self.first_held and not self._is_sound(end - 1, physical_end):
             end -= 1
@@ -282,8 +289,9 @@ class UnitChain:
         self._find_max_physical()
 
     def _is_sound(self, offset: int, physical_end: int) -> bool:
-        """Whether a unit is whole, lies below a position and behind the one in front:
-        of a unit on two pages a power cut may leave one half.
+        """Whether a unit is whole and lies between its neighbour and a position.
+
+        A power cut may leave one half of a unit that spans two pages.
         """
         position, size, _code = self._read_unit(offset)
         if size == PRE_BLANK_SIZE:
@@ -302,19 +310,18 @@ class UnitChain:
         self._files.sync_directories()
 
     def correct_min_offset(self, min_physical: int) -> None:
-        """Raise the lowest offset to the first unit whose record is still in the
-        log.
-        """
+        """Raise the lowest offset to the first unit whose record is in the log."""
         self.first = self._first_at_or_above(min_physical)
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The directory of the files."""
         return self._files.directory
 
     def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the oldest files whose last record lies in front of a position,
-        never the last file; the caller removes them.
+        """Take out the oldest files whose last record lies below a position.
+
+        The last file always stays. The caller removes the files.
         """
         taken: list[ChainedFile] = []
         files = self._files
@@ -332,5 +339,5 @@ class UnitChain:
         self.first = self.max_physical = 0
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         self._files.close()

@@ -1,4 +1,4 @@
-"""Who reads in the log at the moment, so that retention keeps the files."""
+"""Who is reading the log, so that retention keeps the files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class LogReaders:
-    """Who reads the log in another task or thread, and from where on: files there are
-    kept for a while.
+    """Positions from which other tasks or threads read the log.
+
+    Retention keeps the files there for a while.
     """
 
     __slots__ = ("_positions",)

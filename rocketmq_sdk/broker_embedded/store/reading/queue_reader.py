@@ -1,6 +1,6 @@
-"""Reading queues (`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of
-Apache RocketMQ 5.4.0).
+"""Reading queues.
 
+`DefaultMessageStore.getMessage` and `getOffsetInQueueByTime` of Apache RocketMQ 5.4.0.
 A read plans first: which units, which of them pass the filter, which stretches of the
 log. Then it fetches the stretches, neighbours as one, and joins them. No record is
 decoded, except by a filter that looks at properties.
@@ -39,13 +39,12 @@ if TYPE_CHECKING:
 _MAX_BYTES: Final = 134_217_728
 _MIN_BYTES: Final = 100
 _LOOK_MAX: Final = 524_288
-"""After how much work on properties a read ends, though nothing was found yet: nobody
-else is served meanwhile. Some 10 ms at the worst.
+"""The work on properties after which a read ends, having found nothing.
+
+Nobody else is served meanwhile; it is some 10 ms at the worst.
 """
 _SMALL: Final = 4096
-"""Records up to this size are read at once; of bigger ones only what is needed of
-them.
-"""
+"""Records up to this size are read whole; of bigger ones only what is needed."""
 _Read = Callable[[int, int], bytes | bytearray | None]
 
 
@@ -57,8 +56,9 @@ def _memory_bytes() -> int:
 
 
 class QueueReader:
-    """Reads of one store. All methods only look, so `get` may also run in another
-    thread than the appends.
+    """Reads of one store.
+
+    Nothing is changed, so `get` may run in another thread than the appends.
     """
 
     __slots__ = (
@@ -89,8 +89,9 @@ class QueueReader:
         message_filter: MessageFilter | None,
         read: _Read,
     ) -> GetResult:
-        """What a read of a queue that exists finds; the first message that passes is
-        taken whole whatever its size.
+        """Read a queue that exists.
+
+        The first message that passes is included whatever its size.
         """
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum == 0:
@@ -204,8 +205,9 @@ class QueueReader:
         message_filter: MessageFilter | None,
         read: _Read,
     ) -> GetResult:
-        """Like `_take` for units that stand for several messages; a batch is taken
-        whole.
+        """Like `_take`, for units that stand for several messages.
+
+        A batch is included whole.
         """
         log_end = self._log.position
         parts: list[bytes | bytearray] = []
@@ -283,8 +285,10 @@ class QueueReader:
         return -1 if unit is None else self._log.store_time_at(unit[0])
 
     def offset_by_time(self, queue: Queue, timestamp: int, boundary: BoundaryType) -> int:
-        """The first offset stored at or after a time (LOWER), or the last one stored at
-        or before it (UPPER), within the queue's bounds.
+        """The offset of the first message at or after a time (LOWER).
+
+        With UPPER, of the last one stored at or before it. Stays within the queue's
+        bounds.
         """
         minimum, maximum = queue.min_offset, queue.max_offset
         if maximum <= minimum:
@@ -297,8 +301,9 @@ class QueueReader:
         return min(max(found, minimum), maximum)
 
     def _search(self, queue: ConsumeQueue, timestamp: int, boundary: BoundaryType) -> int:
-        """Store times never fall within a queue, so one bisection does what Apache does
-        file by file.
+        """The result of Apache's search file by file, found by one bisection.
+
+        Store times never fall within a queue.
         """
         upper = boundary is BoundaryType.UPPER
         low, high = queue.min_offset, queue.max_offset
@@ -313,9 +318,7 @@ class QueueReader:
 
 
 class _Look:
-    """The second stage of a filter in one read: what it says to records, and how much
-    work that was.
-    """
+    """The second stage of a filter in one read, and how much work it was."""
 
     __slots__ = ("_filter", "_read", "work")
 
@@ -325,8 +328,9 @@ class _Look:
         self.work = 0
 
     def at(self, physical: int, size: int) -> bool | None:
-        """Whether the record at a position passes; None when it is not there (any
-        more), or has no properties where its lengths say.
+        """Whether the record at a position passes.
+
+        None when it is gone, or has no properties where its lengths say.
         """
         text = self._properties(physical, size)
         if text is None:
@@ -336,7 +340,7 @@ class _Look:
         return self._filter.matches_record(decode_properties(text))
 
     def _properties(self, physical: int, size: int) -> str | None:
-        """The body of a big record stays unread."""
+        """Leave the body of a big record unread."""
         if size <= _SMALL:
             record = self._read(physical, size)
             return None if record is None else properties_of(bytes(record))
@@ -353,8 +357,9 @@ class _Look:
 
 
 def _passes_extended(extension: Extension | None, message_filter: MessageFilter) -> bool:
-    """The first stage for a unit that leads to more than a tags code; where that is
-    missing the message passes.
+    """The first stage for a unit that points to an extension.
+
+    A message whose extension is missing passes.
     """
     if extension is None:
         return message_filter.matches_tags_code(None)

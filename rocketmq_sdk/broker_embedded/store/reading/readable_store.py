@@ -1,7 +1,7 @@
-"""A store as its readers see it (`DefaultMessageStore.getMessage`, `queryMessage` and
-their kin in Apache RocketMQ 5.4.0).
+"""A store as its readers see it.
 
-Reads are synchronous and only look; what may have to wait for a disk has an
+`DefaultMessageStore.getMessage`, `queryMessage` and similar methods of Apache RocketMQ
+5.4.0. Reads are synchronous and change nothing; what may have to wait for a disk has an
 asynchronous form that runs in a thread.
 """
 
@@ -38,7 +38,7 @@ MAX_TIME = (1 << 63) - 1
 
 
 class ReadableStore:
-    """Log, queues and index of one store, and everything that can be asked of them."""
+    """Log, queues and index of one store, and all the ways to read them."""
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
         self.config = config
@@ -58,13 +58,13 @@ class ReadableStore:
 
     @property
     def min_physical_offset(self) -> int:
-        """Where the oldest log file starts."""
+        """The position where the oldest log file starts."""
         return self._log.min_position
 
     def ended_halves(self, start: int) -> set[tuple[int, int]]:
-        """Position and body CRC of the half messages that records behind a position say
-        are ended; `start` is the position of a record.
+        """The half messages that were ended by records from a position on.
 
+        `start` is the position of a record. Returns position and body CRC of each.
         Reads the log to its end. Raises `StoreError` when it cannot be read.
         """
         return ended_halves(self._log, start)
@@ -78,10 +78,11 @@ class ReadableStore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
-        """Messages of a queue from an offset on, at most what the settings allow for
-        one answer. Old ones may make it wait for the disk.
+        """Messages of a queue from an offset on.
 
-        `message_filter` None means all. Raises `StoreError` when a file cannot be read.
+        At most what the settings allow for one answer; `message_filter` None takes all.
+        Old messages may make it wait for the disk. Raises `StoreError` when a file
+        cannot be read.
         """
         queue = self._table.find(topic, queue_id)
         if queue is None:
@@ -89,9 +90,7 @@ class ReadableStore:
         return self._reader.get(queue, offset, max_count, max_bytes, message_filter, self._log.read)
 
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether `get` would have to wait for the disk, so that `get_cold` should be
-        awaited instead.
-        """
+        """Whether `get` would have to wait for the disk; await `get_cold` then."""
         if not self.files.blocking:
             return False
         queue = self._table.find(topic, queue_id)
@@ -109,7 +108,7 @@ class ReadableStore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
-        """`get` in a thread. Not interrupted by cancellation; it changes nothing."""
+        """`get` in a thread. Cancellation does not interrupt it."""
         unit = self.queue_unit(topic, queue_id, offset)
         with self.reading(self._log.position if unit is None else unit[0]):
             return await self.files.run(
@@ -117,14 +116,16 @@ class ReadableStore:
             )
 
     def reading(self, physical_offset: int) -> AbstractContextManager[None]:
-        """Keeps the log files from a position on while the block runs (for at most two
-        minutes after their time has come).
+        """Keep the log files from a position on while the block runs.
+
+        For at most two minutes after they are due for deletion.
         """
         return self._readers.reading(physical_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next readable message will have; 0 for an unknown
-        queue.
+        """The offset that the next readable message will have.
+
+        0 for an unknown queue.
         """
         queue = self._table.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
@@ -137,8 +138,9 @@ class ReadableStore:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
     ) -> int:
-        """The first offset stored at or after a time (LOWER) or the last one stored at
-        or before it (UPPER); 0 for an unknown queue.
+        """The first offset stored at or after a time (LOWER).
+
+        With UPPER, the last one stored at or before it. 0 for an unknown queue.
         """
         queue = self._table.find(topic, queue_id)
         return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
@@ -153,13 +155,14 @@ class ReadableStore:
         return self._log.store_time_at(self._log.min_position)
 
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """Position, size and tags code of a message."""
+        """Position, size and tags code of a message; None when there is none."""
         queue = self._table.find(topic, queue_id)
         return None if queue is None else queue.unit(offset)
 
     def record_at(self, physical_offset: int, size: int | None = None) -> bytes | None:
-        """The bytes of one record; without `size` it is taken from the record. None
-        when no record of that size can start there.
+        """The bytes of one record; without `size`, the record tells its size.
+
+        None when no record of that size can start there.
         """
         log = self._log
         if not log.min_position <= physical_offset < log.position:
@@ -175,9 +178,7 @@ class ReadableStore:
         return None if data is None else bytes(data)
 
     def record_nowait(self, physical_offset: int, size: int) -> bytes | None:
-        """`record_at`, but None also when the bytes would have to come from the
-        disk.
-        """
+        """`record_at`, but also None when the bytes would come from the disk."""
         log = self._log
         if size <= 0 or not log.min_position <= physical_offset <= log.position - size:
             return None
@@ -193,12 +194,12 @@ class ReadableStore:
         end: int = MAX_TIME,
         index_type: str | None = None,
     ) -> QueryResult:
-        """Messages by one of their keys or their unique key (`index_type` T: by their
-        tags), stored from `begin` to `end` (epoch milliseconds).
+        """The newest messages with a key or unique key, oldest first.
 
-        At most `max_msgs_num_batch`, the newest ones, oldest first. The index compares
-        hashes only: the caller has to look whether the key is there. Raises
-        `StoreError` when a file cannot be read.
+        `index_type` T looks for tags instead. Finds messages stored from `begin` to
+        `end` (epoch milliseconds), at most `max_msgs_num_batch`. The index compares
+        only hashes: the caller has to check that the key is there. Raises `StoreError`
+        when a file cannot be read.
         """
         limit = min(max_count, self.config.max_msgs_num_batch)
         positions = sorted(

@@ -1,11 +1,11 @@
-"""A note of where everything ended at a clean stop, so that the next start need not
-read the last file of the log (up to 1 GiB) to find that out.
+"""A note of where everything ended at a clean stop.
 
-Apache keeps no such note, ignores the file, and reads. The note is believed only when
-there is nothing to doubt: the queues end where it says, the last record that a queue
-knows is whole, and no record follows the end. A broker of Apache that ran in between, a
-queue that was deleted, files brought back from a backup: each of them leaves something
-that does not fit, and then the log is read as after any other clean stop.
+With it the next start need not read the last file of the log (up to 1 GiB) to find that
+out. Apache keeps no such note, ignores the file, and reads. The note is trusted only if
+nothing contradicts it: the queues end where it says, the last record that a queue knows
+is whole, and no record follows the end. If Apache's broker ran in between, a queue was
+deleted or files came back from a backup, something does not fit, and the log is read as
+after any other clean stop.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _digest(table: ConsumeQueueTable) -> int:
 
 
 def write_note(files: FileSystem, log_end: int, table: ConsumeQueueTable) -> None:
-    """Note the ends durably. Raises `StoreError`."""
+    """Write the note durably. Raises `StoreError`."""
     files.write(PATH, encode_pretty({"logEnd": log_end, "queues": _digest(table)}).encode())
     files.sync_directory(".")
 
 
 def noted_end(files: FileSystem, table: ConsumeQueueTable) -> int | None:
-    """The end of the log by a note that the queues agree with. Raises `StoreError`."""
+    """The end of the log by a note that fits the queues. Raises `StoreError`."""
     data = files.read(PATH)
     if not data:
         return None

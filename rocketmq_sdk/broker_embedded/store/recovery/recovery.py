@@ -1,16 +1,16 @@
-"""Finding the end of the log and making the queues agree with it
-(`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0).
+"""Finding the end of the log and making the queues agree with it.
 
-Both kinds read records from the start of some file to the first one that is not whole,
-give each to its queue (which ignores what it has), and drop what queues and log hold
-behind that end. They differ in the file. After a clean stop it is the last one whose
-first record the queues know; after a kill the last one whose first record was surely
-flushed and dispatched, by the checkpoint.
+`CommitLog.recoverNormally` and `recoverAbnormally` of Apache RocketMQ 5.4.0. Both read
+records from the start of some file to the first one that is not whole, give each to its
+queue (which ignores what it has), and drop what queues and log hold after that end.
+They differ in the file. After a clean stop it is the last one whose first record the
+queues know; after a kill the last one whose first record was certainly flushed and
+dispatched, by the checkpoint.
 
-Unlike Apache, which looks back at most 10 files and does not notice a single lost
-queue, the search goes back as long as a record has a number that its queue has not
-reached, and what lies behind the end is overwritten with zeros: else a later recovery
-could take old bytes for new records.
+Apache looks back at most 10 files and does not notice a single lost queue. Here the
+search goes back as long as a record has a number that its queue has not reached, and
+what follows the end is overwritten with zeros: otherwise a later recovery could take
+old bytes for new records.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ RecoveryProgress = Callable[[int, int], None]
 
 
 class LogScanner:
-    """Reads records in order; `end` is the position behind the last whole one once all
-    are read.
+    """Reads records in order.
+
+    Once all are read, `end` is the position after the last whole one.
     """
 
     __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
@@ -127,7 +128,7 @@ class LogScanner:
 
 
 class Recovery:
-    """One run over a log that was not opened for writing yet."""
+    """One recovery of a log that is not open for writing yet."""
 
     def __init__(
         self,
@@ -141,8 +142,10 @@ class Recovery:
         now_ms: int = MAX_TIME,
         progress: RecoveryProgress | None = None,
     ) -> None:
-        """`now_ms`: store times far behind it are not believed. `progress` is told
-        bytes done and bytes in all, from the thread that recovers.
+        """`now_ms` limits the store times that are believed.
+
+        `progress` is called with `(done, total)` in bytes from the thread that
+        recovers.
         """
         self._log = log
         self._index = index
@@ -155,8 +158,7 @@ class Recovery:
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False
-        # A flipped bit may be the reason: a checkpoint of the future vouches for
-        # nothing.
+        # A flipped bit may be the reason: a checkpoint from the future proves nothing.
         vouched = checkpoint.recovery_timestamp
         self._vouched = vouched if vouched <= self._latest_time else 0
         self.last_store_timestamp = 0
@@ -164,8 +166,9 @@ class Recovery:
         self.records = 0
 
     def run(self, *, clean: bool) -> int:
-        """Recover; gives the end of the log. Raises `StoreError` when files cannot be
-        read or written.
+        """Recover; returns the end of the log.
+
+        Raises `StoreError` when files cannot be read or written.
         """
         log = self._log
         if not log.chain.files:
@@ -214,8 +217,9 @@ class Recovery:
         return end
 
     def _make_durable(self, end: int) -> None:
-        """What is shown from now on must survive a power cut, or something new could be
-        acknowledged behind a hole.
+        """Make durable what will be shown from now on.
+
+        Otherwise a power cut could leave a hole before something newly acknowledged.
         """
         queue = self._log.chain
         noted = unsynced_from(queue.store_files)
@@ -230,8 +234,9 @@ class Recovery:
             forget_note(queue.store_files)
 
     def _trusted_end(self) -> int | None:
-        """The end of the log as the last stop noted it, if everything that can be seen
-        without reading the log agrees.
+        """The end of the log by the last stop's note.
+
+        None unless everything agrees that can be seen without reading the log.
         """
         files = self._log.chain.files
         end = noted_end(self._log.chain.store_files, self._table)
@@ -272,8 +277,9 @@ class Recovery:
         return 0
 
     def _catch_up_index(self, end: int) -> None:
-        """Index the records in front of a position that the index lacks. Damage there
-        is no reason to cut the log; it is left out.
+        """Index the records before a position that the index lacks.
+
+        Damaged records are left out; they are no reason to cut the log.
         """
         index = self._index
         if index is None:
@@ -302,9 +308,7 @@ class Recovery:
             position = file.end
 
     def _scan(self, index: int) -> int:
-        """Read from a file on, and from older ones as long as a queue lacks what was in
-        front.
-        """
+        """Read from a file on, and from older files while a queue lacks records."""
         files = self._log.chain.files
         step = 1
         while not self._scan_from(files[index].start, from_start=index == 0):
@@ -351,9 +355,7 @@ class Recovery:
         return True
 
     def _tell(self, position: int) -> None:
-        """Report how far the log was read, of the bytes from where the reading
-        began.
-        """
+        """Report progress in bytes, counted from where the reading began."""
         if self._progress is not None:
             low, high = self.scanned_from, self._log.chain.files[-1].end
             self._progress(position - low, high - low)

@@ -1,12 +1,11 @@
-"""Whole records behind the end that recovery found: they are kept in `setaside/` and
-told, not destroyed.
+"""Keeping whole records that lie after the end that recovery found.
 
-A log ends at its first record that is not whole, here as at Apache's, which lets
-whatever follows be overwritten. When that record was damaged rather than never
-finished, what follows may be everything that was acknowledged since. Such records are
-out of a broker's reach (queue offsets in front of them are missing), but not lost:
-`rocketmq store dump` shows where the log ends, and the files set aside hold the bytes
-at their old positions.
+A log ends at its first record that is not whole, here as with Apache, which lets
+whatever follows be overwritten. If that record was damaged rather than never finished,
+what follows may be everything that was acknowledged since. Such records are out of a
+broker's reach (queue offsets before them are missing), but they are kept in `setaside/`
+and logged: `rocketmq store dump` shows where the log ends, and the files set aside hold
+the bytes at their old positions.
 """
 
 from __future__ import annotations
@@ -36,19 +35,20 @@ _OWN_PLACE: Final = 28
 
 
 class Behind(NamedTuple):
-    """The whole records behind the end of a log."""
+    """The whole records after the end of a log."""
 
     records: int
     first: int
     end: int
-    """Behind the last one."""
+    """The position after the last one."""
     first_time: int
     last_time: int
 
 
 def look_behind(queue: FileChain, end: int) -> Behind | None:
-    """Find whole records that stand where they say, behind a position. Raises
-    `StoreError` for files that cannot be read.
+    """Find whole records at their own positions after a position.
+
+    Raises `StoreError` for files that cannot be read.
     """
     found: Behind | None = None
     for file in queue.files:
@@ -111,11 +111,11 @@ def _candidates(data: bytes) -> Iterator[int]:
 
 
 def set_aside(queue: FileChain, end: int, behind: Behind, vouched: int) -> None:
-    """Keep what is behind the end: a copy of the rest of its file, and the later files
-    themselves. To be called before the log is cut.
+    """Keep what follows the end; call it before the log is cut.
 
-    `vouched` is the time up to which the checkpoint says that everything was durable.
-    Raises `StoreError` when the bytes cannot be kept; the log is as it was then.
+    That is a copy of the rest of its file, and the later files themselves. `vouched` is
+    the time up to which everything was durable, by the checkpoint. Raises `StoreError`
+    when the bytes cannot be kept; the log is then unchanged.
     """
     files = queue.store_files
     directory = f"{DIRECTORY}/{end:020d}"
