@@ -53,6 +53,20 @@ class Dispatcher:
         self.handlers: dict[int, Handler] = dict(handlers or {})
         self.refused: dict[int, str] = dict(refused or {})
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """The codes that are served."""
+        return frozenset(self.handlers)
+
+    def replace(self, code: int, handler: Handler | None) -> Handler | None:
+        """Let another handler serve a code from now on, none at all with None; returns
+        the handler before, or None.
+        """
+        before = self.handlers.pop(code, None)
+        if handler is not None:
+            self.handlers[code] = handler
+        return before
+
     @trio.lowlevel.enable_ki_protection
     def __call__(self, channel: Channel, command: Command) -> Command | Continuation | None:
         """Serve one request; never raises an `Exception`."""
