@@ -17,6 +17,7 @@ from rocketmq_sdk.errors import broker_error
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.testing.interception import Interceptor, intercept
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.broker import send_request
 
@@ -77,7 +78,7 @@ async def sends_in_one_chunk(
     answers: list[Command] = []
     async with EmbeddedBroker(**settings) as broker, trio.open_nursery() as nursery:
         await nursery.start(broker.server.serve, [network.listen("127.0.0.1:10911")])
-        broker.handler.handlers[RequestCode.SEND_MESSAGE_V2] = _slowed(broker, clock, seconds_each)
+        intercept(broker, RequestCode.SEND_MESSAGE_V2, by=_slowed(clock, seconds_each))
         stream = await network.connect("127.0.0.1:10911")
         frames = []
         for number in range(count):
@@ -93,10 +94,8 @@ async def sends_in_one_chunk(
     return answers
 
 
-def _slowed(broker: EmbeddedBroker, clock: MockClock, seconds: float) -> Handler:
-    serve = broker.handler.handlers[RequestCode.SEND_MESSAGE_V2]
-
-    def slow(channel: Channel, request: Command) -> Command | Continuation | None:
+def _slowed(clock: MockClock, seconds: float) -> Interceptor:
+    def slow(channel: Channel, request: Command, serve: Handler) -> Command | Continuation | None:
         clock.jump(seconds)
         return serve(channel, request)
 

@@ -18,6 +18,7 @@ from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, open_sender
 from support.waiting import until
 
@@ -255,14 +256,7 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(
 ) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        sizes: list[int] = []
-        served = broker.handler.handlers[RequestCode.HEART_BEAT]
-
-        def watch(channel: Any, command: Command) -> Any:
-            sizes.append(len(command.body))
-            return served(channel, command)
-
-        broker.handler.handlers[RequestCode.HEART_BEAT] = watch
+        heartbeats = intercept(broker, RequestCode.HEART_BEAT)
         async with PushConsumer(
             "billing",
             namesrv=broker,
@@ -271,6 +265,7 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(
             use_heartbeat_v2=True,
         ) as consumer:
             await trio.sleep(200)
+            sizes = [len(request.body) for request in heartbeats.requests]
             assert min(sizes) < max(sizes) * 0.6
             assert sizes[-1] == min(sizes)
             assert broker.context.consumers.subscription("billing", "orders") is not None

@@ -23,6 +23,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import ConsumeMessageDirectlyResultRequestHeader
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector
 from support.paths import CODEC_VECTORS
 from support.waiting import until
@@ -30,7 +31,6 @@ from support.waiting import until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.remoting.channel import Channel
 
 ALL: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 NAMES = [entry for entry in ALL if entry["kind"] == "namespace" and entry["resource"] is not None]
@@ -154,22 +154,13 @@ async def test_a_namespace_of_the_second_kind_is_named_in_each_request(
 ) -> None:
     collector = Collector()
     async with EmbeddedBroker() as broker:
-        seen: dict[int, list[tuple[str | None, str | None]]] = {}
-        for code in (
+        requests = intercept(
+            broker,
             RequestCode.SEND_MESSAGE_V2,
             RequestCode.PULL_MESSAGE,
             RequestCode.HEART_BEAT,
             RequestCode.UPDATE_CONSUMER_OFFSET,
-        ):
-            served = broker.handler.handlers[code]
-
-            def watch(channel: Channel, command: Command, served: Any = served) -> Any:
-                seen.setdefault(command.code, []).append(
-                    (command.ext_fields.get("nsd"), command.ext_fields.get("ns"))
-                )
-                return served(channel, command)
-
-            broker.handler.handlers[code] = watch
+        )
         async with (
             Client(broker, namespace_v2="tenant") as client,
             Producer("sellers", client=client) as producer,
@@ -180,13 +171,16 @@ async def test_a_namespace_of_the_second_kind_is_named_in_each_request(
             await producer.send(Message("orders", b"one"))
             await until(lambda: collector.messages)
             await trio.sleep(6)
-    assert set(seen) == {
+    assert set(requests.counts) == {
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.PULL_MESSAGE,
         RequestCode.HEART_BEAT,
         RequestCode.UPDATE_CONSUMER_OFFSET,
     }
-    assert {fields for each in seen.values() for fields in each} == {("true", "tenant")}
+    assert {
+        (request.ext_fields.get("nsd"), request.ext_fields.get("ns"))
+        for request in requests.requests
+    } == {("true", "tenant")}
     assert collector.messages[0].topic == "orders"
 
 

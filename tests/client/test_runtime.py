@@ -45,6 +45,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
 )
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import build_subscription
+from rocketmq_sdk.testing.interception import intercept
 from support.peers import Cluster, open_cluster
 
 if TYPE_CHECKING:
@@ -195,8 +196,10 @@ async def test_without_members_there_is_no_heartbeat(autojump_clock: MockClock) 
 async def test_a_broker_hears_at_once_who_has_connected_again(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, cluster.client() as client:
         broker = cluster.brokers[0]
-        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = lambda _channel, _request: Command(
-            0, flag=1, ext_fields={"offset": "7"}
+        intercept(
+            broker.dispatcher,
+            RequestCode.GET_MAX_OFFSET,
+            by=lambda *_: Command(0, flag=1, ext_fields={"offset": "7"}),
         )
         consumer = Consumer()
         client.register_consumer("cg", consumer)
@@ -216,8 +219,10 @@ async def test_a_broker_hears_at_once_who_has_connected_again(autojump_clock: Mo
 async def test_versions_are_remembered(autojump_clock: MockClock) -> None:
     async with open_cluster(brokers=1) as cluster, cluster.client() as client:
         broker = cluster.brokers[0]
-        broker.dispatcher.handlers[RequestCode.HEART_BEAT] = lambda _channel, _request: Command(
-            0, flag=1, version=401
+        intercept(
+            broker.dispatcher,
+            RequestCode.HEART_BEAT,
+            by=lambda *_: Command(0, flag=1, version=401),
         )
         client.register_producer("pg", Producer())
         client.routes.use("t")

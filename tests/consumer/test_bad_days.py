@@ -19,6 +19,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Switch, open_sender
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 SHARED: dict[str, Any] = {
     "subscriptions": {"orders": "*"},
@@ -68,13 +69,13 @@ def answer_garbage(broker: EmbeddedBroker, *codes: int) -> list[int]:
     """
     left = [len(codes) * len(GARBAGE)]
     for code in codes:
-        pieces, real = list(GARBAGE), broker.handler.handlers[code]
+        pieces = list(GARBAGE)
 
-        def serve(
-            channel: Channel, request: Command, pieces: list[Command] = pieces, real: Any = real
+        def garble(
+            channel: Channel, request: Command, serve: Handler, pieces: list[Command] = pieces
         ) -> Any:
             if not pieces:
-                return real(channel, request)
+                return serve(channel, request)
             left[0] -= 1
             piece = pieces.pop()
             return Command(
@@ -85,7 +86,7 @@ def answer_garbage(broker: EmbeddedBroker, *codes: int) -> list[int]:
                 body=piece.body,
             )
 
-        broker.handler.handlers[code] = serve
+        intercept(broker, code, by=garble)
     return left
 
 

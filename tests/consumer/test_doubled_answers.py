@@ -14,12 +14,13 @@ from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import committed, open_sender
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 SHARED: dict[str, Any] = {
     "subscriptions": {"orders": "*"},
@@ -55,18 +56,14 @@ def answer_twice(broker: EmbeddedBroker, *codes: int) -> list[int]:
 
             channel._answer = answer_later
 
-    for code in codes:
+    def serve_and_double(channel: Channel, request: Command, serve: Handler) -> Any:
+        watch(channel)
+        answer = serve(channel, request)
+        if isinstance(answer, Command):
+            double(channel, request, answer)
+        return answer
 
-        def serve(
-            channel: Channel, request: Command, real: Any = broker.handler.handlers[code]
-        ) -> Any:
-            watch(channel)
-            answer = real(channel, request)
-            if isinstance(answer, Command):
-                double(channel, request, answer)
-            return answer
-
-        broker.handler.handlers[code] = serve
+    intercept(broker, *codes, by=serve_and_double)
     return doubled
 
 

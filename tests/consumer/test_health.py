@@ -14,7 +14,8 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.queue import MessageQueue
-from support.consuming import Collector, Switch, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, Switch, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -133,7 +134,9 @@ async def test_messages_that_no_broker_takes_back_are_told(autojump_clock: MockC
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", queue=0)
-        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        intercept(
+            broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, by=refused()
+        )
         async with billing(broker, listener) as consumer:
             await until(lambda: consumer.statistics().waiting_for_retry)
             assert "1 messages could be sent back to no broker" in str(consumer.health())

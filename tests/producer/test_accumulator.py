@@ -19,6 +19,7 @@ from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.testing.interception import intercept
 from support.transactions import bodies_in, messages_in
 
 if TYPE_CHECKING:
@@ -26,25 +27,15 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel
-
 
 class Counted:
     """How many requests of each kind of send came to the broker, and how many messages
     they held together.
     """
 
-    def __init__(self, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.requests: list[Command] = []
-        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-            handler = broker.handler.handlers[code]
-
-            def count(channel: Channel, request: Command, handler: Any = handler) -> Any:
-                self.requests.append(request)
-                return handler(channel, request)
-
-            monkeypatch.setitem(broker.handler.handlers, code, count)
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        sends = intercept(broker, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+        self.requests = sends.requests
 
     @property
     def codes(self) -> list[int]:
@@ -53,20 +44,20 @@ class Counted:
 
 @asynccontextmanager
 async def opened(
-    monkeypatch: pytest.MonkeyPatch, auto_batch: Any = True, **options: Any
+    auto_batch: Any = True, **options: Any
 ) -> AsyncIterator[tuple[EmbeddedBroker, Producer, Counted]]:
     async with EmbeddedBroker() as broker:
         broker.context.topics.put(TopicConfig("orders", 1, 1))
-        counted = Counted(broker, monkeypatch)
+        counted = Counted(broker)
         async with Producer("PG", namesrv=broker, auto_batch=auto_batch, **options) as producer:
             yield broker, producer, counted
 
 
 async def test_submitted_messages_go_together_and_each_knows_its_place(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock,
 ) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (broker, producer, counted):
+        async with opened() as (broker, producer, counted):
             handles = [
                 producer.submit(Message("orders", b"%d" % number, keys=[f"k{number}"], flag=number))
                 for number in range(50)
@@ -87,11 +78,9 @@ async def test_submitted_messages_go_together_and_each_knows_its_place(
                 assert (message.keys, message.flag) == ((f"k{number}",), number)
 
 
-async def test_an_id_asked_for_early_stays(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_id_asked_for_early_stays(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (broker, producer, _counted):
+        async with opened() as (broker, producer, _counted):
             handles = [producer.submit(Message("orders", b"%d" % number)) for number in range(5)]
             early = [handles[3].message_id, handles[1].message_id]
             handles += [
@@ -105,11 +94,9 @@ async def test_an_id_asked_for_early_stays(
             assert len({handle.message_id for handle in handles}) == 10
 
 
-async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch, AutoBatch(linger=5, max_bytes=1000)) as (
+        async with opened(AutoBatch(linger=5, max_bytes=1000)) as (
             _broker,
             producer,
             counted,
@@ -124,12 +111,10 @@ async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(
             assert all(len(request.body) <= 1000 for request in counted.requests)
 
 
-async def test_awaited_sends_of_many_tasks_share_a_batch(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClock) -> None:
     offsets: list[int] = []
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (_broker, producer, counted):
+        async with opened() as (_broker, producer, counted):
 
             async def send(number: int) -> None:
                 offsets.append(
@@ -143,9 +128,7 @@ async def test_awaited_sends_of_many_tasks_share_a_batch(
             assert sorted(offsets) == list(range(20))
 
 
-async def test_what_can_not_share_a_batch_goes_alone(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock) -> None:
     alone = [
         Message("orders", b"x", delay_level=1),
         Message("orders", b"x", deliver_at=1),
@@ -153,7 +136,7 @@ async def test_what_can_not_share_a_batch_goes_alone(
         Message("orders", b"x" * 5000),
     ]
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (broker, producer, counted):
+        async with opened() as (broker, producer, counted):
             for message in alone:
                 assert isinstance(producer.submit(message), SendHandle)
             assert isinstance(producer.submit(Message("orders", b"x"), key="k"), SendHandle)
@@ -164,11 +147,9 @@ async def test_what_can_not_share_a_batch_goes_alone(
             assert priorities.count(3) == 1
 
 
-async def test_tags_topics_and_wait_store_ok_part_batches(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tags_topics_and_wait_store_ok_part_batches(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (broker, producer, counted):
+        async with opened() as (broker, producer, counted):
             broker.context.topics.put(TopicConfig("bills", 1, 1))
             kinds = [
                 ("orders", "a", True),
@@ -189,11 +170,9 @@ async def test_tags_topics_and_wait_store_ok_part_batches(
             ]
 
 
-async def test_flush_and_leaving_send_what_has_gathered(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flush_and_leaving_send_what_has_gathered(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch, AutoBatch(linger=3600)) as (broker, producer, _counted):
+        async with opened(AutoBatch(linger=3600)) as (broker, producer, _counted):
             first = producer.submit(Message("orders", b"flushed"))
             await producer.flush()
             assert first.done
@@ -216,11 +195,9 @@ async def test_flush_and_leaving_send_what_has_gathered(
             assert bodies_in(broker, "orders") == [b"at the end"]
 
 
-async def test_a_refused_batch_is_the_error_of_each_message(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refused_batch_is_the_error_of_each_message(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch, retry_times=0) as (broker, producer, _counted):
+        async with opened(retry_times=0) as (broker, producer, _counted):
             broker.store._state.disk_full = True
             handles = [producer.submit(Message("orders", b"x")) for _ in range(3)]
             for handle in handles:
@@ -230,11 +207,9 @@ async def test_a_refused_batch_is_the_error_of_each_message(
             assert (await producer.send(Message("orders", b"again"))).queue_offset == 0
 
 
-async def test_a_cancelled_waiter_changes_nothing(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_waiter_changes_nothing(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with opened(monkeypatch, AutoBatch(linger=2)) as (broker, producer, _counted):
+        async with opened(AutoBatch(linger=2)) as (broker, producer, _counted):
             handle = producer.submit(Message("orders", b"x"))
             with trio.move_on_after(1) as scope:
                 await handle
@@ -243,9 +218,7 @@ async def test_a_cancelled_waiter_changes_nothing(
             assert bodies_in(broker, "orders") == [b"x"]
 
 
-async def test_messages_that_never_left_end_with_the_producer(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_that_never_left_end_with_the_producer(autojump_clock: MockClock) -> None:
     handle: AccumulatedHandle | SendHandle | None = None
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker:
@@ -275,13 +248,11 @@ def test_bad_limits_are_refused(options: dict[str, Any]) -> None:
         AutoBatch(**options)
 
 
-async def test_half_a_character_is_sent_as_javas_clients_send_it(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_half_a_character_is_sent_as_javas_clients_send_it(autojump_clock: MockClock) -> None:
     """As a question mark, however the message goes."""
     message = Message("orders", b"x", keys=["\ud800"])
     with trio.fail_after(60):
-        async with opened(monkeypatch) as (broker, producer, counted):
+        async with opened() as (broker, producer, counted):
             await producer.submit(message)
             await producer.send_batch([message])
             await producer.send(Message("orders", b"x", keys=["\ud800"], priority=0))

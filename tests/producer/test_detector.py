@@ -11,6 +11,7 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept, unanswered
 from support.peers import SILENT, Cluster, open_cluster
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ def answering_offsets(cluster: Cluster) -> list[str]:
     asked: list[str] = []
     for broker in cluster.brokers:
 
-        def answer(_channel: Any, _request: Command, name: str = broker.name) -> Command:
+        def answer(*_: Any, name: str = broker.name) -> Command:
             asked.append(name)
             return Command(0, flag=1, ext_fields={"offset": "1"})
 
-        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = answer
+        broker.dispatcher.replace(RequestCode.GET_MAX_OFFSET, answer)
     return asked
 
 
@@ -100,8 +101,7 @@ async def test_the_detector_probes_until_the_broker_answers(autojump_clock: Mock
     ):
         asked = answering_offsets(cluster)
         broker = cluster.brokers[0]
-        probe = broker.dispatcher.handlers.pop(RequestCode.GET_MAX_OFFSET)
-        broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = lambda _channel, _request: None
+        probes = intercept(broker.dispatcher, RequestCode.GET_MAX_OFFSET, by=unanswered)
         tolerance = producer._strategy.tolerance
         with trio.fail_after(200):
             broker.script = [SILENT] * 2
@@ -109,7 +109,7 @@ async def test_the_detector_probes_until_the_broker_answers(autojump_clock: Mock
             assert not tolerance.is_reachable("b0")
             await trio.sleep(10)
             assert not tolerance.is_reachable("b0")
-            broker.dispatcher.handlers[RequestCode.GET_MAX_OFFSET] = probe
+            probes.restore()
             await trio.sleep(10)
             assert tolerance.is_reachable("b0")
         assert "b0" in asked

@@ -18,6 +18,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.transactions import bodies_in, halves
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rocketmq_sdk.remoting.channel import Channel
 
 MESSAGE = Message("orders", b"one", tags="A", keys=["42"])
 
@@ -166,28 +166,23 @@ async def test_another_producer_of_the_group_is_asked(autojump_clock: MockClock)
             assert bodies_in(broker, "orders") == [b"one"]
 
 
-async def test_a_commit_that_is_lost_is_found_by_the_check(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_that_is_lost_is_found_by_the_check(autojump_clock: MockClock) -> None:
     checker = Checker(TransactionState.COMMIT)
     with trio.fail_after(300):
         async with opened(checker) as (broker, producer):
-            handler = broker.handler.handlers[RequestCode.END_TRANSACTION]
-            lost: list[Command] = []
 
             async def late() -> Command:
                 await trio.sleep(60)
                 return Command.response()
 
-            def lose(_channel: Channel, request: Command) -> Any:
-                lost.append(request)
-                monkeypatch.setitem(broker.handler.handlers, RequestCode.END_TRANSACTION, handler)
+            def lose(*_: Any) -> Any:
+                endings.restore()
                 return late
 
-            monkeypatch.setitem(broker.handler.handlers, RequestCode.END_TRANSACTION, lose)
+            endings = intercept(broker, RequestCode.END_TRANSACTION, by=lose)
             async with producer.transaction(MESSAGE) as transaction:
                 pass
-            assert (len(lost), transaction.confirmed) == (1, False)
+            assert (len(endings.requests), transaction.confirmed) == (1, False)
             await trio.sleep(40)
             assert bodies_in(broker, "orders") == [b"one"]
 

@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConnectError, broker_error
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -190,16 +190,3 @@ async def drain(consumer: LitePullConsumer, count: int) -> list[str]:
 def committed(broker: EmbeddedBroker, group: str, topic: str, queues: int = 4) -> list[int]:
     """The offsets that the broker keeps for a group, -1 where there is none."""
     return [broker.context.offsets.query(group, topic, queue_id) for queue_id in range(queues)]
-
-
-def refuse(broker: EmbeddedBroker, *codes: int) -> dict[int, int]:
-    """Let the broker refuse some requests; counts them."""
-    counts = dict.fromkeys(codes, 0)
-
-    def refused(_channel: Channel, request: Command) -> Command:
-        counts[request.code] += 1
-        return Command.response(ResponseCode.SYSTEM_ERROR, remark="as the test wants it")
-
-    for code in codes:
-        broker.handler.handlers[code] = refused
-    return counts

@@ -29,9 +29,10 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.source import MemoryChannelSource
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from rocketmq_sdk.testing.interception import intercept, refused
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.broker import OWN, BrokerOnFiles
-from support.consuming import Sender, Switch, refuse
+from support.consuming import Sender, Switch
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -282,11 +283,8 @@ class World:
     async def refuse_for(self, seconds: float, *codes: int) -> None:
         """The broker refuses some requests for a while."""
         assert self.broker is not None
-        handlers = self.broker.handler.handlers
-        served = {code: handlers[code] for code in codes}
-        refuse(self.broker, *codes)
-        await trio.sleep(seconds)
-        handlers.update(served)
+        with intercept(self.broker, *codes, by=refused()):
+            await trio.sleep(seconds)
 
     async def restart(self, *, killed: bool) -> None:
         """The broker goes away for a second; killed, it leaves behind what the system

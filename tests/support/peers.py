@@ -72,9 +72,9 @@ class ScriptedBroker(Peer):
         self.unregistered: list[dict[str, str]] = []
         self.offset = 0
         for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-            self.dispatcher.handlers[code] = self._send
-        self.dispatcher.handlers[RequestCode.HEART_BEAT] = self._heartbeat
-        self.dispatcher.handlers[RequestCode.UNREGISTER_CLIENT] = self._unregister
+            self.dispatcher.replace(code, self._send)
+        self.dispatcher.replace(RequestCode.HEART_BEAT, self._heartbeat)
+        self.dispatcher.replace(RequestCode.UNREGISTER_CLIENT, self._unregister)
 
     def _send(self, channel: Channel, request: Command) -> Any:
         header = SendMessageRequestHeaderV2.from_ext(request.ext_fields)
@@ -124,7 +124,7 @@ class ScriptedNameServer(Peer):
         self.routes = routes
         self.asked: list[tuple[float, str]] = []
         self.silent = False
-        self.dispatcher.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
+        self.dispatcher.replace(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
 
     def _route(self, _channel: Channel, request: Command) -> Command | None:
         topic = request.ext_fields["topic"]

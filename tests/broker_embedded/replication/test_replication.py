@@ -18,7 +18,7 @@ from rocketmq_sdk import (
 )
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.timers.checkpoint import read_checkpoint
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.members import (
@@ -27,6 +27,7 @@ from rocketmq_sdk.protocol.bodies.members import (
 )
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.testing.interception import intercept, refused
 from support.broker import connect, pull_request, send_request
 from support.waiting import until
 
@@ -143,9 +144,11 @@ async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_
         assert sync is not None
         sync.wake()
         await until(lambda: slave.context.pop.modes.get("orders", "readers") is not None)
-        del (
-            master.handler.handlers[RequestCode.GET_ALL_MESSAGE_REQUEST_MODE],
-            master.handler.handlers[RequestCode.GET_TIMER_CHECK_POINT],
+        intercept(
+            master,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+            RequestCode.GET_TIMER_CHECK_POINT,
+            by=refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not here"),
         )
         sync.synced.clear()
         sync.wake()

@@ -16,7 +16,8 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
-from support.consuming import Collector, Switch, committed, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, Switch, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -212,7 +213,9 @@ async def test_a_message_that_fails_while_its_queue_goes_belongs_to_the_next_own
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
         await sender.send("orders", "a", "b", queues=2)
-        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        intercept(
+            broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, by=refused()
+        )
         with trio.CancelScope() as scope:
             async with PushConsumer(
                 "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener

@@ -21,7 +21,8 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import DLQ_PREFIX, retry_topic
-from support.consuming import Switch, committed, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Switch, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ async def test_messages_can_be_sent_back(autojump_clock: MockClock) -> None:
         await consumer.send_back([never], delay_level=-1)
         await until(lambda: broker.store.max_offset(retry_topic("audit"), 0) == 1)
         assert broker.store.max_offset(f"{DLQ_PREFIX}audit", 0) == 1
-        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=refused())
         with pytest.raises(BrokerError):
             await consumer.send_back(later)
 

@@ -19,14 +19,15 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
-from support.consuming import committed, drain, open_sender, refuse, texts
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import committed, drain, open_sender, texts
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -211,15 +212,14 @@ async def test_a_chosen_queue_can_be_sought_before_its_broker_answers(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(8)), queue=0)
-        handler = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
-        refused = refuse(broker, RequestCode.QUERY_CONSUMER_OFFSET)
+        queries = intercept(broker, RequestCode.QUERY_CONSUMER_OFFSET, by=refused())
         async with LitePullConsumer("billing", namesrv=broker) as consumer:
             await consumer.assign(QUEUES[:1])
             assert consumer.assignment() == set()
-            assert refused[RequestCode.QUERY_CONSUMER_OFFSET] == 1
+            assert len(queries.requests) == 1
             await consumer.seek(QUEUES[0], 5)
             assert await drain(consumer, 3) == ["5", "6", "7"]
-            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = handler
+            queries.restore()
 
 
 async def test_shared_queues_can_not_be_assigned(autojump_clock: MockClock) -> None:
@@ -240,14 +240,9 @@ async def test_a_seek_while_the_offset_is_corrected_leaves_later_subscriptions_t
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "b", queue=0, tags="red")
-        handlers = broker.handler.handlers
-        pull, commit = (
-            handlers[RequestCode.LITE_PULL_MESSAGE],
-            handlers[RequestCode.UPDATE_CONSUMER_OFFSET],
-        )
         pulls = commits = 0
 
-        def moved_once(channel: Channel, request: Command) -> Any:
+        def moved_once(channel: Channel, request: Command, pull: Handler) -> Any:
             nonlocal pulls
             pulls += 1
             header = PullMessageResponseHeader(
@@ -259,7 +254,7 @@ async def test_a_seek_while_the_offset_is_corrected_leaves_later_subscriptions_t
                 else pull(channel, request)
             )
 
-        def slow(channel: Channel, request: Command) -> Any:
+        def slow(channel: Channel, request: Command, commit: Handler) -> Any:
             nonlocal commits
             commits += 1
 
@@ -269,10 +264,8 @@ async def test_a_seek_while_the_offset_is_corrected_leaves_later_subscriptions_t
 
             return later
 
-        handlers[RequestCode.LITE_PULL_MESSAGE], handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = (
-            moved_once,
-            slow,
-        )
+        intercept(broker, RequestCode.LITE_PULL_MESSAGE, by=moved_once)
+        intercept(broker, RequestCode.UPDATE_CONSUMER_OFFSET, by=slow)
         async with LitePullConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "red"}, consume_from=FIRST
         ) as consumer:

@@ -18,13 +18,12 @@ from rocketmq_sdk.protocol import message_codec
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, Sender, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
-
-    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def send_broken(sender: Sender, topic: str) -> None:
@@ -62,27 +61,20 @@ async def test_a_message_that_can_not_be_decoded(
 
         monkeypatch.setattr(message_codec, "decompress", decompress)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        pulls = 0
-        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
-
-        def count(channel: Channel, request: Command) -> object:
-            nonlocal pulls
-            pulls += request.ext_fields["topic"] == "orders"
-            return pull(channel, request)
-
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "b", queue=0, tags="paid")
         await sender.send("orders", "for others", queue=0, tags="shipped")
         await send_broken(sender, "orders")
         await sender.send("orders", "c", queue=0, tags="paid")
-        broker.handler.handlers[RequestCode.PULL_MESSAGE] = count  # type: ignore[assignment]  # gives what the broker's own gives
+        pulls = intercept(broker, RequestCode.PULL_MESSAGE)
         caplog.set_level(logging.WARNING, "rocketmq_sdk.consumer")
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
         ):
             await until(lambda: len(collector.bodies) == 2, 5)
             await trio.sleep(600)
-            assert pulls < 25
+            topics = [request.ext_fields["topic"] for request in pulls.requests]
+            assert topics.count("orders") < 25
         assert collector.bodies == ["a", "b"]
         assert committed(broker, "billing", "orders", 1) == [2]
         (warning,) = [record for record in caplog.records if record.name == "rocketmq_sdk.consumer"]
@@ -114,18 +106,10 @@ async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
         return body
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        asked: list[str] = []
-        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
-
-        def note(channel: Channel, request: Command) -> object:
-            if request.ext_fields["topic"] == "orders":
-                asked.append(request.ext_fields["maxMsgNums"])
-            return pull(channel, request)
-
         await sender.create_topic("orders", 1)
         await send_broken(sender, "orders")
         await sender.send("orders", *map(str, range(300)), queue=0)
-        broker.handler.handlers[RequestCode.PULL_MESSAGE] = note  # type: ignore[assignment]  # gives what the broker's own gives
+        pulls = intercept(broker, RequestCode.PULL_MESSAGE)
         monkeypatch.setattr(message_codec, "decompress", decompress)
         began = trio.current_time()
         async with PushConsumer(
@@ -133,6 +117,11 @@ async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
         ):
             await until(lambda: len(collector.bodies) == 301)
     assert collector.bodies == ["no zlib stream", *map(str, range(300))]
+    asked = [
+        request.ext_fields["maxMsgNums"]
+        for request in pulls.requests
+        if request.ext_fields["topic"] == "orders"
+    ]
     assert asked[0] == "32"
     assert "1" in asked
     assert asked[-1] == "32"

@@ -16,6 +16,7 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import java_hash, retry_topic
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, committed, open_sender
 from support.waiting import until
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel, Continuation
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 
 async def test_everything_is_consumed_once(autojump_clock: MockClock, collector: Collector) -> None:
@@ -213,15 +214,14 @@ def forget_young_queues(broker: EmbeddedBroker) -> None:
     """A broker answers 0 for a queue whose beginning is in memory; as if it were
     not.
     """
-    query = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
 
-    def strict(channel: Channel, request: Command) -> Command | Continuation | None:
+    def strict(channel: Channel, request: Command, query: Handler) -> Command | Continuation | None:
         return query(
             channel,
             Command(request.code, ext_fields={**request.ext_fields, "setZeroIfNotFound": "false"}),
         )
 
-    broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = strict
+    intercept(broker, RequestCode.QUERY_CONSUMER_OFFSET, by=strict)
 
 
 @pytest.mark.parametrize(

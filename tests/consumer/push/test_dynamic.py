@@ -17,6 +17,7 @@ from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, committed, open_sender
 from support.waiting import until
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 def billing(
@@ -106,16 +107,15 @@ async def test_a_topic_may_be_given_up_while_its_queues_are_taken(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector, **options
         ) as consumer:
             await until(lambda: consumer.statistics().queues)
-            served = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
 
-            def slow(channel: Channel, command: Command) -> object:
-                async def later() -> object:
+            def slow(channel: Channel, command: Command, serve: Handler) -> Any:
+                async def later() -> Any:
                     await trio.sleep(2)
-                    return served(channel, command)
+                    return serve(channel, command)
 
                 return later
 
-            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = slow  # type: ignore[assignment]  # as the served one
+            intercept(broker, RequestCode.QUERY_CONSUMER_OFFSET, by=slow)
             await consumer.subscribe("refunds")
             await trio.sleep(1)
             await consumer.unsubscribe("refunds")
@@ -262,16 +262,15 @@ async def test_a_broker_that_asks_to_go_away_is_connected_anew_and_nothing_is_lo
     listener = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
-        served = broker.handler.handlers[RequestCode.PULL_MESSAGE]
         away: set[Channel] = set()
 
-        def go_away(channel: Channel, command: Command) -> object:
+        def go_away(channel: Channel, command: Command, serve: Handler) -> Any:
             if len(away) < 3 and channel not in away:
                 away.add(channel)
                 return Command.response(ResponseCode.GO_AWAY, remark="please go")
-            return served(channel, command)
+            return serve(channel, command)
 
-        broker.handler.handlers[RequestCode.PULL_MESSAGE] = go_away  # type: ignore[assignment]  # as the served one
+        intercept(broker, RequestCode.PULL_MESSAGE, by=go_away)
         async with billing(broker, listener, orderly=orderly) as consumer:
             for start in range(0, 60, 20):
                 await sender.send("orders", *map(str, range(start, start + 20)), queues=2)

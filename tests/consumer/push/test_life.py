@@ -18,6 +18,7 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
+from rocketmq_sdk.testing.interception import intercept, unanswered
 from support.consuming import Collector, Switch, committed, open_sender
 from support.waiting import until
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 class Slow(Collector):
@@ -50,12 +51,7 @@ class Slow(Collector):
 
 def hold(broker: EmbeddedBroker, *codes: int) -> None:
     """Let the broker never answer some requests."""
-
-    def held(_channel: Channel, _request: Command) -> Any:
-        return trio.sleep_forever
-
-    for code in codes:
-        broker.handler.handlers[code] = held
+    intercept(broker, *codes, by=unanswered)
 
 
 async def test_leaving_waits_for_running_listeners_and_commits_what_they_did(
@@ -354,7 +350,6 @@ async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected
     listener = Slow(5)
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        pull = broker.handler.handlers[RequestCode.PULL_MESSAGE]
         pulls = 0
 
         async def moved() -> Command:
@@ -364,7 +359,7 @@ async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected
             )
             return Command.response(ResponseCode.PULL_OFFSET_MOVED, header)
 
-        def move_the_second(channel: Channel, request: Command) -> Any:
+        def move_the_second(channel: Channel, request: Command, pull: Handler) -> Any:
             nonlocal pulls
             pulls += request.ext_fields["topic"] == "orders"
             return (
@@ -373,7 +368,7 @@ async def test_leaving_waits_for_listeners_of_a_queue_whose_offset_was_corrected
                 else pull(channel, request)
             )
 
-        broker.handler.handlers[RequestCode.PULL_MESSAGE] = move_the_second
+        intercept(broker, RequestCode.PULL_MESSAGE, by=move_the_second)
         await sender.send("orders", "a", "b", queue=0)
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener

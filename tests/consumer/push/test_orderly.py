@@ -18,7 +18,8 @@ from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import dead_letter_topic
-from support.consuming import Collector, Switch, committed, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, Switch, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -154,17 +155,14 @@ async def test_a_dead_letter_that_can_not_be_stored_keeps_its_place(
     listener = Ordered(fail={"poison": 1000})
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
-        served = {
-            code: broker.handler.handlers[code]
-            for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
-        }
         await sender.send("orders", "poison", "behind", queue=0)
-        counts = refuse(broker, *served)
+        codes = (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        sends = intercept(broker, *codes, by=refused())
         async with ordered(broker, listener, max_reconsume_times=0):
-            await until(lambda: counts[RequestCode.CONSUMER_SEND_MSG_BACK] == 5)
+            await until(lambda: sends.counts[RequestCode.CONSUMER_SEND_MSG_BACK] == 5)
             assert not listener.finished
             assert committed(broker, "billing", "orders")[0] in (-1, 0)
-            broker.handler.handlers.update(served)
+            sends.restore()
             await until(lambda: "behind" in listener.finished)
 
 
@@ -326,13 +324,12 @@ async def test_consumption_stops_when_the_lock_was_not_renewed_for_thirty_second
         await sender.send("orders", *map(str, range(30)), queue=0)
         async with ordered(broker, listener):
             await until(lambda: len(listener.finished) == 2)
-            served = broker.handler.handlers[RequestCode.LOCK_BATCH_MQ]
-            refuse(broker, RequestCode.LOCK_BATCH_MQ)
+            locks = intercept(broker, RequestCode.LOCK_BATCH_MQ, by=refused())
             cut = trio.current_time()
             await trio.sleep(100)
             last = max(times[-1] for times in listener.times.values())
             assert last - cut < 31
-            broker.handler.handlers[RequestCode.LOCK_BATCH_MQ] = served
+            locks.restore()
             await until(lambda: "29" in listener.finished, 300)
     first_seen = list(dict.fromkeys(listener.by_queue[0]))
     assert first_seen == list(map(str, range(30)))

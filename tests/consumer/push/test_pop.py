@@ -4,7 +4,7 @@ the group's policy, dead letters, and back to pulling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -32,14 +32,14 @@ from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import GetConsumerRunningInfoRequestHeader
 from rocketmq_sdk.protocol.headers.offsets import ResetOffsetRequestHeader
-from support.consuming import Collector, Sender, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, Sender, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel
 
 
 def billing(broker: EmbeddedBroker, listener: object, **options: object) -> PushConsumer:
@@ -194,16 +194,14 @@ async def test_a_failure_that_can_not_be_told_while_its_place_goes_is_no_acknowl
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender)
         await mode(sender, MessageRequestMode.POP)
-        handlers = broker.handler.handlers
-        real = handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
         async with billing(broker, listener):
             await trio.sleep(2)
             await sender.send("orders", "x", queue=0)
             await until(lambda: seen)
-            handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = lambda _channel, _request: Command(
-                1, flag=1, remark="not now"
+            changes = intercept(
+                broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, by=refused(1, "not now")
             )
-        handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = real
+        changes.restore()
         async with billing(broker, listener):
             await until(lambda: len(seen) == 2, 300)
 
@@ -324,8 +322,7 @@ async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: Mock
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender)
         await mode(sender, MessageRequestMode.POP)
-        served = broker.handler.handlers[RequestCode.POP_MESSAGE]
-        refuse(broker, RequestCode.POP_MESSAGE)
+        pops = intercept(broker, RequestCode.POP_MESSAGE, by=refused())
         async with billing(broker, Collector()) as consumer:
             await trio.sleep(2)
             health = consumer.health()
@@ -335,7 +332,7 @@ async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: Mock
                 for reason in health.reasons
             )
             assert "as the test wants it" in str(health)
-            broker.handler.handlers[RequestCode.POP_MESSAGE] = served
+            pops.restore()
             await until(consumer.health, 20)
             assert consumer.health().reasons == ()
 
@@ -389,24 +386,16 @@ async def test_nothing_is_popped_while_suspended(autojump_clock: MockClock) -> N
 async def test_a_clock_that_is_behind_does_not_turn_waiting_into_asking_all_the_time(
     autojump_clock: MockClock,
 ) -> None:
-    pops = 0
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender)
         await mode(sender, MessageRequestMode.POP)
-        real = broker.handler.handlers[RequestCode.POP_MESSAGE]
-
-        def counted(channel: Channel, request: Command) -> Any:
-            nonlocal pops
-            pops += 1
-            return real(channel, request)
-
-        broker.handler.handlers[RequestCode.POP_MESSAGE] = counted
+        pops = intercept(broker, RequestCode.POP_MESSAGE)
         await trio.sleep(
             600
         )  # a client's clock is read when it begins, so that this one is ten minutes behind
         async with billing(broker, Collector()):
             await trio.sleep(60)
-    assert 0 < pops < 30
+    assert 0 < len(pops.requests) < 30
 
 
 async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockClock) -> None:

@@ -9,7 +9,7 @@ import gc
 import sys
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -19,14 +19,15 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.protocol.bodies.members import UnlockBatchRequestBody
 from rocketmq_sdk.protocol.command import Command
-from support.consuming import Collector, Switch, committed, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, Switch, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 def billing(broker: EmbeddedBroker | Switch, listener: object, **options: object) -> PushConsumer:
@@ -166,14 +167,7 @@ async def test_ctrl_c_in_a_listener_commits_what_is_done_and_sends_no_copies(
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        sent_back = Counter[int]()
-        served = broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
-
-        def count(channel: Channel, command: Command) -> object:
-            sent_back[command.code] += 1
-            return served(channel, command)
-
-        broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = count  # type: ignore[assignment]  # as the served one
+        sent_back = intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
         await sender.send("orders", *map(str, range(10)), queue=0)
         ended = False
         try:
@@ -184,7 +178,7 @@ async def test_ctrl_c_in_a_listener_commits_what_is_done_and_sends_no_copies(
         assert ended
         await trio.sleep(1)
         assert committed(broker, "billing", "orders", 1) == [5]
-        assert not sent_back
+        assert not sent_back.requests
 
 
 async def test_a_queue_whose_offset_is_not_known_is_not_taken(autojump_clock: MockClock) -> None:
@@ -194,12 +188,11 @@ async def test_a_queue_whose_offset_is_not_known_is_not_taken(autojump_clock: Mo
         await sender.send("orders", *map(str, range(10)), queue=0)
         async with billing(broker, collector):
             await until(lambda: len(collector.messages) == 10)
-        served = broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET]
-        refuse(broker, RequestCode.QUERY_CONSUMER_OFFSET)
+        queries = intercept(broker, RequestCode.QUERY_CONSUMER_OFFSET, by=refused())
         async with billing(broker, collector) as consumer:
             await trio.sleep(60)
             assert not [queue for queue in consumer.statistics().queues if queue.topic == "orders"]
-            broker.handler.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = served
+            queries.restore()
             await sender.send("orders", "new", queue=0)
             await until(lambda: len(collector.messages) == 11)
     assert collector.bodies[10:] == ["new"]
@@ -212,22 +205,18 @@ async def test_a_lock_is_given_back_only_when_the_offset_is_committed(
     collector = Collector()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        for code in (RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNLOCK_BATCH_MQ):
-            served = broker.handler.handlers[code]
 
-            def watch(channel: Channel, command: Command, served: object = served) -> object:
-                if command.code == RequestCode.UNLOCK_BATCH_MQ:
-                    order.extend(
-                        f"unlock {queue.topic}"
-                        for queue in UnlockBatchRequestBody.decode(command.body).mq_set
-                    )
-                else:
-                    order.append(
-                        f"{command.ext_fields['topic']} {command.ext_fields['commitOffset']}"
-                    )
-                return served(channel, command)  # type: ignore[operator]  # a handler
+        def watch(channel: Channel, command: Command, serve: Handler) -> Any:
+            if command.code == RequestCode.UNLOCK_BATCH_MQ:
+                order.extend(
+                    f"unlock {queue.topic}"
+                    for queue in UnlockBatchRequestBody.decode(command.body).mq_set
+                )
+            else:
+                order.append(f"{command.ext_fields['topic']} {command.ext_fields['commitOffset']}")
+            return serve(channel, command)
 
-            broker.handler.handlers[code] = watch  # type: ignore[assignment]  # as the served one
+        intercept(broker, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.UNLOCK_BATCH_MQ, by=watch)
         await sender.send("orders", "a", "b", queue=0)
         async with billing(broker, collector, orderly=True):
             await until(lambda: len(collector.messages) == 2)
@@ -236,20 +225,14 @@ async def test_a_lock_is_given_back_only_when_the_offset_is_committed(
 
 
 async def test_an_idle_group_asks_little(autojump_clock: MockClock) -> None:
-    asked: Counter[int] = Counter()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 4)
-        for code, served in list(broker.handler.handlers.items()):
-
-            def watch(channel: Channel, command: Command, served: object = served) -> object:
-                asked[command.code] += 1
-                return served(channel, command)  # type: ignore[operator]  # a handler
-
-            broker.handler.handlers[code] = watch  # type: ignore[assignment]  # as the served one
+        requests = intercept(broker)
         async with billing(broker, Collector()), billing(broker, Collector(), orderly=False):
             await trio.sleep(120)
-            asked.clear()
+            requests.requests.clear()
             await trio.sleep(3600)
+            asked = requests.counts
     assert asked[RequestCode.GET_CONSUMER_LIST_BY_GROUP] <= 2 * 3 * 3600 / 20
     assert asked[RequestCode.HEART_BEAT] <= 2 * (3600 / 30 + 1)
     assert asked[RequestCode.PULL_MESSAGE] <= 5 * (3600 / 15 + 2)
@@ -263,14 +246,14 @@ async def test_commits_that_are_not_answered_hold_up_no_rebalance(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 4)
 
-        def silent(_channel: Channel, _command: Command) -> object:
+        def silent(_channel: Channel, _command: Command, _serve: Handler) -> Any:
             async def never() -> Command:
                 await trio.sleep(4)
                 return Command.response()
 
             return never
 
-        broker.handler.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = silent  # type: ignore[assignment]  # a broker that is slow at commits
+        intercept(broker, RequestCode.UPDATE_CONSUMER_OFFSET, by=silent)
         async with billing(broker, first) as one, billing(broker, second) as two:
             await until(
                 lambda: len(one.statistics().queues) + len(two.statistics().queues) == 5, 30

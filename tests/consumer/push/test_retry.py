@@ -15,7 +15,8 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.names import dead_letter_topic
-from support.consuming import Collector, committed, open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Collector, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_does_not_take_a_me
     listener = Failing("bad")
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        counts = refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        sends = intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=refused())
         async with PushConsumer(
             "billing",
             namesrv=broker,
@@ -280,7 +281,7 @@ async def test_a_copy_goes_to_the_retry_topic_when_the_broker_does_not_take_a_me
             await until(lambda: len(listener.bodies) == 3, 100)
             letters = await dead_letters(broker, "billing", 1, 200)
         assert committed(broker, "billing", "orders", 1) == [1]
-    assert counts[RequestCode.CONSUMER_SEND_MSG_BACK] == 3
+    assert sends.counts[RequestCode.CONSUMER_SEND_MSG_BACK] == 3
     assert [message.reconsume_times for message in listener.messages] == [0, 1, 2]
     assert {message.topic for message in listener.messages} == {"orders"}
     assert {message.tags for message in listener.messages} == {"a"}
@@ -296,7 +297,7 @@ async def test_a_rejected_message_goes_to_the_dead_letter_topic_by_the_detour_to
     listener = Failing("bad", error=RejectMessage())
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
-        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=refused())
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener
         ):
@@ -319,7 +320,9 @@ async def test_a_message_that_no_broker_takes_back_is_consumed_again_here_and_ho
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "bad", "c", "d", queue=0)
-        counts = refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        sends = intercept(
+            broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, by=refused()
+        )
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener
         ) as consumer:
@@ -335,7 +338,7 @@ async def test_a_message_that_no_broker_takes_back_is_consumed_again_here_and_ho
         time for time, body in zip(listener.times, listener.bodies, strict=True) if body == "bad"
     ]
     assert [round(after - before) for before, after in itertools.pairwise(bad)] == [5, 5, 5]
-    assert counts == {RequestCode.CONSUMER_SEND_MSG_BACK: 3, RequestCode.SEND_MESSAGE_V2: 3}
+    assert sends.counts == {RequestCode.CONSUMER_SEND_MSG_BACK: 3, RequestCode.SEND_MESSAGE_V2: 3}
     assert (
         listener.bodies.count("a") == listener.bodies.count("c") == listener.bodies.count("d") == 1
     )
@@ -348,7 +351,9 @@ async def test_a_message_that_could_not_be_sent_back_is_delivered_again_after_a_
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "bad", "c", queue=0)
-        refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        intercept(
+            broker, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2, by=refused()
+        )
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener
         ):

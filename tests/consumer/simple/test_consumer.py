@@ -22,8 +22,8 @@ from rocketmq_sdk.errors import (
     ReceiptHandleError,
 )
 from rocketmq_sdk.names import java_hash
-from rocketmq_sdk.protocol.command import Command
-from support.consuming import Switch, open_sender, refuse, texts
+from rocketmq_sdk.testing.interception import intercept, refused
+from support.consuming import Switch, open_sender, texts
 from support.simple_consumers import consumer_of, receive, send_all
 from support.waiting import until
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
-    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def test_everything_is_received_once_and_acknowledged(autojump_clock: MockClock) -> None:
@@ -105,11 +104,12 @@ async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(
             new = await consumer.change_invisible_duration(replaced, 3600)
             assert replaced.receipt is new
             await trio.sleep(31)
-            counts = refuse(
+            changes = intercept(
                 broker,
                 RequestCode.ACK_MESSAGE,
                 RequestCode.BATCH_ACK_MESSAGE,
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                by=refused(),
             )
             for target, text in (
                 (used, "was used"),
@@ -122,7 +122,7 @@ async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(
                     await consumer.batch_ack([target])
                 with pytest.raises(ReceiptHandleError, match=text):
                     await consumer.change_invisible_duration(target, 30)
-            assert set(counts.values()) == {0}
+            assert not changes.requests
             with pytest.raises(BrokerError):
                 await consumer.ack(replaced)
             assert replaced.receipt.is_good
@@ -133,11 +133,12 @@ async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockC
         await send_all(sender, 2)
         async with consumer_of(broker) as billing, consumer_of(broker, "shipping") as shipping:
             first, second = await receive(billing, 2)
-            counts = refuse(
+            changes = intercept(
                 broker,
                 RequestCode.ACK_MESSAGE,
                 RequestCode.BATCH_ACK_MESSAGE,
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                by=refused(),
             )
             for target in (first, first.receipt):
                 with pytest.raises(
@@ -151,7 +152,7 @@ async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockC
             with pytest.raises(ReceiptHandleError, match="was given to group 'billing'"):
                 async with shipping.processing(first):
                     raise AssertionError("the block must not run")
-            assert not any(counts.values())
+            assert not changes.requests
             assert first.receipt.is_good
         async with consumer_of(broker) as same_group:
             with pytest.raises(BrokerError, match="as the test wants it"):
@@ -384,11 +385,8 @@ async def test_an_unknown_topic_is_received_once_it_exists(autojump_clock: MockC
 async def test_a_broker_without_pop_is_told(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
-
-        def unknown(_channel: Channel, _request: Command) -> Command:
-            return Command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not here")
-
-        broker.handler.handlers[RequestCode.POP_MESSAGE] = unknown
+        unknown = refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not here")
+        intercept(broker, RequestCode.POP_MESSAGE, by=unknown)
         async with consumer_of(broker) as consumer:
             with pytest.raises(BrokerError, match="REQUEST_CODE_NOT_SUPPORTED"):
                 await consumer.receive()

@@ -23,7 +23,8 @@ from rocketmq_sdk.protocol.bodies.groups import (
     GroupRetryPolicy,
     SubscriptionGroupConfig,
 )
-from support.consuming import open_sender, refuse
+from rocketmq_sdk.testing.interception import intercept, refused, unanswered
+from support.consuming import open_sender
 from support.simple_consumers import consumer_of, receive, send_all
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
     from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
-    from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def fail(
@@ -72,14 +71,13 @@ async def test_the_ladder_ends_in_the_dead_letter_topic(autojump_clock: MockCloc
 async def test_a_message_that_can_not_be_buried_is_not_lost(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 1)
-        handler = broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
-        counts = refuse(broker, RequestCode.CONSUMER_SEND_MSG_BACK)
+        burials = intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=refused())
         async with consumer_of(broker, max_reconsume_times=0) as consumer:
             assert len(await receive(consumer, 1, 10)) == 1
             with trio.fail_after(600):
-                while counts[RequestCode.CONSUMER_SEND_MSG_BACK] < 2:
+                while len(burials.requests) < 2:
                     assert await consumer.receive(32, 10) == []
-                broker.handler.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = handler
+                burials.restore()
                 while not consumer.statistics().dead_letters:
                     assert await consumer.receive(32, 10) == []
         assert broker.store.max_offset(f"{DLQ_PREFIX}billing", 0) == 1
@@ -205,11 +203,7 @@ async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(
         await send_all(sender, 1)
         async with consumer_of(broker) as consumer:
             [message] = await receive(consumer, 1, 30)
-
-            def silent(_channel: Channel, _request: Command) -> object:
-                return trio.sleep_forever
-
-            broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = silent  # type: ignore[assignment]  # a broker that hangs
+            intercept(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, by=unanswered)
             began = trio.current_time()
             await fail(consumer, message)
             assert trio.current_time() - began < 3
@@ -224,19 +218,18 @@ async def test_extensions_end_at_their_limit_and_go_on_behind_errors(
         await send_all(sender, 1)
         async with consumer_of(broker, processing_limit=300) as consumer:
             [message] = await receive(consumer, 1, 30)
-            handler = broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME]
-            refused = refuse(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+            extensions = intercept(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, by=refused())
             began = trio.current_time()
 
             async def process() -> None:
                 async with consumer.processing(message):
                     await trio.sleep(25)
-                    broker.handler.handlers[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = handler
+                    extensions.restore()
                     await trio.sleep(975)
 
             with pytest.raises(ReceiptHandleError, match="is expired"):
                 await process()
-            assert refused[RequestCode.CHANGE_MESSAGE_INVISIBLETIME] >= 5
+            assert len(extensions.requests) >= 5
             assert 300 < message.receipt.expires_at - began < 340
             [again] = await receive(consumer, 1)
             assert again.body == message.body

@@ -15,13 +15,14 @@ from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Sender, open_sender, texts
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 def in_order(broker: EmbeddedBroker) -> SimpleConsumer:
@@ -134,15 +135,14 @@ async def test_messages_of_a_lost_answer_come_at_once(autojump_clock: MockClock)
     lost: list[Any] = []
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender, 3)
-        real = broker.handler.handlers[RequestCode.POP_MESSAGE]
 
-        def lose_the_first(channel: Channel, request: Command) -> Any:
+        def lose_the_first(channel: Channel, request: Command, serve: Handler) -> Any:
             if lost:
-                return real(channel, request)
-            lost.append(real(channel, request))
+                return serve(channel, request)
+            lost.append(serve(channel, request))
             return None
 
-        broker.handler.handlers[RequestCode.POP_MESSAGE] = lose_the_first
+        intercept(broker, RequestCode.POP_MESSAGE, by=lose_the_first)
         async with in_order(broker) as consumer:
             found: list[PoppedMessage] = []
             with trio.fail_after(300):  # the invisible time is longer

@@ -14,13 +14,14 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RequestTimeoutError
 from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.testing.interception import intercept, unanswered
 from support.consuming import open_sender
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 def consumer_of(broker: EmbeddedBroker, *topics: str) -> SimpleConsumer:
@@ -43,15 +44,7 @@ async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(
     ):
         for topic in topics:
             await sender.create_topic(topic)
-        held: list[float] = []
-        for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
-            served = broker.handler.handlers[code]
-
-            def watch(channel: Channel, request: Command, served: Any = served) -> Any:
-                held.append(int(request.ext_fields["pollTime"]) / 1000)
-                return served(channel, request)
-
-            broker.handler.handlers[code] = watch
+        polls = intercept(broker, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION)
         async with consumer_of(broker, *topics) as consumer:
 
             async def send_later() -> None:
@@ -64,6 +57,7 @@ async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(
             assert message.body == b"a"
             assert 1000 <= trio.current_time() - began < 1002
             await consumer.ack(message)
+            held = [int(request.ext_fields["pollTime"]) / 1000 for request in polls.requests]
             assert max(held) <= 30
             assert len(held) < 100
             began = trio.current_time()
@@ -74,11 +68,7 @@ async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(
 async def test_a_long_wait_at_a_broker_that_falls_silent_ends(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
-
-        def silent(_channel: Channel, _request: Command) -> Any:
-            return trio.sleep_forever
-
-        broker.handler.handlers[RequestCode.POP_MESSAGE] = silent
+        intercept(broker, RequestCode.POP_MESSAGE, by=unanswered)
         async with consumer_of(broker, "orders") as consumer:
             began = trio.current_time()
             with pytest.raises(RequestTimeoutError):
@@ -97,23 +87,22 @@ async def test_a_topic_may_be_given_up_while_a_receive_is_under_way(
     ):
         for topic in ("orders", "returns"):
             await sender.create_topic(topic)
-        served = broker.handler.handlers[RequestCode.POP_MESSAGE]
 
-        def slow(channel: Channel, request: Command) -> Any:
+        def slow(channel: Channel, request: Command, serve: Handler) -> Any:
             async def later() -> Any:
                 await trio.sleep(2)
-                return served(channel, request)
+                return serve(channel, request)
 
             return later
 
         async with consumer_of(broker, "orders", "returns") as consumer:
-            broker.handler.handlers[RequestCode.POP_MESSAGE] = slow
+            pops = intercept(broker, RequestCode.POP_MESSAGE, by=slow)
 
             async def give_up() -> None:
                 await trio.sleep(1)
                 await consumer.unsubscribe("returns")
                 await consumer.unsubscribe("orders")
-                broker.handler.handlers[RequestCode.POP_MESSAGE] = served
+                pops.restore()
                 await trio.sleep(1)
                 await consumer.subscribe("orders")
                 await sender.send("orders", "a")
