@@ -57,6 +57,7 @@ ROOMS = {
         ["handle", "message_type"],
         ["accumulator", "hooks", "trace", "under_way", "waiting_room"],
         ["send"],
+        ["engine"],
         ["producer"],
         ["transaction"],
     ],

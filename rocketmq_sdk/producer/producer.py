@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
-from rocketmq_sdk.client.callbacks import ProducerCallbacks
-from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.client.trace import TraceDispatcher
-from rocketmq_sdk.errors import (
-    ClosedError,
-    ConfigurationError,
-    SendTimeout,
-    TooManyRequestsError,
-)
-from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.names import check_group
-from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
-from rocketmq_sdk.producer.config import ProducerOptions, split_options
-from rocketmq_sdk.producer.detector import Detector
-from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
+from rocketmq_sdk.errors import SendTimeout, TooManyRequestsError
+from rocketmq_sdk.producer.engine import SendEngine
 from rocketmq_sdk.producer.handle import Aim, SendHandle
-from rocketmq_sdk.producer.hooks import SendHooks
-from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outgoing import (
     Batch,
     check_size,
@@ -35,38 +18,31 @@ from rocketmq_sdk.producer.outgoing import (
     properties_of,
     wrap_batch,
 )
-from rocketmq_sdk.producer.request_reply import RequestTable, request_properties
-from rocketmq_sdk.producer.send import SendLoop
-from rocketmq_sdk.producer.targets import TopicTable
-from rocketmq_sdk.producer.trace import note_sent
-from rocketmq_sdk.producer.under_way import UnderWay
+from rocketmq_sdk.producer.request_reply import request_properties
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
-    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.protocol.command import Command
 
 __all__ = ["Producer", "SendHandle"]
 
-logger = logging.getLogger("rocketmq_sdk.producer")
 SEND_V2: Final = 310
 SEND_BATCH: Final = 320
-DRAIN_TIMEOUT: Final = 10.0
-LEAVE_TIMEOUT: Final = 1.0
 COMPRESS_IN_THREAD: Final = 256 * 1024
 _UNENDING: Final = float("inf")
 _UNAIMED: Final = (None, None, None, None)
 
 
-class Producer(ProducerCallbacks, RunsOnce):
+class Producer(SendEngine):
     """Sends messages.
 
     Use it as `async with Producer("group", namesrv=...) as producer`.
@@ -78,115 +54,6 @@ class Producer(ProducerCallbacks, RunsOnce):
     and unregisters the group. Raises `ConfigurationError` for settings that are unknown
     or not acceptable.
     """
-
-    _second_time = "a producer runs once; make a new one"
-
-    def __init__(
-        self,
-        group: str,
-        *,
-        namesrv: NamesrvSource | None = None,
-        client: Client | None = None,
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        check_group(group)
-        self.group = ""
-        self.config, client_options = split_options(options, shared_client=client is not None)
-        if client is not None and namesrv is not None:
-            raise ConfigurationError(
-                "namesrv= and client= exclude each other; the client knows its name servers"
-            )
-        self._owns_client = client is None
-        self.client = client if client is not None else Client(namesrv, **client_options)
-        namespace = self.client.namespace
-        self.group = namespace.wrap(group)
-        self._more = f"INSTANCE_ID\x01{namespace.name}\x02" if namespace else ""
-        self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
-        self._topics = TopicTable(self.client, self.config, self.group, self._running_loop)
-        self._under_way = UnderWay(self.config)
-        self._loop: SendLoop | None = None
-        self._attempts = 1 + self.config.retry_times
-        self._timeout = self.config.send_timeout
-        self._next_id = self.client.ids.next_id
-        self._hooks = SendHooks(self.group, self.config)
-        self._hooked = self._hooks.any
-        if self._hooked:
-            self._under_way.observers.append(self._hooks.after)
-        self._accumulator: Accumulator | None = None
-        if self.config.auto_batch is not None:
-            go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
-            self._accumulator = Accumulator(
-                self.config, self.client.ids, self._more, go, self._under_way.abandoned
-            )
-        self._types = TypeCheck(self.client) if self.config.check_message_type else None
-        self._requests = RequestTable()
-        self._requested: set[str] = set()
-        self._trace = (
-            TraceDispatcher(self.client, group, "PRODUCE")
-            if self.client.config.enable_trace
-            else None
-        )
-        if self._trace is not None:
-            self._under_way.observers.append(self._note_sent)
-
-    # --- life
-
-    @asynccontextmanager
-    async def _run(self) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            if self._owns_client:
-                await stack.enter_async_context(self.client)
-            self.client.register_producer(self.group, self)
-            try:
-                async with open_quiet_nursery() as nursery:
-                    self._loop = SendLoop(
-                        self.client, self.config, self._strategy, nursery, self._under_way.finished
-                    )
-                    try:
-                        await self._start_services(nursery)
-                        yield
-                        await self._drain()
-                    finally:
-                        self._end()
-                        if self._trace is not None:
-                            await self._trace.aclose()
-                        nursery.cancel_scope.cancel()
-            finally:
-                async with bounded_cleanup(LEAVE_TIMEOUT):
-                    await self.client.unregister_producer(self.group)
-                self._topics.release()
-
-    async def _start_services(self, nursery: trio.Nursery) -> None:
-        """Start what runs beside the sending; the loop is there."""
-        if self.config.detector:
-            detector = Detector(
-                self.client,
-                self._strategy,
-                self._topics.any_topic,
-                timeout=self.config.detect_timeout,
-                interval=self.config.detect_interval,
-            )
-            nursery.start_soon(detector.run)
-        if self._trace is not None:
-            nursery.start_soon(self._trace.run)
-        if self._accumulator is not None:
-            nursery.start_soon(self._accumulator.run)
-
-    async def _drain(self) -> None:
-        """Take no more messages, and wait for those under way."""
-        if self._accumulator is not None:
-            self._accumulator.dispatch_all()
-        loop, self._loop = self._loop, None
-        assert loop is not None
-        with trio.move_on_after(DRAIN_TIMEOUT):
-            await self._under_way.settled()
-
-    def _end(self) -> None:
-        """Give up what is under way."""
-        self._loop = None
-        if self._accumulator is not None:
-            self._accumulator.give_up()
-        self._under_way.give_up(self.group)
 
     # --- sending
 
@@ -474,82 +341,6 @@ class Producer(ProducerCallbacks, RunsOnce):
             await self.learn_topic_type(message.topic)
             types.check(self._topics[message.topic], message, kind)
 
-    # --- inside
-
-    def _running_loop(self) -> SendLoop:
-        loop = self._loop
-        if loop is None:
-            raise ClosedError(
-                "the producer is not open; enter it with `async with`, and send before its block "
-                "is left"
-            )
-        return loop
-
-    def _start(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        key: object,
-        seconds: float,
-        packed: tuple[bytes, int] | None = None,
-        more: str = "",
-    ) -> SendHandle:
-        topic = self._topics[message.topic]
-        config = self.config
-        body = message.body
-        sys_flag = 0
-        size = len(body)
-        if not 0 < size <= config.max_message_size:
-            check_size(size, config.max_message_size)
-        if packed is not None:
-            body, sys_flag = packed
-        elif size >= config.compress_over:
-            body, sys_flag = compressed(body, config)
-        message_id = self._next_id()
-        properties = properties_of(message, message_id, self._more + more)
-        now = trio.current_time()
-        handle = SendHandle(
-            topic,
-            message.send_code,
-            message,
-            message_id,
-            properties,
-            body,
-            sys_flag,
-            now,
-            now + seconds,
-            self._attempts,
-            self._under_way.abandoned,
-        )
-        return self._go(handle, queue, selector, key)
-
-    def _accumulate(self, message: Message) -> AccumulatedHandle:
-        """Put a message into a batch."""
-        assert self._accumulator is not None
-        if self._loop is None:
-            self._running_loop()
-        return self._accumulator.add(self._topics[message.topic], message)
-
-    @trio.lowlevel.enable_ki_protection
-    def _go(
-        self,
-        handle: SendHandle,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        key: object,
-    ) -> SendHandle:
-        loop = self._running_loop() if self._loop is None else self._loop
-        if queue is not None or selector is not None or key is not None:
-            handle.aim(queue, selector, key)
-        if self._hooked:
-            self._hooks.before(handle)
-        under_way = self._under_way
-        under_way.handles.add(handle)
-        under_way.bytes += len(handle.body)
-        loop.start(handle)
-        return handle
-
     async def _oneway(
         self,
         message: Message,
@@ -586,7 +377,3 @@ class Producer(ProducerCallbacks, RunsOnce):
             self._hooks.before(handle)
             self._hooks.after(handle)
         await loop.oneway(handle)
-
-    def _note_sent(self, handle: SendHandle) -> None:
-        assert self._trace is not None
-        note_sent(self._trace, self.group, handle, self.client.clock.now_ms())

@@ -86,12 +86,11 @@ async def send_retry_message(
 
     It is for when the message's own broker cannot be asked.
 
-    `origin_topic` is where it comes from, as brokers know it.
-
-    `delay_level` as in `consumer_send_back`; where the broker would choose, the delay
-    grows with each attempt as it would there. (Apache's client forgets the level here,
-    so that a message given up would come back.) Raises the broker's error unless the
-    copy was stored.
+    `origin_topic` is where it comes from, as brokers know it. `delay_level` as in
+    `consumer_send_back`; where the broker would choose, the delay grows with each
+    attempt as it would there. (Apache's client forgets the level here, so that a
+    message given up would come back.) Raises the broker's error unless the copy was
+    stored.
     """
     attempt = (
         message.reconsume_times + 1
