@@ -1,5 +1,6 @@
-"""Makes `format("rocketmq")` known to Spark without registering: Spark looks into every
-top-level module whose name begins with `pyspark_`.
+"""Makes `format("rocketmq")` known to Spark without registering.
+
+Spark looks into every top-level module whose name begins with `pyspark_`.
 
 It imports nothing but Spark's own interface: a module of this kind that fails to import
 would hide all others.

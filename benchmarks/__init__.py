@@ -1,5 +1,4 @@
-"""Benchmarks: one command, several rounds, medians, and the ratio to a named baseline
-of the same run.
+"""Benchmarks: several rounds, medians, and ratios to a baseline of the same run.
 
     python -m benchmarks                     # everything that needs no Java
     python -m benchmarks append loopback     # some of it

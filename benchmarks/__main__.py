@@ -36,9 +36,7 @@ NAMES = (
 
 
 def _run_without_orjson(name: str, report: Report, scale: float) -> None:
-    """The same once more with the standard library's JSON, in this process and in those
-    that it starts.
-    """
+    """Run it again with the standard library's JSON, also in child processes."""
     os.environ["ROCKETMQ_SDK_JSON"] = "stdlib"
     report.suffix = " (stdlib JSON)"
     try:

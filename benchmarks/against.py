@@ -50,8 +50,9 @@ class Pair:
 
 
 def measure(tree: Path, name: str, scale: float) -> Medians:
-    """One round of one benchmark of a tree. Raises `CalledProcessError` when it
-    fails.
+    """One round of one benchmark of a tree.
+
+    Raises `CalledProcessError` when it fails.
     """
     with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
         figures = Path(directory, "figures.json")

@@ -111,8 +111,9 @@ def _backlog_rate(
     do: str = "consumer",
     **more: str,
 ) -> float:
-    """Messages per second of a new group in Java that takes everything in a topic, from
-    the first it sees; `do` is the kind of its consumer.
+    """Messages per second of a new group in Java that takes all messages of a topic.
+
+    Measured from the first message it sees; `do` is the kind of its consumer.
     """
     consumer = f"{topic}_{time.time_ns()}"
     names = {"id": consumer, "group": consumer, "topic": topic, "namesrv": cluster.namesrv}
@@ -139,8 +140,9 @@ def _consume(report: Report, scale: float) -> None:
 
 
 def _spark_read(report: Report, scale: float) -> None:
-    """A Java consumer and Spark's source read the same backlog from Apache's broker as
-    it is configured by default.
+    """A Java consumer and Spark's source read the same backlog.
+
+    It lies in Apache's broker as it is configured by default.
     """
     from benchmarks import spark_read
 
@@ -211,8 +213,10 @@ def _filters(report: Report, scale: float) -> None:
 
 
 def _simple(report: Report, scale: float) -> None:
-    """Apache's client that pops: its push consumer in POP mode, which acknowledges each
-    message, and what lies below it; its lite pull consumer.
+    """Apache's clients that pop, and its lite pull consumer.
+
+    The push consumer in POP mode acknowledges each message; the client below it is
+    measured too.
     """
     cluster, driver = _peers()
     count = int(25_000 * scale) // 100 * 100
@@ -254,8 +258,9 @@ def _timers(report: Report, scale: float) -> None:
 
 
 def _transactions(report: Report, scale: float) -> None:
-    """Transactions that commit at once, whose client does not wait for the answer to
-    its word; and its accumulator.
+    """Transactions that commit at once, and the accumulator.
+
+    The client of a transaction does not wait for the answer to its commit.
     """
     cluster, _ = _peers()
     driver = java.Driver(memory="512m", program="Transactions")
@@ -292,8 +297,9 @@ def _transactions(report: Report, scale: float) -> None:
 
 
 def _sync_flush(report: Report, scale: float) -> None:
-    """A broker of its own with SYNC_FLUSH, on the same disk; sent to by our client, as
-    our broker is, and by Apache's.
+    """Sends to a broker with SYNC_FLUSH, on the same disk.
+
+    Both our client and Apache's send to it.
     """
     with (
         tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home,
@@ -335,8 +341,10 @@ _WORK = {
 
 
 def run(report: Report, scale: float, names: Sequence[str]) -> None:
-    """One round of what has a Java side. Between rounds Apache's processes are stopped:
-    idle ones still take a good part of a core.
+    """One round of what has a Java side.
+
+    Between rounds Apache's processes are stopped: idle ones still take a good part of a
+    core.
     """
     _signal(signal.SIGCONT)
     for name in names:

@@ -1,5 +1,6 @@
-"""Records: encoding them and putting them into the store, beside a bare loop; and the
-cost of a put as the store grows.
+"""Encoding records and putting them into the store, beside a bare loop.
+
+Also the cost of a put as the store grows.
 """
 
 from __future__ import annotations

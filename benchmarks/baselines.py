@@ -20,9 +20,7 @@ FRAME_BYTES = 420
 
 
 def bare_append(count: int) -> float:
-    """Messages per second of a loop that packs, sums and copies the same bytes as a
-    record into a buffer.
-    """
+    """Messages per second of a loop that packs, sums and copies bytes of records."""
     buffer = bytearray(64 * 1024 * 1024)
     pack, crc32 = RECORD.pack, zlib.crc32
     topic, properties = b"\x09benchmark", b"\x00\x40" + b"p" * 64
@@ -94,8 +92,9 @@ def _echo_server(pipe: Connection) -> None:
 
 
 def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
-    """Frames per second, and median microseconds of one at a time, of a trio echo
-    between two processes.
+    """Frames per second and median microseconds of a trio echo between two processes.
+
+    The median is of one at a time.
     """
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(

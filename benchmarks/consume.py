@@ -1,5 +1,6 @@
-"""How fast a push consumer takes a backlog over TCP, with a listener that only
-counts.
+"""How fast a push consumer takes a backlog over TCP.
+
+Its listener only counts.
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ class Figure:
 
 @attrs.frozen
 class Aim:
-    """What a figure should reach in the same run: so many times its baseline, at least
-    or at most.
+    """What a figure should reach: so many times its baseline of the same run.
+
+    At least, or with `at_most` at most.
     """
 
     figure: str
@@ -68,7 +69,8 @@ AIMS = (
 
 
 class Report:
-    """Collects figures; prints them with their ratios, and what became of the aims.
+    """Collects figures; prints them with their ratios, and which aims are met.
+
     `suffix` is appended to each name.
     """
 
@@ -106,9 +108,7 @@ class Report:
         return "\n".join(lines)
 
     def aims(self) -> str:
-        """Each aim whose figures were both measured: the ratio, what it should be, and
-        whether it is.
-        """
+        """Each aim whose figures were both measured, and whether it is met."""
         lines = []
         for aim in AIMS:
             figure, base = self.figures.get(aim.figure), self.figures.get(aim.baseline)

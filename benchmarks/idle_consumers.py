@@ -1,10 +1,9 @@
-"""What consumers cost that have nothing to do: each a member of a group of its own,
-with a client and connections of its own, on one broker; and once more all with one
-client, as consumers of one process share connections in Apache's Java client unless
-they are told otherwise.
+"""What idle consumers cost.
 
-Counted are the processor time of both processes and the growth of their resident
-memory, divided by the number of consumers.
+Each is a member of a group of its own, with a client and connections of its own, on one
+broker. Then all share one client, as consumers of one process share connections in
+Apache's Java client by default. Counted are the processor time of both processes and
+the growth of their resident memory, divided by the number of consumers.
 """
 
 from __future__ import annotations
@@ -133,9 +132,7 @@ async def _rests(
 def _in_a_process(
     kind: str, namesrv: str, broker: int, report: Report, count: int, *, shared: bool
 ) -> None:
-    """Measure in a child, so that the memory of one kind is not there already for the
-    next.
-    """
+    """Measure in a child process, so one kind does not inherit memory of another."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

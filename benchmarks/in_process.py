@@ -1,5 +1,6 @@
-"""Sends to an embedded broker in the same process, over the local channel, beside a
-bare call of the same append.
+"""Sends to an embedded broker over the local channel, beside bare calls.
+
+A bare call makes the same append.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 
 async def _bare_calls(broker: EmbeddedBroker, count: int) -> float:
-    """Messages per second of bare in-process calls with the same append: an async
-    function that puts and passes one checkpoint, as trio demands.
+    """Messages per second of bare in-process calls with the same append.
+
+    The call is an async function that puts and passes one checkpoint, as trio demands.
     """
     store = broker.store
 

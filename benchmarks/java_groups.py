@@ -1,5 +1,6 @@
-"""The rebalance figures of Apache's push consumers, and of groups with members of both
-kinds, on Apache's broker.
+"""The rebalance figures of Apache's push consumers and of mixed groups.
+
+Both run on Apache's broker.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class JavaLeaver(_Java):
 
 
 class JavaMembers(_Java):
-    """Those that stay."""
+    """Members that stay."""
 
     async def join(self, stack: AsyncExitStack, namesrv: str, group: str, topic: str) -> None:
         stack.callback(self.close)

@@ -1,5 +1,6 @@
-"""Pops of 32 by Apache's client below its push consumer, which is what a simple
-consumer does, on Apache's broker.
+"""Pops of 32 by Apache's client below its push consumer, on Apache's broker.
+
+That is what a simple consumer does.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ def _measure(
 def run(
     cluster: java.ApacheCluster, fill: Callable[[str, int], object], report: Report, scale: float
 ) -> None:
-    """One round of single acknowledgements on the given broker, filled by
-    `fill(topic, count)`; merging is off there, as Apache ships it.
+    """One round of single acknowledgements on the given broker.
+
+    `fill(topic, count)` fills it. Merging is off there, as Apache ships it.
     """
     count = int(25_000 * scale) // 100 * 100
     report.add(

@@ -1,5 +1,7 @@
-"""Pops and acks at the broker, below any consumer: `pop(32)` and its acks over the
-in-process channel, with and without merging in memory.
+"""Pops and acks at the broker, below any consumer.
+
+`pop(32)` and its acks go over the in-process channel, with and without merging in
+memory.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""From the moment when one of ten members goes to the first message of the last queue
-that moves: it leaves, is killed, or stops without a FIN.
+"""How long queues take to move when one of ten members goes.
+
+The member leaves, is killed, or stops without a FIN. Measured until the first message
+of the last queue that moves.
 
 Nine members live in this process, the tenth in one of its own; every queue gets a
 message every 20 ms. A queue has moved when its messages come to another member than
@@ -34,9 +36,7 @@ LEAVER = "m5"
 STAYING = [name for name in NAMES if name != LEAVER]
 INTERVAL = 0.02
 _ADDRESS = "127.0.0.1"
-"""The same in the client ids of all, so that members of both kinds are sorted by their
-names alone.
-"""
+"""The same in all client ids, so members of both kinds sort by their names alone."""
 _MEMBER = """
 import sys, trio
 from rocketmq_sdk import PushConsumer
@@ -70,8 +70,9 @@ def _start(*arguments: str) -> subprocess.Popen[str]:
 
 
 Rows = list[tuple[str, int, float, float]]
-"""Member, queue, when its first message since the mark came there (0: none) and its
-last; in seconds of the monotonic clock.
+"""Member, queue, first and last message since the mark.
+
+Times are seconds of the monotonic clock; 0 means none.
 """
 
 
@@ -118,9 +119,7 @@ class OurLeaver:
 
 
 class OurMembers:
-    """Push consumers of ours in this process, until the stack that they join with is
-    closed.
-    """
+    """Our push consumers in this process, until the stack that they join is closed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -180,8 +179,9 @@ async def _send(producer: Producer, topic: str, scope: trio.CancelScope) -> None
 
 
 async def _settled(members: Sequence[Members], missing: int) -> tuple[dict[int, str], Rows]:
-    """Wait until for two seconds each queue, but `missing` ones, has come to one member
-    only; gives each queue's member and what was seen.
+    """Wait until each queue but `missing` ones has had one member for two seconds.
+
+    Returns each queue's member and what was seen.
     """
     since = time.perf_counter()
     while True:
@@ -196,9 +196,7 @@ async def _settled(members: Sequence[Members], missing: int) -> tuple[dict[int, 
 
 
 async def measure(namesrv: str, way: str, members: Sequence[Members], leaver: Leaver) -> float:
-    """Seconds from the leaver's going to the first message of the last queue that
-    moved.
-    """
+    """Seconds from the exit of a member to the last first message of a moved queue."""
     group = topic = f"movers_{time.time_ns()}"
     async with AsyncExitStack() as stack:
         producer = await stack.enter_async_context(Producer("bench", namesrv=namesrv))

@@ -18,7 +18,7 @@ BODY = b"x" * 100
 
 
 async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[float]:
-    """Seconds of each of `count` sends."""
+    """Seconds that each of `count` sends took."""
     times: list[float] = []
     for _ in range(count):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How fast simple consumers take a backlog over TCP, and lite pull consumers another.
+"""How fast simple consumers and lite pull consumers take a backlog over TCP.
 
 "merged" is a broker that keeps pops and acknowledgements in memory as long as it may
 (`enablePopBufferMerge`), which is its way of being quick; "not merged" writes each of
@@ -31,14 +31,16 @@ TASKS = 4
 ACKS = 32
 """Single acknowledgements under way for each of them."""
 WARM = 20_000
-"""Messages that a group takes before one is measured, on the same broker; as many as
-Java's group takes before its own is.
+"""Messages that a group takes before one is measured, on the same broker.
+
+As many as Java's group takes for its own warm-up.
 """
 
 
 async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> float:
-    """Messages per second from the first answer to the last acknowledgement; a receive
-    that still waits then has nothing to do with it.
+    """Messages per second from the first answer to the last acknowledgement.
+
+    A receive that still waits then does not count.
     """
     taken = 0
     first = last = 0.0

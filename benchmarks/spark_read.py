@@ -1,5 +1,6 @@
-"""Reads of Spark's source beside a reader that hands over batches made before: driver,
-JVM, workers and broker on the machine that runs this.
+"""Reads of the Spark source beside a reader that hands over prebuilt batches.
+
+Driver, JVM, workers and broker are on the machine that runs this.
 
 Rows have 100-byte bodies, a tag, one key and three properties. As many messages lie in
 1, 16 and 256 queues. Limits of a pull are raised.
@@ -38,9 +39,7 @@ RAISED = {
 
 
 class PrebuiltReader(DataSourceReader):
-    """Hands over one batch again and again: what any source in Python costs at
-    least.
-    """
+    """Hands over one batch repeatedly: the least that any source in Python costs."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -139,9 +138,7 @@ def rate(frame: DataFrame, rows: int) -> float:
 
 
 def of_apache(namesrv: str, topic: str, rows: int) -> float:
-    """Rows per second of all columns out of a topic of any broker, with the options'
-    defaults.
-    """
+    """Rows per second of all columns of a topic, with the options' defaults."""
     spark = local_session(TASKS)
     try:
         spark.sparkContext.setLogLevel("ERROR")

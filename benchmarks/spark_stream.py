@@ -1,5 +1,6 @@
-"""What a trigger of the streaming source takes beside Spark's own `rate-micro-batch`,
-and with 1, 16 and 256 queues in the topic.
+"""What a trigger of the streaming source takes, with 1, 16 and 256 queues.
+
+It is compared with Spark's own `rate-micro-batch`.
 
 Messages drip into the topic while a query runs as fast as it can; the median over
 triggers that had rows counts. Driver, JVM, workers and broker are on the machine that

@@ -1,5 +1,6 @@
-"""Writes of Spark's sink beside a sink that throws the same rows away: driver, JVM,
-workers and broker on the machine that runs this.
+"""Writes of the Spark sink beside a sink that throws the same rows away.
+
+Driver, JVM, workers and broker are on the machine that runs this.
 
 Rows have 100-byte bodies, a tag, one key and three properties; each gets its dedup id.
 They are made before the clock starts.
@@ -30,7 +31,7 @@ TASKS = 2
 
 
 class NullWriter(DataSourceArrowWriter):
-    """Takes record batches and forgets them: what any sink in Python costs at least."""
+    """Discards record batches: the least that any sink in Python costs."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count rows."""

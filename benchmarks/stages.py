@@ -1,5 +1,6 @@
-"""Where the microseconds of one send go, stage by stage, each measured alone on the
-same message.
+"""Where the time of one send goes, by stages, each measured alone.
+
+All stages use the same message.
 """
 
 from __future__ import annotations

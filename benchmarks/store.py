@@ -1,5 +1,7 @@
-"""The store beside bare loops: appends of two sizes, acknowledgements per sync,
-recovery, stalls of the event loop, idle queues, a clean start.
+"""The store beside bare loops.
+
+Appends of two sizes, acknowledgements per sync, recovery, stalls of the event loop,
+idle queues, a clean start.
 """
 
 from __future__ import annotations
@@ -84,8 +86,9 @@ def bare_loop(body: bytes, count: int) -> float:
 
 
 def log_rate(root: Path, body: bytes, count: int) -> float:
-    """Records per second into the log alone, encoded there, handed to the operating
-    system 16 at a time as requests that came together are.
+    """Records per second into the log alone, encoded there.
+
+    They reach the operating system 16 at a time, as requests that arrived together do.
     """
     files = OsFileSystem(root)
     files.lock()
@@ -202,8 +205,9 @@ async def recovery_rate(root: Path, megabytes: int, *, rebuild: bool) -> float:
 
 
 async def stalls(root: Path, flush: FlushDiskType, seconds: float) -> list[float]:
-    """How late a task that wakes each millisecond comes, in milliseconds, while 100 MB
-    are appended per second and synced.
+    """How many milliseconds late a task that wakes each millisecond is.
+
+    Meanwhile 100 MB are appended per second and synced.
     """
     late: list[float] = []
     body = os.urandom(16_384)

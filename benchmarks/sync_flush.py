@@ -1,5 +1,6 @@
-"""Sends that are acknowledged when they are on the disk, client and broker in two
-processes: eight at a time, as Apache's in `apache.py`.
+"""Sends acknowledged once they are on disk, client and broker in two processes.
+
+Eight at a time, like Apache's in `apache.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ COUNT = 6_000
 
 
 async def measure(namesrv: str, report: Report, scale: float, name: str) -> None:
-    """Warm the broker at `namesrv`, which has SYNC_FLUSH, and measure it under the
-    given name.
+    """Warm up and measure the broker at `namesrv`, which has SYNC_FLUSH.
+
+    The figure gets the given name.
     """
     async with Producer("bench", namesrv=namesrv) as producer:
         await Admin(client=producer.client).topics.create("synced", queues=4)

@@ -1,5 +1,7 @@
-"""Timers over TCP: how late 100,000 are that are due within a minute while others send,
-and how long 100,000 of one second take.
+"""Timers over TCP: lateness and throughput.
+
+How late 100,000 timers are that are due within a minute while others send, and how long
+100,000 of one second take.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ LEAD_MS = 4000
 
 
 class Arrivals:
-    """Lateness of what came, by the broker's clock: when it was stored in its real
-    topic, against its moment.
+    """Lateness of what came, by the broker's clock.
+
+    The time when it was stored in its real topic, against its due time.
     """
 
     def __init__(self, count: int) -> None:
@@ -81,8 +84,9 @@ async def _beside(producer: Producer, times: list[float]) -> None:
 async def _round(
     namesrv: str, report: Report, prefix: str, name: str, count: int, span_ms: int
 ) -> None:
-    """`count` timers due evenly within a span (0: all in one second), other sends
-    beside.
+    """`count` timers due evenly within a span, beside other sends.
+
+    A span of 0 makes all due in one second.
     """
     topic = f"timers-{time.time_ns()}"
     arrivals, times = Arrivals(count), list[float]()

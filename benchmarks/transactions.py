@@ -1,5 +1,6 @@
-"""Transactional sends, and messages joined into batches by the producer, over TCP
-loopback in two processes.
+"""Transactional sends, and batches joined by the producer, over TCP loopback.
+
+Client and broker run in two processes.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ async def transactions(producer: TransactionProducer, topic: str, count: int, ta
 
 
 async def accumulated(producer: Producer, topic: str, count: int) -> float:
-    """Messages per second of a producer that joins them; each one's handle is
-    awaited.
-    """
+    """Messages per second of a producer that joins them; each handle is awaited."""
     begin = time.perf_counter()
     handles: deque[SendHandle | AccumulatedHandle] = deque()
     for _ in range(count):

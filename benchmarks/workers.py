@@ -24,8 +24,9 @@ class Broker(str):
 
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[Broker]:
-    """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one;
-    gives the address of its name server, kills it at the end.
+    """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one.
+
+    Yields the address of its name server, and kills the broker at the end.
     """
     command = [
         sys.executable,

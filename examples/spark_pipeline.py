@@ -1,5 +1,6 @@
-"""A pipeline on real data: flights -> topic -> streaming mean of delays -> topic ->
-plot.
+"""A pipeline on real data, from flights to a plot of mean delays.
+
+flights -> topic -> streaming mean of delays -> topic -> plot
 
     python examples/spark_pipeline.py                      # starts a broker of its own
     python examples/spark_pipeline.py --namesrv host:9876  # uses a cluster
@@ -42,8 +43,9 @@ Means = dict[Key, tuple[int, float]]
 
 @contextmanager
 def broker() -> Iterator[str]:
-    """A name server and a broker in a process of their own, in memory; gives the name
-    server's address.
+    """A name server and a broker in a child process, in memory.
+
+    Yields the address of the name server.
     """
     command = [
         sys.executable,
@@ -100,8 +102,9 @@ def publish(spark: "SparkSession", path: Path, target: dict[str, str]) -> int:
 def compute(
     spark: "SparkSession", source: dict[str, str], target: dict[str, str], checkpoint: str
 ) -> None:
-    """The stream from topic to topic; returns when everything that is there was
-    read.
+    """The stream from topic to topic.
+
+    Returns when everything that is there was read.
     """
     stream = (
         spark.readStream.format("rocketmq")
@@ -184,8 +187,9 @@ def plot(means: Means, path: Path) -> None:
 
 
 def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
-    """The whole pipeline. Raises `SystemExit` when its result is not that of the plain
-    loop.
+    """The whole pipeline.
+
+    Raises `SystemExit` when its result is not that of the plain loop.
     """
     flights, results = f"flights-{uuid.uuid4().hex[:8]}", f"delays-{uuid.uuid4().hex[:8]}"
     path = flights_file()

@@ -1,5 +1,6 @@
-"""Copy this into your own tests: produce, consume and retry against a broker of the
-test's own, in virtual time.
+"""A test to copy: produce, consume and retry against a broker of the test's own.
+
+It runs in virtual time.
 
 Run it with `pytest examples/test_orders.py`. `rocketmq_broker` comes with the package,
 `autojump_clock` with pytest-trio: when all tasks sleep the clock jumps, so a retry that

@@ -1,5 +1,6 @@
-"""Fixtures for tests of applications that use RocketMQ. The plugin imports nothing
-until a test asks for a fixture.
+"""Fixtures for tests of applications that use RocketMQ.
+
+The plugin imports nothing until a test asks for a fixture.
 """
 
 from __future__ import annotations

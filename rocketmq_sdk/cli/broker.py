@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def _properties(options: argparse.Namespace) -> str:
-    """The properties file followed by the single settings, which win because they come
-    last.
+    """The properties file followed by the single settings.
+
+    Settings win because they come last.
     """
     text = ""
     if options.config:

@@ -1,5 +1,6 @@
-"""The main job on real data: publish every flight, consume with two group members,
-compare with a direct computation.
+"""A demo on real data: publish, consume with two group members, check the result.
+
+The result must equal a direct computation.
 
 Each flight is one message, keyed by tail number (so the flights of one aircraft stay on
 one queue, in order) and tagged by carrier. Two members of one consumer group start
@@ -257,8 +258,9 @@ def _print_table(found: Totals) -> None:
 
 
 def run_demo(file: str | None = None, namesrv: str | None = None) -> int:
-    """Run the demo and print its findings; 0 when they equal the direct computation,
-    else 1.
+    """Run the demo and print its findings.
+
+    0 when they equal the direct computation, else 1.
     """
     started = time.perf_counter()
     columns, rows = _rows(file)

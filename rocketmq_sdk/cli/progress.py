@@ -1,5 +1,6 @@
-"""A progress bar on a terminal, silence elsewhere. The bar is rich's when the extra
-`cli` is installed.
+"""A progress bar on a terminal, silence elsewhere.
+
+The bar is rich's when the extra `cli` is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
-    """Give a function that is told the number done so far."""
+    """Yield a callback that takes how many are done so far."""
     if not sys.stderr.isatty():
         yield lambda _done: None
         return
@@ -43,8 +44,9 @@ def progress(title: str, total: int) -> Iterator[Advance]:
 
 
 class LateProgress:
-    """A progress bar that appears with the first news, because most starts have none to
-    tell. May be told from any thread.
+    """A progress bar that appears with the first report; most starts have none.
+
+    May be called from any thread.
     """
 
     def __init__(self, title: str) -> None:
@@ -53,7 +55,7 @@ class LateProgress:
         self._advance: Advance | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """So much of so much is done."""
+        """`done` of `total` is done."""
         if self._advance is None:
             self._advance = self._stack.enter_context(progress(self._title, total))
         self._advance(done)

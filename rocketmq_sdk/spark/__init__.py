@@ -1,8 +1,7 @@
-"""A source and a sink of Spark for RocketMQ, without a jar:
-`from rocketmq_sdk.spark import register`.
+"""A Spark source and sink for RocketMQ, without a jar.
 
-Importing this makes names known and loads nothing; Spark is needed when one of them is
-used.
+Start with `from rocketmq_sdk.spark import register`. Importing this package loads
+nothing; Spark is needed when one of its names is used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What users of the format call besides Spark's own functions: rows without doubles,
-and how far a query lags behind.
-"""
+"""Functions for users beside Spark's own: deduplicated rows, and the lag of a query."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ _PLACE = ("topic", "brokerName", "queueId", "queueOffset")
 
 
 def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> DataFrame:
-    """The rows of a source without those that the sink sent twice: one row for each
-    dedup id; rows without one always pass.
+    """The rows of a source without those that the sink sent twice.
+
+    Keeps one row for each dedup id; rows without an id always pass.
 
     `df` needs the columns dedupId and topic, brokerName, queueId, queueOffset, a stream
     storeTimestamp as well. A stream must say `within` which time doubles may follow
@@ -69,8 +68,9 @@ def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> Dat
 
 @attrs.frozen
 class Lag:
-    """How many offsets a query has still to read: in all, and by queue. Offsets are
-    counted, so messages that a filter leaves out count as well.
+    """How many offsets a query has still to read: in all, and by queue.
+
+    Offsets are counted, so messages that a filter leaves out count as well.
     """
 
     total: int
@@ -115,7 +115,9 @@ def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
 
 
 class LagListener(StreamingQueryListener):
-    """Remembers the lag of each running query, by query id in `lags`, and tells it on:
+    """Remembers the lag of each running query by query id, in `lags`.
+
+    With a callback it passes each lag on, as in
     `spark.streams.addListener(LagListener(print))`.
     """
 

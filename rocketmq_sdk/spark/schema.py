@@ -1,5 +1,4 @@
-"""The columns of the source: names, types, and the check of a schema that a user gives.
-Neither Spark nor trio is needed here.
+"""The columns of the source, and the check of a user's schema.
 
 All columns may be null to Spark, whether they ever are or not, and stand in this order
 unless the user's schema says otherwise.
@@ -22,8 +21,9 @@ DEDUP_PROPERTY: Final = "SPARK_DEDUP_ID"
 
 
 class SchemaError(ConfigurationError):
-    """A schema with columns that do not exist or have other types; the text shows the
-    right ones.
+    """A schema has columns that do not exist or have other types.
+
+    The text shows the right ones.
     """
 
 
@@ -78,8 +78,9 @@ def default_columns(*, include_properties: bool) -> tuple[Column, ...]:
 
 
 def columns_of(given: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
-    """The columns that a user's schema names, in its order; `given` are names and types
-    as DDL writes them.
+    """The columns that a user's schema names, in its order.
+
+    `given` are names and types as DDL writes them.
 
     Names are matched without case. Raises `SchemaError` for a name that does not exist
     or comes twice, and for another type.

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DROPPED: Final = "--add-modules=jdk.incubator.vector"
-"""What Spark's launcher asks of every Java; packaged ones are linked without that
-module, and nothing here needs it.
+"""The module that Spark's launcher asks of every Java.
+
+Packaged JDKs are linked without it, and nothing here needs it.
 """
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -32,8 +33,9 @@ _SETTINGS: Final = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("rocketmq")` known to a session, classic or Connect; doing it again
-    does no harm.
+    """Make `format("rocketmq")` known to a session, classic or Connect.
+
+    Doing it again does no harm.
 
     The session's default parallelism becomes the default of `numPartitions`, and what
     `NAMESRV_ADDR` is now in this process that of `namesrvAddr`. Spark looks for formats
@@ -78,8 +80,9 @@ def _is_classic(spark: SparkSession) -> bool:
 
 
 def use_packaged_java() -> str:
-    """Let Spark start with the JDK of the extra `spark-jdk`; call it before the first
-    session. Returns the JAVA_HOME that is set.
+    """Let Spark start with the JDK of the extra `spark-jdk`; returns its JAVA_HOME.
+
+    Call it before the first session.
 
     Spark's launcher asks for a module that packaged JDKs are linked without (measured
     with Spark 4.2 and 4.3), so `bin/java` of this JAVA_HOME is a script that leaves
@@ -126,8 +129,9 @@ def use_packaged_java() -> str:
 def local_session(
     cores: int | str = 2, *, app_name: str = "rocketmq", **settings: Any
 ) -> SparkSession:
-    """A small session on this machine with the format registered; stop it with
-    `.stop()`.
+    """A small session on this machine with the format registered.
+
+    Stop it with `.stop()`.
 
     `cores` is the number of task slots, or text like `"2,3"` (two slots, three tries).
     `settings` are Spark's, with `__` for the dots. Unix sockets between the JVM and

@@ -1,5 +1,6 @@
-"""The format `rocketmq` as Spark sees it (`pyspark.sql.datasource.DataSource`);
-everything else is imported when Spark asks for it.
+"""The format `rocketmq` as Spark sees it (`pyspark.sql.datasource.DataSource`).
+
+Everything else is imported when Spark asks for it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ class RocketMQDataSource(DataSource):
     """`format("rocketmq")`: batch and streaming reads and writes."""
 
     default_tasks: ClassVar[int | None] = None
-    """The parallelism of the session that registered it; None: the CPUs of the
-    driver.
-    """
+    """The parallelism of the session that registered it; None: the driver's CPUs."""
     default_namesrv: ClassVar[str | None] = None
-    """`NAMESRV_ADDR` of the Python that registered it, which the processes that Spark
-    plans in may lack.
+    """`NAMESRV_ADDR` of the Python process that registered the format.
+
+    The processes that Spark plans in may lack it.
     """
 
     @classmethod
@@ -40,8 +40,9 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns of the source, as DDL. Raises `OptionError` for the option that
-        decides about them.
+        """The columns of the source, as DDL.
+
+        Raises `OptionError` for the option that decides about them.
         """
         from rocketmq_sdk.spark.options.table import OptionError
         from rocketmq_sdk.spark.options.values import boolean
@@ -84,8 +85,10 @@ class RocketMQDataSource(DataSource):
         return StreamWriter(settings, schema, complete=overwrite)
 
     def _settings(self, use: str) -> SparkOptions:
-        """The options; before anything else is imported, so that a worker that lacks
-        something says what.
+        """The parsed options.
+
+        Parsed before anything else is imported, so a worker that lacks something says
+        what.
         """
         _check_workers()
         from rocketmq_sdk.spark.options.parsing import NAMESRV_VARIABLE, parse
@@ -122,8 +125,10 @@ def _check_workers() -> None:
 
 
 def _columns(schema: StructType, settings: SparkOptions) -> tuple[Column, ...]:
-    """The columns of a schema. Raises `SchemaError` for what the source cannot give,
-    `OptionError` for a column that an option leaves out.
+    """The columns of a schema.
+
+    Raises `SchemaError` for what the source cannot give, `OptionError` for a column
+    that an option leaves out.
     """
     from rocketmq_sdk.spark.options.table import OptionError
     from rocketmq_sdk.spark.schema import PROPERTIES, SchemaError, columns_of

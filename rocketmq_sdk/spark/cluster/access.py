@@ -1,8 +1,8 @@
-"""How a reader or writer reaches the cluster: a value that pickles and is the key of
-the cached clients.
+"""How a reader or writer reaches the cluster.
 
-Files and variables are read where a connection is made, so that keys of
-`credentialsFile` and `credentialsEnv` never leave their machine.
+The value pickles, and it is the key of the cached clients. Files and environment
+variables are read where a connection is made, so keys of `credentialsFile` and
+`credentialsEnv` never leave their machine.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class ClusterAccess:
         return cls(settings.namesrv_addr, **{name: getattr(settings, name) for name in names})
 
     def client_options(self) -> ClientOptions:
-        """Options of a client on this machine. Raises `ConfigurationError` for keys or
-        certificates that cannot be read.
+        """Options of a client on this machine.
+
+        Raises `ConfigurationError` for keys or certificates that cannot be read.
         """
         options: ClientOptions = {}
         credentials = self._credentials()

@@ -1,11 +1,12 @@
-"""The trio thread of a process of Spark's: planners, readers and writers are plain
-code, the client is asynchronous.
+"""The trio thread of a Spark process.
 
-A worker of Spark's runs one task after the other in one thread and may be killed at any
-moment; its daemon forks before it imports this. So the thread is started when first
-used, belongs to the process that started it, and ends with it. Clients and producers
-are cached by configuration, as the next task of the worker mostly wants the same: at
-most `MOST_CACHED`, closed when nobody used them for `IDLE_SECONDS`.
+Planners, readers and writers are plain code, while the client is asynchronous. A Spark
+worker runs one task after another in one thread and may be killed at any moment; its
+daemon forks before it imports this module. So the thread starts when first used,
+belongs to the process that started it, and ends with it.
+
+Clients and producers are cached by configuration, because the next task of the worker
+mostly wants the same: at most `MOST_CACHED`, closed after `IDLE_SECONDS` without use.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ class _Cached:
 
 
 class Cache:
-    """Resources that are opened once and lent out; lives in a nursery of one trio
-    run.
+    """Resources that are opened once and lent out.
+
+    Lives in a nursery of one trio run.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
@@ -69,8 +71,9 @@ class Cache:
     async def lease(
         self, key: Hashable, opener: Callable[[], AbstractAsyncContextManager[T]]
     ) -> AsyncIterator[T]:
-        """The resource of a key, opened when nobody has it. Raises what opening raises;
-        the next one tries again.
+        """The resource of a key, opened when nobody has it.
+
+        Raises what opening raises; the next one tries again.
         """
         entry = self._entries.get(key)
         if entry is None or entry.failure is not None or entry.close.is_set():
@@ -117,7 +120,7 @@ class Cache:
         del self._entries[entry.key]
 
     async def close_idle(self) -> None:
-        """Close what nobody used for a while, for ever."""
+        """Close what has been idle too long; runs until cancelled."""
         while True:
             await trio.sleep(IDLE_SECONDS / 4)
             limit = trio.current_time() - IDLE_SECONDS
@@ -236,12 +239,11 @@ def _current() -> _Loop:
 
 
 def run(function: Callable[..., Awaitable[T]], *args: Any, timeout: float | None = None) -> T:
-    """Run an async function in the trio thread of this process and wait for it, from
-    any other thread.
+    """Run an async function in the trio thread of this process and wait for it.
 
-    Raises what the function raises, `RequestTimeoutError` after `timeout` seconds.
-    Whatever interrupts the waiting, a timeout or `KeyboardInterrupt`, cancels the
-    function.
+    Call it from any other thread. Raises what the function raises, and
+    `RequestTimeoutError` after `timeout` seconds. Whatever interrupts the waiting, a
+    timeout or `KeyboardInterrupt`, cancels the function.
     """
     future, cancel = _current().start(function, args)
     try:
@@ -259,10 +261,10 @@ def run(function: Callable[..., Awaitable[T]], *args: Any, timeout: float | None
 
 
 class Job(Generic[T]):
-    """An async function that runs in the trio thread beside the block:
-    `with Job(function, *args) as job: ...; job.result()`.
+    """An async function that runs in the trio thread beside the block.
 
-    Leaving the block cancels what still runs and waits until it has ended.
+    `with Job(function, *args) as job: ...; job.result()`. Leaving the block cancels
+    what still runs and waits until it has ended.
     """
 
     def __init__(self, function: Callable[..., Awaitable[T]], *args: Any) -> None:
@@ -288,13 +290,13 @@ class Job(Generic[T]):
 
 
 class Feed(Generic[T]):
-    """What an async producer makes in the trio thread, consumed by plain code:
-    `with Feed(produce, args, ahead=2) as feed: for item in feed`.
+    """Items made in the trio thread, consumed by plain code.
 
-    `produce(put, *args)` awaits `put(item)` for each item and returns when there are no
-    more; it is kept `ahead` items in front of the consumer. What it raises, the
-    consumer gets behind the items that came first. Leaving the block cancels it and
-    waits until it has ended.
+    `with Feed(produce, args, ahead=2) as feed: for item in feed`. `produce(put, *args)`
+    awaits `put(item)` for each item and returns when there are no more; it stays up to
+    `ahead` items in front of the consumer. The consumer gets its exception after the
+    items that came before it. Leaving the block cancels the producer and waits until it
+    has ended.
     """
 
     def __init__(self, produce: Callable[..., Awaitable[None]], *args: Any, ahead: int = 1) -> None:
@@ -334,7 +336,8 @@ class Feed(Generic[T]):
 
 @asynccontextmanager
 async def client(connection: ClusterAccess) -> AsyncIterator[Client]:
-    """The cached client of a configuration, in the trio thread:
+    """The cached client of a configuration, in the trio thread.
+
     `async with bridge.client(connection) as client`.
     """
     from rocketmq_sdk.client.runtime import Client
@@ -350,8 +353,9 @@ async def client(connection: ClusterAccess) -> AsyncIterator[Client]:
 async def producer(
     connection: ClusterAccess, group: str, **options: Any
 ) -> AsyncIterator[Producer]:
-    """The cached producer of a configuration, in the trio thread; `options` are those
-    of `Producer`, with values that can be keys.
+    """The cached producer of a configuration, in the trio thread.
+
+    `options` are those of `Producer`, with values that can be keys.
     """
     from rocketmq_sdk.producer.producer import Producer
 

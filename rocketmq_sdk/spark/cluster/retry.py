@@ -1,7 +1,7 @@
-"""Calls to a cluster that are made again until they succeed or their time is over.
+"""Calls to a cluster, retried until they succeed or their time is over.
 
-Spark ends a stream at the first error of its planner and a batch at the fourth of a
-task, so that a broker that restarts must not become an error.
+Spark ends a stream at the first error of its planner and a batch at the fourth failure
+of a task, so a broker that restarts must not become an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ T = TypeVar("T")
 
 
 class UnreachableError(RocketMQError):
-    """A call to the cluster did not succeed within `retryTimeout`; the text names what
-    was asked of whom, `__cause__` the last error.
+    """A call to the cluster did not succeed within `retryTimeout`.
+
+    The text names what was asked of whom, `__cause__` the last error.
     """
 
 
 def whole_text(error: BaseException) -> str:
-    """The text of an error with what else is known: the queue that a send was meant
-    for, and what was being asked.
+    """The text of an error with more context.
+
+    It adds the queue that a send was meant for, and what was being asked.
     """
     text = str(error)
     if isinstance(error, RocketMQError) and error.last_queue is not None:
@@ -49,13 +51,12 @@ async def persistently(
     final: tuple[type[RocketMQError], ...] = (),
     refresh: Callable[[], Awaitable[object]] | None = None,
 ) -> T:
-    """What `call` returns, tried again for `timeout` seconds while its errors are worth
-    it (`retryable`).
+    """Call until it succeeds, for up to `timeout` seconds, and return the result.
 
-    `what` says for people what is asked of whom. Errors of the classes `final` are
-    raised at once, others that are not retryable too, with a note that says `what`.
-    After an error that makes routes suspect `refresh` is called before the next try.
-    Raises `UnreachableError` when the time is over.
+    Errors that are `retryable` are retried. Those of the classes in `final` are raised
+    at once, and so are all others, with a note that says `what` was being done. After
+    an error that makes routes suspect, `refresh` is called before the next try. Raises
+    `UnreachableError` when the time is over.
     """
     deadline = trio.current_time() + timeout
     attempt = 0
@@ -88,8 +89,9 @@ async def persistently(
 
 @asynccontextmanager
 async def side_by_side() -> AsyncIterator[trio.Nursery]:
-    """A nursery whose first error is raised as itself: whoever reads it in a traceback
-    of Spark's wants one reason, not a group of them.
+    """A nursery whose first error is raised as itself.
+
+    Whoever reads it in a Spark traceback wants one reason, not a group of them.
     """
     try:
         async with trio.open_nursery() as nursery:

@@ -1,5 +1,6 @@
-"""What a planner asks a cluster: which queues there are, where they begin and end,
-which offsets belong to a time. Every call is tried again.
+"""What a planner asks a cluster: its queues, their bounds, and offsets by time.
+
+Every call is retried.
 
 Ends come from one statistics call for each broker and topic (GET_TOPIC_STATS_INFO,
 202), however many queues it has.
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class Bounds(NamedTuple):
-    """The first offset of a queue that is still stored, and the one behind its last."""
+    """The first offset of a queue that is still stored, and the one after its last."""
 
     begin: int
     end: int
@@ -52,8 +53,10 @@ class NoSuchTopicError(ConfigurationError):
 
 
 async def broker_address(client: Client, broker: str, topic: str) -> str | None:
-    """The address of a broker that serves reads of a topic (its whole name): its
-    master, else a slave by a fresh route; None where no route names one.
+    """The address of a broker that serves reads of a topic (its whole name).
+
+    The master, else a slave after refreshing the route. None when no route names
+    either.
     """
     address = client.broker_address(broker)
     if address is None:
@@ -65,8 +68,10 @@ async def broker_address(client: Client, broker: str, topic: str) -> str | None:
 
 
 async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds]:
-    """Begin and end of each queue of a topic (its whole name) at one broker, asked
-    once. Raises what the call raises.
+    """Bounds of each queue of a topic (its whole name) at one broker.
+
+    Asked once; raises what the call raises.
+
     """
     address = await broker_address(client, broker, topic)
     if address is None:
@@ -102,8 +107,9 @@ class ClusterView:
     # --- queues
 
     async def topics(self) -> list[str]:
-        """The topics that the options name, in order; those of a pattern are the ones
-        that exist now.
+        """The topics that the options name, in order.
+
+        Those of a pattern are the ones that exist now.
         """
         settings = self._settings
         if settings.assign is not None:
@@ -122,8 +128,10 @@ class ClusterView:
         )
 
     async def queues(self, *, must_exist: bool = True) -> list[QueueKey]:
-        """All queues to be read. Raises `NoSuchTopicError` for a topic that was named
-        and does not exist, unless `must_exist` is false.
+        """All queues to be read.
+
+        Raises `NoSuchTopicError` for a topic that was named and does not exist, unless
+        `must_exist` is false.
         """
         topics = await self.topics()
         found = await self._for_each(self._queues_of, topics)
@@ -171,8 +179,9 @@ class ClusterView:
         ]
 
     async def bounds(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Bounds]:
-        """Begin and end of queues; those of a topic that its broker does not have are
-        left out.
+        """Begin and end of queues.
+
+        Those of a topic that its broker does not have are left out.
         """
         places: dict[tuple[str, str], list[QueueKey]] = defaultdict(list)
         for queue in queues:
@@ -199,9 +208,7 @@ class ClusterView:
             return {}
 
     async def without_master(self, brokers: Iterable[str]) -> set[str]:
-        """Those of some brokers whose master is not registered at the name server
-        now.
-        """
+        """Which of some brokers have no master registered at the name server now."""
         table = (
             await self._ask(
                 "asking the name server for brokers", lambda: cluster_info(self._client)
@@ -214,8 +221,9 @@ class ClusterView:
         }
 
     async def wait_for_masters(self, queues: Iterable[QueueKey]) -> None:
-        """Wait until all brokers of some queues have a master. Raises
-        `UnreachableError` after `retryTimeout`.
+        """Wait until all brokers of some queues have a master.
+
+        Raises `UnreachableError` after `retryTimeout`.
         """
         wanted = sorted(queues)
         names = sorted({queue.broker for queue in wanted})
@@ -236,8 +244,9 @@ class ClusterView:
     # --- times
 
     async def at_times(self, times: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """For each queue the offset of the first message stored at or after a time; the
-        end of the queue where there is none.
+        """The offset of the first message stored at or after a time, for each queue.
+
+        The end of the queue where there is no such message.
         """
         return dict(zip(times, await self._for_each(self._at_time, times.items()), strict=True))
 
@@ -253,8 +262,10 @@ class ClusterView:
     # --- expressions
 
     async def check_expression(self, queues: Iterable[QueueKey]) -> None:
-        """Let each broker say whether it can serve a SQL92 expression
-        (CHECK_CLIENT_CONFIG, 46). Raises `ConfigurationError` with its answer.
+        """Ask each broker whether it can serve a SQL92 expression.
+
+        The request is CHECK_CLIENT_CONFIG (46). Raises `ConfigurationError` with the
+        answer of a broker that cannot.
         """
         settings = self._settings
         if settings.filter_type == "TAG":
@@ -295,8 +306,9 @@ class ClusterView:
 
     @staticmethod
     async def _for_each(function: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-        """The results for items, asked for side by side, a few at a time; the first
-        error ends the others.
+        """The results for items, asked concurrently, a few at a time.
+
+        The first error ends the others.
         """
         results: dict[int, T] = {}
         limiter = trio.CapacityLimiter(AT_ONCE)

@@ -43,8 +43,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 
 class SparkOptions:
-    """The values of all options, under their Python names; pickles, and shows no
-    secret.
+    """The values of all options, under their Python names.
+
+    Pickles, and its `repr` shows no secret.
     """
 
     def __init__(self, use: Use, given: Mapping[str, Any]) -> None:

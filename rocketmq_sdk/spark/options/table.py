@@ -1,5 +1,6 @@
-"""The options of the format: one table, from which parsing, checks, the texts of errors
-and the page of the options come.
+"""The options of the format as one table.
+
+Parsing, checks, error texts and the page of the options all come from it.
 
 Spark hands names over in any case and all values as text. Neither Spark nor trio is
 needed here, and nothing is asked of a cluster.
@@ -22,15 +23,15 @@ _MOST_TASKS: Final = 10_000
 _MOST_MESSAGES: Final = 65_536
 """Of one request; a message takes at least 91 bytes of it."""
 _MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
-"""Brokers take frames of 16 MiB (`NettyDecoder.FRAME_MAX_LENGTH`), with headers and
+"""Limit of one request in bytes: a little below the brokers' frame limit.
+
+They take frames of 16 MiB (`NettyDecoder.FRAME_MAX_LENGTH`), with headers and
 properties.
 """
 
 
 class OptionError(ConfigurationError):
-    """An option that does not exist, cannot be what it says, or does not go with
-    another one.
-    """
+    """An option that is unknown, invalid, or contradicts another one."""
 
 
 class Use(Flag):
@@ -45,8 +46,10 @@ class Use(Flag):
 
 @attrs.frozen
 class Option:
-    """One option: its name, what it means, its default as users would write it (None:
-    no default), where it counts, how its text is read.
+    """One option of the format.
+
+    Its name, what it means, its default as users would write it (None: no default),
+    where it counts, and how its text is parsed.
     """
 
     name: str

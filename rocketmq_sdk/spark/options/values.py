@@ -1,5 +1,6 @@
-"""How the texts of options become values. Each parser raises `ValueError` with what it
-wants, for people.
+"""Parsers of option values.
+
+Each raises `ValueError` that says what it wants, for people.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""How much one batch of a stream takes: pure rules, which take the time as an
-argument.
+"""How much one batch of a stream takes.
+
+Pure rules, which take the time as an argument.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def waiting(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> int:
 def limited(
     start: Mapping[QueueKey, int], end: Mapping[QueueKey, int], most: int, *, turn: int
 ) -> dict[QueueKey, int]:
-    """The end of a batch of at most `most` offsets: each queue gets its share of what
-    waits.
+    """The end of a batch of at most `most` offsets.
 
-    What rounding leaves over goes to queues in turn, beginning with number `turn`, so
-    that a queue whose share is below one offset gets one in time. Queues that end
-    before they begin, or that only the end knows, keep their ends.
+    Each queue gets its share of what waits. What rounding leaves over goes to queues in
+    turn, beginning with number `turn`, so a queue whose share is below one offset gets
+    one in time. Queues that end before they begin, or that only the end names, keep
+    their ends.
     """
     queues = sorted(queue for queue, stop in end.items() if stop > start.get(queue, stop))
     waits = {queue: end[queue] - start[queue] for queue in queues}
@@ -54,8 +55,9 @@ def limited(
 
 @attrs.define
 class Gate:
-    """Holds batches back until `least` offsets wait or `most_delay` seconds are over
-    since the last batch.
+    """Holds batches back until enough offsets wait, or long enough.
+
+    Enough is `least` offsets; long enough is `most_delay` seconds since the last batch.
     """
 
     least: int
@@ -63,8 +65,9 @@ class Gate:
     _since: float | None = None
 
     def opens(self, wait: int, now: float) -> bool:
-        """Whether a batch may begin now, with `wait` offsets waiting; the first time of
-        asking begins the delay.
+        """Whether a batch may begin now, with `wait` offsets waiting.
+
+        The first call begins the delay.
         """
         if self._since is None:
             self._since = now

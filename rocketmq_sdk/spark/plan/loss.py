@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class DataLossError(RocketMQError):
-    """Messages that should be read are no longer stored; the text names queue, expected
-    and found offset, and the ways out.
+    """Messages that should be read are no longer stored.
+
+    The text names the queue, the expected and the found offset, and the ways out.
     """
 
     def __init__(self, queue: QueueKey, expected: int, found: int) -> None:

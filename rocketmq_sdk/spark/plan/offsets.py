@@ -1,9 +1,11 @@
-"""Places in queues, in the one shape that options, checkpoints and progress share:
-`{"t":{topic:{broker:{"0":5}}},"v":1}`.
+"""Offsets by queue, in the one shape that options, checkpoints and progress share.
 
-A number is the offset of the next message. Spark compares offsets as text, so the text
-of equal places is always the same: names in order of their characters, queue ids in
-order of numbers, no spaces. Neither Spark nor trio is needed here.
+That shape is `{"t":{topic:{broker:{"0":5}}},"v":1}`. A number is the offset of the next
+message.
+
+Spark compares offsets as text, so the text of equal places is always the same: names in
+order of their characters, queue ids in order of numbers, no spaces. Neither Spark nor
+trio is needed here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ VERSION: Final = 1
 EARLIEST: Final = -2
 """In offsets that users write: the first message that is still stored."""
 LATEST: Final = -1
-"""In offsets that users write: behind the last message."""
+"""In offsets that users write: after the last message."""
 MOST_OFFSET: Final = (1 << 63) - 1
 MOST_QUEUE_ID: Final = (1 << 31) - 1
 
@@ -45,8 +47,9 @@ Offsets = Mapping[QueueKey, int]
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
-    """The dictionary that is handed to Spark; `json.dumps` of it is the same for equal
-    places.
+    """The dictionary that is handed to Spark.
+
+    `json.dumps` of it is the same for equal places.
     """
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
@@ -62,8 +65,9 @@ def to_text(offsets: Offsets) -> str:
 
 
 def from_json(value: object, *, source: str = "the offsets") -> dict[QueueKey, int]:
-    """Places out of a checkpoint. `source` says in errors where they come from. Raises
-    `OffsetFormatError`.
+    """Places out of a checkpoint.
+
+    `source` says in errors where they come from. Raises `OffsetFormatError`.
     """
     if not isinstance(value, dict) or "t" not in value or "v" not in value:
         raise OffsetFormatError(
@@ -88,11 +92,11 @@ def from_text(text: str, *, source: str = "the offsets") -> dict[QueueKey, int]:
 
 
 def from_user(text: str, *, source: str, least: int = EARLIEST) -> dict[QueueKey, int]:
-    """Places that a user wrote, whole or only the inner map of topics; `EARLIEST` and
-    `LATEST` stand for the ends of a queue.
+    """Places that a user wrote, whole or only the inner map of topics.
 
-    `least` is the lowest number that makes sense there: `LATEST` where the end of a
-    range is meant. Raises `OffsetFormatError`.
+    `EARLIEST` and `LATEST` stand for the ends of a queue. `least` is the lowest number
+    that is allowed: `LATEST` where the end of a range is meant. Raises
+    `OffsetFormatError`.
     """
     value = _parsed(text, source)
     if isinstance(value, dict) and value.keys() == {"t", "v"} and not isinstance(value["v"], dict):

@@ -1,5 +1,4 @@
-"""Which task reads what: ranges of offsets, split and grouped so that few tasks have
-about the same to read.
+"""Which task reads what: ranges of offsets, split evenly among few tasks.
 
 A task costs tens of milliseconds whatever it reads, so there are as few as asked for
 and never an empty one. The plan is a function of its arguments and of nothing else, so
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SMALL: Final = 2_000
-"""Messages below which another task costs more than it saves, where nobody asked for a
-number of tasks.
+"""Messages below which another task costs more than it saves.
+
+Counts where the user asked for no number of tasks.
 """
 
 
@@ -43,18 +43,17 @@ Task = tuple[Range, ...]
 
 
 def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> list[Range]:
-    """What lies between two places, in order of queues; queues without anything between
-    are left out.
+    """The ranges between two places, in order of queues.
 
-    A queue that only the end knows begins at 0; one that only the start knows is gone
-    and has nothing.
+    Queues with nothing in between are left out. A queue that only the end names begins
+    at 0; one that only the start names is gone and has nothing.
     """
     ranges = (Range(queue, start.get(queue, 0), stop) for queue, stop in sorted(end.items()))
     return [item for item in ranges if item.begin < item.end]
 
 
 def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) -> list[Task]:
-    """Cut ranges into `tasks` parts of the same number of offsets, give or take one.
+    """Split ranges into `tasks` parts of the same number of offsets, give or take one.
 
     None means `default_tasks`, or fewer where a part would be small. There are never
     more parts than offsets. A queue may be cut between tasks; in a task its ranges keep

@@ -1,5 +1,7 @@
-"""The batch source: its plan is frozen when Spark asks for partitions, each task reads
-its ranges as record batches.
+"""The batch source.
+
+Its plan is frozen when Spark asks for partitions; each task reads its ranges as record
+batches.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ class Ranges(InputPartition):
 
 
 def ranges_of(partition: InputPartition) -> Sequence[Range]:
-    """The ranges of a partition; Spark makes a bare one of its own where there is
-    nothing to read.
+    """The ranges of a partition.
+
+    Spark makes a bare one of its own where there is nothing to read.
     """
     return partition.ranges if isinstance(partition, Ranges) else ()
 
@@ -85,8 +88,9 @@ class BatchReader(DataSourceReader):
         self._default_tasks = default_tasks
 
     def partitions(self) -> list[Ranges]:
-        """The tasks: none is empty, and none of them depends on anything but the ends
-        of the queues now.
+        """The tasks, none of them empty.
+
+        They depend on nothing but the ends of the queues now.
         """
         for told in overruled(self._settings):
             logger.warning("%s", told)
@@ -99,7 +103,8 @@ class BatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task. Raises `DataLossError`, `GoneError` or
-        `UnreachableError`.
+        """The rows of one task.
+
+        Raises `DataLossError`, `GoneError` or `UnreachableError`.
         """
         return self._tasks.read(ranges_of(partition))

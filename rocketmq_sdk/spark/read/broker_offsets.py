@@ -1,5 +1,6 @@
-"""Completed offsets written to the brokers under a group, for tools to look at. They
-are never read back to go on from.
+"""Writes completed offsets to the brokers under a group, for tools to look at.
+
+They are never read back.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ AWAY_PAUSE = 30.0
 
 
 class BrokerOffsets:
-    """Writes what changed, never backwards, and never for a group that somebody
-    consumes with.
+    """Writes offsets that advanced, for a group that nobody consumes with.
+
+    Offsets never go backwards.
     """
 
     def __init__(self, settings: SparkOptions) -> None:
@@ -56,8 +58,10 @@ class BrokerOffsets:
         self._away_until: dict[str, float] = {}
 
     async def write(self, offsets: Mapping[QueueKey, int]) -> None:
-        """Let the brokers know offsets. Raises `ConfigurationError` when the group has
-        consumers, `UnreachableError` after `retryTimeout`.
+        """Write offsets to the brokers.
+
+        Raises `ConfigurationError` when the group has consumers, `UnreachableError`
+        after `retryTimeout`.
         """
         changed = {
             queue: offset
@@ -131,8 +135,9 @@ class BrokerOffsets:
         await update_group(client, address, SubscriptionGroupConfig(group))
 
     async def _refuse_consumers(self, client: Client, broker: str, group: str) -> bool:
-        """Whether the master of a broker could be asked for consumers. Raises
-        `ConfigurationError` when it has some.
+        """Whether the master of a broker could be asked for consumers.
+
+        Raises `ConfigurationError` when it has some.
         """
         address = client.broker_address(broker)
         if address is None:

@@ -34,6 +34,7 @@ async def starts(
     default: Edge,
 ) -> dict[QueueKey, int]:
     """Where a new query begins in each queue: by time, by offsets, else at an edge.
+
     Queues that offsets leave out begin at the earliest message.
 
     Raises `NoMatchError` where no message is late enough and the strategy is `error`,
@@ -70,8 +71,9 @@ async def starts(
 async def ends(
     cluster: ClusterView, settings: SparkOptions, bounds: Mapping[QueueKey, Bounds]
 ) -> dict[QueueKey, int]:
-    """Where a batch ends in each queue; queues that offsets or times leave out end at
-    their end now.
+    """Where a batch ends in each queue.
+
+    Queues that offsets or times leave out end at their end now.
     """
     times = _times(settings.ending_timestamp, settings.ending_offsets_by_timestamp, bounds)
     if times is not None:
@@ -138,8 +140,9 @@ def _refuse_foreign(given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bou
 
 
 async def batch_ranges(settings: SparkOptions) -> list[Range]:
-    """What a batch reads, by the state of the cluster now. Raises `ConfigurationError`,
-    `DataLossError`, `UnreachableError`.
+    """What a batch reads, by the state of the cluster now.
+
+    Raises `ConfigurationError`, `DataLossError`, `UnreachableError`.
     """
     async with bridge.client(ClusterAccess.of(settings)) as client:
         cluster = ClusterView(client, settings)

@@ -1,5 +1,6 @@
-"""Where the batches of a stream begin and end: the state of the process that plans a
-query.
+"""Where the batches of a stream begin and end.
+
+This is the state of the process that plans a query.
 
 Spark hands out completed offsets and writes down planned ones, so all that has to
 survive is in offsets. What is kept here may be lost at any moment: ends that were just
@@ -57,9 +58,7 @@ class StreamPlanner:
         self._gate = None if least is None else Gate(least, settings.max_trigger_delay)
 
     async def initial(self) -> dict[QueueKey, int]:
-        """Where a new query begins; the same answer however often it is asked in this
-        run.
-        """
+        """Where a new query begins; the answer stays the same during this run."""
         if self._initial is None:
             async with bridge.client(self._connection) as client:
                 cluster = ClusterView(client, self._settings)
@@ -82,11 +81,14 @@ class StreamPlanner:
         return self._initial
 
     async def freeze(self) -> None:
-        """Let the ends of now be the ends of the whole run (`Trigger.AvailableNow`)."""
+        """Freeze the ends: this run stops where the queues end now.
+
+        Spark asks for this with `Trigger.AvailableNow`.
+        """
         self._frozen = await self._current()
 
     async def latest(self) -> dict[QueueKey, int]:
-        """The ends of all queues, whatever limits say."""
+        """The ends of all queues, regardless of limits."""
         return {
             queue: place.end
             for queue, place in (
@@ -95,15 +97,15 @@ class StreamPlanner:
         }
 
     async def next_end(self, start: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """Where the batch that begins at `start` ends; `start` itself when there is
-        nothing to do yet.
+        """Where the batch that begins at `start` ends; `start` with nothing to do.
 
-        A new query whose beginning is not the first message writes that down by an
-        empty batch first: were its first batch to fail before it is committed, Spark
-        would ask for the beginning again, and latest would be later then. Queues that
-        are new enter with their earliest offset for the same reason. Raises `GoneError`
-        for queues that end before `start` and for topics that are gone, unless
-        `failOnDataLoss` is false.
+        A new query whose beginning is not the first message first writes that down by
+        an empty batch. If its first batch failed before it was committed, Spark would
+        ask for the beginning again, and latest would be later then.
+
+        Queues that are new enter with their earliest offset for the same reason. Raises
+        `GoneError` for queues that end before `start` and for topics that are gone,
+        unless `failOnDataLoss` is false.
         """
         if self._anchor is not None:
             anchor, self._anchor = self._anchor, None
@@ -131,8 +133,9 @@ class StreamPlanner:
     def begins(
         self, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]
     ) -> dict[QueueKey, int]:
-        """Where the queues of a planned batch begin. A queue that only its end knows
-        enters there, with nothing to be read before it.
+        """Where the queues of a planned batch begin.
+
+        A queue that only its end knows enters there, with nothing to be read before it.
 
         The one exception is a first batch that is planned again from earliest, while a
         broker that took part in it is away: that reads from the first message, or
@@ -145,8 +148,9 @@ class StreamPlanner:
     async def _settled(
         self, start: Mapping[QueueKey, int]
     ) -> tuple[dict[QueueKey, Bounds], set[QueueKey]]:
-        """Begin and end of all queues, and the queues whose broker is away, so that
-        nothing can be said about them.
+        """Bounds of all queues, and the queues whose broker is away.
+
+        Nothing can be said about the latter.
 
         A broker that restarts takes its queues out of all routes for a while; that is
         no loss of data. It is waited for within `retryTimeout`, or with
@@ -179,8 +183,9 @@ class StreamPlanner:
         return self._frozen, set()
 
     async def _look_for(self, queues: list[QueueKey]) -> None:
-        """Find out which brokers of some queues have no master; unless `failOnDataLoss`
-        is false wait until all of them have.
+        """Find out which brokers of some queues have no master.
+
+        Unless `failOnDataLoss` is false, wait until all of them have one.
         """
         if trio.current_time() < self._away_until:
             return
@@ -201,9 +206,7 @@ class StreamPlanner:
                 )
 
     async def _check_expression(self, cluster: ClusterView, queues: list[QueueKey]) -> None:
-        """Let brokers that were not asked yet say whether they can serve the
-        expression.
-        """
+        """Ask brokers that were not asked yet whether they can serve the expression."""
         places = {(queue.broker, queue.topic) for queue in queues}
         await cluster.check_expression(
             queue for queue in queues if (queue.broker, queue.topic) not in self._checked
@@ -274,8 +277,9 @@ class StreamPlanner:
 
 
 def _from_earliest(settings: SparkOptions) -> bool:
-    """Whether a new query begins at the first messages, which no repetition makes later
-    than messages that can be read.
+    """Whether a new query begins at the first messages.
+
+    Asking again never moves that beginning past messages that can be read.
     """
     timed = (
         settings.starting_timestamp is not None

@@ -1,4 +1,4 @@
-"""Ranges of offsets are pulled ahead of their decoding, in the trio thread of a worker.
+"""Pulls ranges of offsets ahead of their decoding, in the trio thread of a worker.
 
 Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in
 order, so that a broker that gives 32 messages at a time
@@ -39,25 +39,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 PIECE: Final = 4096
-"""Offsets that are handed on together: large enough for Arrow, small enough to go on
-with the next early.
+"""Offsets that are handed on together.
+
+Large enough for Arrow, small enough to start on the next piece early.
 """
 PIECE_BYTES: Final = 16 << 20
 """Bytes after which a piece is handed on before its end."""
 IN_FLIGHT: Final = 3
 """Whole pieces that are pulled at the same time."""
 MOST_IN_FLIGHT: Final = 8
-"""Pieces of few offsets that are pulled at the same time: a trigger of a stream may
-read one message from each of hundreds of queues.
+"""Pieces of few offsets that are pulled at the same time.
+
+A trigger of a stream may read one message from each of hundreds of queues.
 """
 BUNDLE_BYTES: Final = 256 << 10
-"""Bytes from which pieces are handed on; smaller ones go together, as each hand-over
-and each record batch has its price.
+"""Bytes from which pieces are handed on.
+
+Smaller ones go together, as each hand-over and each record batch has its price.
 """
 _PULL_TIMEOUT: Final = 30.0
 """Seconds for one pull, which never waits at the broker."""
 ALL_OFFSETS: Final = 1 << 62
-"""An offset behind all others."""
+"""An offset after all others."""
 
 
 @attrs.frozen
@@ -98,8 +101,9 @@ class Piece:
 async def pull_ranges(
     put: Callable[[Sequence[Piece]], Awaitable[None]], plan: PullPlan, ranges: Sequence[Range]
 ) -> None:
-    """Hand on the records of ranges in order of their offsets, queues taking turns;
-    raises what ends the task.
+    """Hand on the records of ranges in order of their offsets, queues taking turns.
+
+    Raises what ends the task.
     """
     async with bridge.client(plan.connection) as client, side_by_side() as nursery:
         waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
@@ -146,8 +150,9 @@ class _Bundle:
 
 
 def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Pieces to be decoded: small ones of a broker as one, of which all records are
-    meant; records tell their topic and queue themselves.
+    """Pieces to be decoded, where small ones of a broker become one.
+
+    All records of a joined piece count; records name their topic and queue themselves.
     """
     if len(pieces) == 1:
         yield pieces[0]
@@ -217,8 +222,9 @@ class _Puller:
                 await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
 
     async def _next(self, offset: int, end: int) -> tuple[bytes, int, int]:
-        """One pull: records, what to add to their offsets, where to go on (at least one
-        further).
+        """One pull: records, the delta of their offsets, and the next offset.
+
+        The next offset is at least one further.
         """
         found = await persistently(
             f"pulling from queue {self._queue} at offset {offset}",

@@ -1,5 +1,7 @@
-"""The streaming source. One instance plans a query in a process of its own; another
-one, pickled, reads in the workers.
+"""The streaming source.
+
+One instance plans a query in a process of its own; another one, pickled, reads in the
+workers.
 """
 
 from __future__ import annotations
@@ -62,8 +64,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(bridge.run(self._plans().initial))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
-        """Where the next batch ends. `start` is completed, so it is what brokers are
-        told.
+        """Where the next batch ends.
+
+        `start` is completed, so it is what brokers are told.
         """
         offsets = from_json(start, source="the checkpoint's offsets")
         self._publish(offsets)
@@ -96,8 +99,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task. Raises `DataLossError`, `GoneError` or
-        `UnreachableError`.
+        """The rows of one task.
+
+        Raises `DataLossError`, `GoneError` or `UnreachableError`.
         """
         return self._tasks.read(ranges_of(partition))
 
@@ -106,9 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._publish(from_json(end, source="the end of a batch"))
 
     def stop(self) -> None:
-        """Nothing is held: connections close when nobody uses them, or with the
-        process.
-        """
+        """Does nothing: connections close when idle, or with the process."""
 
     def _publish(self, offsets: Offsets) -> None:
         if not self._settings.commit_offsets_to_broker:

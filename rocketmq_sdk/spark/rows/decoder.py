@@ -27,8 +27,9 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "ARRAY<STRING>": pa.list_(pa.string()),
     "MAP<STRING,STRING>": MAP,
 }
-"""What Spark 4.2 and later demand, to the letter: not large, not naive, not of other
-units.
+"""The Arrow types that Spark 4.2 and later demand.
+
+Not large, not naive, not of other units.
 """
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
@@ -62,7 +63,8 @@ class RowDecoder:
     def decode(
         self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
     ) -> pa.RecordBatch | None:
-        """The rows of the messages in `data` whose queue offsets lie in [begin, end);
+        """The rows of the messages in `data` whose queue offsets lie in [begin, end).
+
         None when there is none.
 
         Raises `RemoteProtocolError` for records that cannot be read,
@@ -95,8 +97,9 @@ class RowDecoder:
 
 
 def _ids(fields: Fields) -> pa.Array:
-    """Offset ids: store host and physical offset in hexadecimal digits
-    (`create_offset_id`).
+    """Offset ids: store host and physical offset as hexadecimal digits.
+
+    The same as `create_offset_id`.
     """
     raw = pc.binary_join_element_wise(
         fields.octets("store_host"), fields.octets("physical_offset"), _NOTHING

@@ -1,5 +1,6 @@
-"""The fields of stored records as Arrow arrays: taken out of a whole body of records by
-Arrow's own loops where records are usual.
+"""The fields of stored records as Arrow arrays.
+
+Where records are usual, Arrow's own loops take them out of a whole body of records.
 
 Usual records have two IPv4 hosts, a body that is neither compressed nor an inner batch,
 and topics of one length. Then only where each record begins is found in Python, every
@@ -39,16 +40,18 @@ _PLACES: Final = {
     "reconsume_times": (72, 76),
     "body_length": (84, 88),
 }
-"""Where fields of fixed size begin and end in a record with two IPv4 hosts
-(`MessageDecoder`).
+"""Begin and end of fixed-size fields in a record with two IPv4 hosts.
+
+See `MessageDecoder`.
 """
 _INTEGERS: Final = {4: ("i", pa.int32()), 8: ("q", pa.int64())}
 _MAGIC: Final = pa.scalar(MAGIC_V1.to_bytes(4, "big"), pa.binary())
 
 
 class Fields(Protocol):
-    """The fields of some messages, each made when asked for; names are those of
-    `Record`.
+    """The fields of some messages, each made when asked for.
+
+    Names are those of `Record`.
     """
 
     @property
@@ -154,8 +157,9 @@ def _packed(data: bytes, starts: array[int], offset_delta: int) -> _Packed | Non
 
 
 def _ends(tails: pa.Array) -> tuple[pa.Array, pa.Array] | None:
-    """Topics and properties of what follows the bodies; None when topics differ in
-    length or a length is not what is there.
+    """Topics and properties out of what follows the bodies.
+
+    None when topics differ in length or a length is wrong.
     """
     topic_sizes = set(_from_bytes(pc.binary_slice(tails, 0, 1), "B"))
     start = 1 + topic_sizes.pop()
@@ -180,8 +184,10 @@ def every(step: int, first: int, count: int) -> pa.Array:
 
 
 def tail(values: pa.Array, start: int) -> pa.Array:
-    """Binary values without their first bytes; an open end would make Arrow 26 fail for
-    some lengths, as it multiplies both.
+    """Binary values without their first bytes.
+
+    The end is given because an open one makes Arrow 26 fail for some lengths: it
+    multiplies both.
     """
     return pc.binary_slice(values, start, LARGEST)
 

@@ -42,8 +42,10 @@ _Pick = Callable[[Sequence[bytes]], tuple[bytes | None, ...]]
 
 @attrs.frozen
 class _Shape:
-    """The names of a text: which pieces are the columns (None: it has none), the names
-    of users, how to take their values.
+    """The shape of a property text.
+
+    Which pieces are the columns (None: it has none), the names of user properties, and
+    how to take their values.
     """
 
     columns: tuple[int | None, ...]
@@ -53,8 +55,9 @@ class _Shape:
 
 
 def _shape(found: Sequence[bytes], columns: Sequence[bytes]) -> _Shape | None:
-    """The shape of names, which are every second piece; None where the codec has to
-    look.
+    """The shape of names, which are every second piece.
+
+    None where the codec has to look.
     """
     if b"" in found or len(set(found)) != len(found):
         return None
@@ -74,9 +77,7 @@ def _shape(found: Sequence[bytes], columns: Sequence[bytes]) -> _Shape | None:
 
 
 class PropertyColumns:
-    """Makes those of the columns tags, keys, uniqueKey, dedupId and properties that are
-    wanted.
-    """
+    """Makes the columns tags, keys, uniqueKey, dedupId and properties, as wanted."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._columns = [name for name in SPECIAL if name in wanted]
@@ -100,8 +101,9 @@ class PropertyColumns:
         return result
 
     def _in_step(self, texts: pa.Array) -> dict[str, pa.Array] | None:
-        """All columns by Arrow's own loops, where all texts have the same names in the
-        same order.
+        """All columns by Arrow's own loops.
+
+        None unless all texts have the same names in the same order.
         """
         *entries, rest = texts[0].as_py().split(b"\x02")
         found = tuple(entry.partition(b"\x01")[0] for entry in entries)
@@ -194,9 +196,7 @@ class PropertyColumns:
 
 
 def _maps(shape: _Shape, values: Sequence[pa.Array], count: int) -> pa.Array:
-    """The properties of users, for messages of one shape; `values` are those of all
-    names.
-    """
+    """The user properties of messages of one shape; `values` are those of all names."""
     users = len(shape.users)
     keys, taken = pa.array([], pa.string()), pa.array([], pa.string())
     if users:
@@ -221,8 +221,9 @@ def _again(length: int, times: int) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _in_turn(columns: int, length: int) -> pa.Array:
-    """Indices into columns that follow each other: the first of each column, the second
-    of each, ...
+    """Indices that interleave columns which follow each other.
+
+    The first of each column, the second of each, and so on.
     """
     return pa.array(
         [at for row in range(length) for at in range(row, columns * length, length)], pa.int32()

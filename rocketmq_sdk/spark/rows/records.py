@@ -1,9 +1,8 @@
-"""Stored records taken apart into tuples of fields, one for a message, without an
-object for each.
+"""Stored records as tuples of fields, without an object for each message.
 
-The usual record, two IPv4 hosts, body not compressed, no inner batch, is read with one
-struct; whatever is unusual or broken goes through the codec of messages, which knows it
-all and raises what is to be raised.
+The usual record (two IPv4 hosts, body not compressed, no inner batch) is read with one
+struct. Whatever is unusual or broken goes through the message codec, which handles
+everything and raises the errors.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ _MAGIC_OFFSET_FLAG: Final = Struct(">4xI12xq8xi")
 
 
 class Record(NamedTuple):
-    """The fields of a message; a plain tuple of them in this order is what
-    `read_records` gives.
+    """The fields of a message.
+
+    `read_records` gives plain tuples of them in this order.
     """
 
     total: int
@@ -82,8 +82,9 @@ def record_starts(data: bytes) -> array[int] | None:
 def read_records(
     data: bytes, starts: Sequence[int] | None, *, offset_delta: int = 0
 ) -> list[tuple[object, ...]]:
-    """All messages of a body of records, each as the fields of `Record`; `starts` are
-    its `record_starts`.
+    """All messages of a body of records, each as the fields of `Record`.
+
+    `starts` is the `record_starts` of `data`.
 
     `offset_delta` is added to queue offsets, as answers to pulls ask for. Raises
     `RemoteProtocolError` for broken records and `CodecMissingError` when a body needs a
@@ -120,8 +121,9 @@ def read_records(
 
 
 def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
-    """Those records of one queue whose offsets lie in [begin, end); None when an
-    unusual or broken one is among them, which only reading can tell.
+    """Those records of one queue whose offsets lie in [begin, end).
+
+    None when an unusual or broken record is among them, which only decoding can tell.
     """
     starts = record_starts(data)
     if starts is None:

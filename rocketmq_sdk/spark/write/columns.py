@@ -1,10 +1,11 @@
-"""Columns of rows become frames of client batches (`protocol.batch_codec`), all rows at
-once; Python looks at a row only to hash it.
+"""Encodes columns of rows as frames of client batches, all rows at once.
+
+The frames are those of `protocol.batch_codec`. Python looks at a row only to hash it.
 
 Arrow joins constants and columns into the texts and frames that `Message` and the codec
 of batches would make one by one. That holds for rows that are plain: nothing in them
 that could be refused, no delay, no large body. `odd_rows` finds those that are not, and
-rather one too many: they are left to code that looks at one row after the other, knows
+rather one too many: they are left to code that looks at one row at a time, knows
 all rules and names the column that breaks one.
 """
 
@@ -41,8 +42,9 @@ _Part: TypeAlias = "bytes | pa.Array"
 
 @attrs.frozen
 class Frames:
-    """Frames of messages of one topic, one behind the other; frame k lies between
-    `offsets[k]` and `offsets[k + 1]`.
+    """Frames of messages of one topic, one after another.
+
+    Frame k lies between `offsets[k]` and `offsets[k + 1]`.
 
     `sharding` holds the sharding key of each message, and is None when none has one.
     """
@@ -58,9 +60,7 @@ class Frames:
 
 @attrs.frozen
 class PlainRows:
-    """Rows that are plain, with their properties in front of the dedup id and behind
-    it.
-    """
+    """Plain rows, with their properties before and after the dedup id."""
 
     batch: pa.RecordBatch
     own: _Part
@@ -109,15 +109,16 @@ class _Rows:
 
 
 def _bytes(column: pa.Array) -> bytes:
-    """The values of a text or binary column, one behind the other; also those of other
-    slices of the same memory.
+    """The values of a text or binary column, one after another.
+
+    Includes those of other slices of the same memory.
     """
     buffer = column.buffers()[2]
     return b"" if buffer is None else buffer.to_pybytes()
 
 
 def _not_utf8(column: pa.Array) -> pa.BooleanArray | None:
-    """Where texts are no UTF-8."""
+    """Where texts are not UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -134,8 +135,9 @@ def _is_utf8(raw: bytes | None) -> bool:
 
 
 def _contains(column: pa.Array, *patterns: bytes) -> pa.BooleanArray | None:
-    """Where a column has one of some bytes; None for nowhere, which takes one look at
-    its memory.
+    """Where a column has one of some bytes; None when it has none.
+
+    The usual None takes one look at its memory.
     """
     memory = _bytes(column)
     raw = column.cast(pa.binary())
@@ -157,8 +159,9 @@ def _masks_of_text(column: pa.Array, *forbidden: bytes) -> list[pa.BooleanArray]
 
 
 def _blank(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
-    """Where a text is only white space; never for texts that its masks mark, which may
-    be no UTF-8.
+    """Where a text is only white space.
+
+    Never for texts that its masks mark, which may not be UTF-8.
     """
     for mask in masks:
         column = pc.if_else(mask, pa.scalar("", column.type), column)
@@ -166,9 +169,7 @@ def _blank(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArra
 
 
 def _big_endian(numbers: pa.Array, code: str) -> pa.Array:
-    """Numbers as binary values of their width in the byte order of the wire; `code` is
-    that of `array`. No nulls.
-    """
+    """Numbers as big-endian binary values; `code` is that of `array`. No nulls."""
     values = array(code)
     size = values.itemsize
     buffer = numbers.buffers()[1]
@@ -232,8 +233,9 @@ def _without_empty(column: pa.Array) -> pa.Array:
 
 
 class ColumnEncoder:
-    """Encodes the plain rows of record batches with some columns of the sink. `topic`
-    wins over the column; `largest` bytes has a plain body.
+    """Encodes the plain rows of record batches with some columns of the sink.
+
+    `topic` wins over the column. A plain body has at most `largest` bytes.
     """
 
     def __init__(self, columns: Sequence[str], *, topic: str | None, largest: int) -> None:
@@ -246,8 +248,9 @@ class ColumnEncoder:
     # --- what is plain
 
     def odd_rows(self, batch: pa.RecordBatch) -> pa.BooleanArray | None:
-        """The rows that are not plain; None when all are. What a row holds decides
-        alone, not its neighbours.
+        """The rows that are not plain; None when all are.
+
+        What a row holds decides alone, not its neighbours.
         """
         odd = _Rows(batch.num_rows)
         body = batch.column("body").cast(pa.binary())
@@ -356,8 +359,9 @@ class ColumnEncoder:
     # --- encoding
 
     def plain(self, batch: pa.RecordBatch, start: int) -> tuple[PlainRows, list[int]]:
-        """The plain rows of a batch, and the numbers of the others; dedup ids begin
-        with `start` bytes.
+        """The plain rows of a batch, and the numbers of the others.
+
+        Dedup ids begin with `start` bytes.
         """
         count = batch.num_rows
         texts = self._texts(batch)
@@ -375,8 +379,9 @@ class ColumnEncoder:
         return rows.filter(pc.invert(odd.mask)), pc.indices_nonzero(odd.mask).to_pylist()
 
     def encode(self, rows: PlainRows, ids: Sequence[str], dedup: DedupIds) -> list[Frames]:
-        """The frames of rows, at least one, with a unique id each; topic by topic, in
-        the order of the rows.
+        """The frames of rows, at least one, with a unique id each.
+
+        They are grouped by topic, in the order of the rows.
         """
         batch, count = rows.batch, rows.batch.num_rows
         body = batch.column("body").cast(pa.binary())
@@ -424,9 +429,7 @@ class ColumnEncoder:
         return found
 
     def _texts(self, batch: pa.RecordBatch) -> tuple[_Part, list[_Part]]:
-        """The properties of users, and those behind the dedup id, in the order in which
-        a message has them.
-        """
+        """User properties, before and after the dedup id, in the order of a message."""
         own: _Part = b""
         if "properties" in self._columns:
             column = batch.column("properties")

@@ -1,5 +1,4 @@
-"""Dedup ids: scope, partition, a hash of the row's content, and which of the task's
-rows of that content it is.
+"""Dedup ids: scope, partition, a hash of the row, and its ordinal among equal rows.
 
 A task that runs again over the same rows gives the same ids, whatever the rows' order.
 To number equal rows a task has to remember the hash of every row that it has written.
@@ -16,8 +15,9 @@ if TYPE_CHECKING:
 
 HASH_SIZE: Final = 16
 _SET_LIMIT: Final = 1 << 19
-"""Hashes up to which a set remembers them: at 110 bytes each it is the faster one,
-packed they take 25 to 30.
+"""Hashes up to which a set remembers them.
+
+A set is faster but takes 110 bytes for each; packed they take 25 to 30.
 """
 _BUCKETS: Final = 1 << 16
 _REST: Final = HASH_SIZE - 2
@@ -29,8 +29,10 @@ def content_hash(content: bytes) -> bytes:
 
 
 class _Packed:
-    """Hashes in the memory that they take themselves: those that begin with the same
-    two bytes lie one behind the other, in no order.
+    """Hashes packed in memory.
+
+    Those that begin with the same two bytes are kept together, one after another, in no
+    order.
     """
 
     def __init__(self, hashes: set[bytes]) -> None:
@@ -52,8 +54,9 @@ class _Packed:
 
 
 class DedupIds:
-    """Gives the rows of one task their ordinals among equal rows; `start` is what all
-    ids of the task begin with.
+    """Gives the rows of one task their ordinals among equal rows.
+
+    `start` is what all ids of the task begin with.
     """
 
     def __init__(self, scope: str, partition: int, *, set_limit: int = _SET_LIMIT) -> None:

@@ -1,4 +1,5 @@
-"""The columns that the sink takes, and the check of a DataFrame's columns against them.
+"""The columns that the sink takes, and the check of a DataFrame against them.
+
 Neither Spark nor trio is needed here.
 """
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class SinkColumn:
-    """One column of the sink: its name, the types it may have as DDL writes them, what
-    it means.
-    """
+    """One column of the sink: its name, its allowed DDL types, and what it means."""
 
     name: str
     types: tuple[str, ...]
@@ -67,8 +66,9 @@ SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
 )
 _KNOWN: Final = {column.name: column for column in SINK_COLUMNS}
 _IGNORED: Final = frozenset(schema.BY_NAME) - frozenset(_KNOWN)
-"""Columns of the source that mean nothing to the sink, so that a topic can be copied
-without naming columns.
+"""Columns of the source that the sink ignores.
+
+So a topic can be copied without naming columns.
 """
 
 

@@ -1,8 +1,9 @@
-"""Rows become messages, each with its dedup id; what cannot become one is named. Spark
-is not needed here.
+"""Turns rows into messages with dedup ids, and names what cannot become one.
+
+Spark is not needed here.
 
 Plain rows become frames of client batches column by column (`columns_out`). What is
-written here looks at one row after the other: at those that are delayed or large, which
+written here looks at one row at a time: at those that are delayed or large, which
 are sent alone, and at those that break a rule.
 """
 
@@ -39,8 +40,10 @@ _PLAIN: Final = 256 * 1024
 
 
 class BadRowError(RocketMQError):
-    """A row that cannot be a message; the text names partition, row and column, and
-    what became of the other rows once that is known.
+    """A row that cannot be a message.
+
+    The text names partition, row and column, and what became of the other rows once
+    that is known.
     """
 
     def __init__(
@@ -60,16 +63,14 @@ class BadRowError(RocketMQError):
 
 @attrs.frozen
 class LoneRow:
-    """A row that is sent in a request of its own, so that a broker's refusal is about
-    this row.
-    """
+    """A row that is sent in a request of its own, so a refusal is about this row."""
 
     message: Message
     partition: int
     row: int
 
     def refused(self, error: MessageIllegalError) -> BadRowError:
-        """What a broker refused, by its column: it looks at the delay and at sizes."""
+        """The error for what a broker refused; it looks at the delay and at sizes."""
         late = self.message.deliver_at_ms is not None and "timer" in (error.remark or "")
         column = "deliverAt" if late else "body"
         return BadRowError(
@@ -120,8 +121,9 @@ class RowMaker:
         self.first_skipped: BadRowError | None = None
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[Frames | LoneRow]:
-        """What a batch of rows becomes; rows with a sharding key stay in order. Raises
-        `BadRowError`, unless bad rows are skipped and counted.
+        """Frames and lone messages of a batch; rows with a sharding key stay in order.
+
+        Raises `BadRowError`, unless bad rows are skipped and counted.
         """
         if batch.num_rows > 1 and batch.nbytes > _MOST_AT_ONCE:
             half = batch.num_rows // 2
@@ -262,8 +264,9 @@ def is_delayed(message: Message) -> bool:
 
 
 def content_of(message: Message) -> bytes:
-    """What the dedup id of a message is a hash of; `ColumnEncoder` makes the same bytes
-    of a plain row.
+    """What the dedup id of a message is a hash of.
+
+    `ColumnEncoder` makes the same bytes of a plain row.
     """
     body = message.body
     head = len(body).to_bytes(4, "big") + body + message.flag.to_bytes(4, "big", signed=True)
@@ -275,8 +278,10 @@ def _try(topic: str, argument: dict[str, Any]) -> None:
 
 
 def _column(name: str, column: pa.Array) -> pa.Array:
-    """A column as messages take it: text as bytes; moments as milliseconds, as not
-    every time zone that a session may have is known to Python.
+    """A column as messages take it.
+
+    Text becomes bytes; moments become milliseconds, because Python does not know every
+    time zone that a session may have.
     """
     if name == "body":
         return column.cast(pa.binary())

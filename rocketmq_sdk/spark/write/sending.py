@@ -1,5 +1,6 @@
-"""Messages of a task on their way to the brokers, in the trio thread: batched, several
-requests at a time, each tried again until acknowledged.
+"""Sends the messages of a task, in the trio thread.
+
+They are batched, with several requests at a time, each retried until acknowledged.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
-"""Requests of a task that are under way at the same time; one for each queue where a
-sharding key orders rows.
+"""Requests of a task that are under way at the same time.
+
+One for each queue where a sharding key orders rows.
 """
 DEFAULT_LARGEST: Final = 4 * 1024 * 1024
 """Bytes that a producer sends at most in one body unless it is told otherwise."""
@@ -82,8 +84,9 @@ class Tally:
     """Refused by a broker, and left out."""
     first_skipped: BadRowError | None = None
     ends: "Ends" = attrs.field(factory=dict)
-    """Where the queues end at least, by what was acknowledged; rows that the broker
-    holds back for later do not count.
+    """Lowest possible ends of the queues, by what was acknowledged.
+
+    Rows that the broker holds back for later do not count.
     """
 
     def place(self, topic: str, result: SendResult, count: int) -> None:
@@ -146,9 +149,7 @@ class _Sender:
         return bool(self._waiting)
 
     async def _gather(self, lane: _Lane, frames: Frames, begin: int, end: int) -> None:
-        """Add the frames from one number up to another to what waits in a lane, and
-        start what is full.
-        """
+        """Add a slice of frames to what waits in a lane, and send what is full."""
         offsets, plan = frames.offsets, self._plan
         while begin < end:
             load = self._waiting.get(lane)
@@ -172,8 +173,9 @@ class _Sender:
             begin = stop
 
     async def _send_alone(self, lone: LoneRow) -> None:
-        """Send a message in a request of its own, behind what came before it for the
-        same queue.
+        """Send a message in a request of its own.
+
+        It goes after what came before it for the same queue.
         """
         message = lone.message
         delayed = message.delay_level or message.deliver_at_ms is not None
@@ -293,8 +295,9 @@ class _Sender:
 async def send_all(
     receive: trio.MemoryReceiveChannel[Frames | LoneRow], plan: SendPlan, tally: Tally
 ) -> None:
-    """Send everything that comes through a channel; returns when it is closed and all
-    of it is acknowledged.
+    """Send everything that comes through a channel.
+
+    Returns when the channel is closed and everything is acknowledged.
 
     Raises what no retry mends. Cancelled, what is under way may arrive or not.
     """

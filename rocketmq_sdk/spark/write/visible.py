@@ -1,6 +1,6 @@
 """Waiting until readers can see what was written.
 
-A broker of Apache acknowledges a message when it is in the commit log and adds it to
+Apache's broker acknowledges a message when it is in the commit log and adds it to
 its consume queue afterwards (`ReputMessageService`), a moment later on an idle machine
 and seconds on a busy one. A batch that is read in between ends before the newest rows:
 `df.write` followed by `spark.read` would miss rows of its own.
@@ -31,7 +31,7 @@ _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.5
 
 Ends = dict[QueueKey, int]
-"""The offset behind the last row that was written to a queue."""
+"""The offset after the last row that was written to a queue."""
 
 
 def merged(tables: Iterable[Mapping[QueueKey, int]]) -> Ends:
@@ -44,8 +44,7 @@ def merged(tables: Iterable[Mapping[QueueKey, int]]) -> Ends:
 
 
 async def until_visible(connection: ClusterAccess, ends: Ends, patience: float = PATIENCE) -> None:
-    """Wait in the trio thread until every queue ends where it was written to, or
-    behind.
+    """Wait in the trio thread until every queue ends where it was written to, or after.
 
     One statistics call for each broker and topic in most cases. What was written is
     acknowledged, so that nothing here is an error: when `patience` seconds are over, or

@@ -1,5 +1,6 @@
-"""The sink: each task sends its rows and returns when all of them are acknowledged. At
-least once: a task that runs again sends again.
+"""The sink: each task sends its rows and returns when all are acknowledged.
+
+At least once: a task that runs again sends again.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _AGAIN: Final = "a task that runs again sends all of them again, with the same d
 
 
 class WriteError(RocketMQError):
-    """A task could not write its rows; the text tells how many were acknowledged, and
-    of how many nobody knows.
+    """A task could not write its rows.
+
+    The text tells how many were acknowledged, and how many have an unknown outcome.
     """
 
 
@@ -61,8 +63,9 @@ class Written(WriterCommitMessage):
 
 
 class TaskWriter:
-    """Writes the rows of one task; what writers of both kinds pickle for their
-    tasks.
+    """Writes the rows of one task.
+
+    What writers of both kinds pickle for their tasks.
     """
 
     def __init__(self, settings: SparkOptions, schema: StructType) -> None:
@@ -76,8 +79,9 @@ class TaskWriter:
         self._plan = SendPlan.of(settings, ClusterAccess.of(settings))
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Send all rows. Raises `BadRowError`, or `WriteError` with what is known about
-        the task's rows.
+        """Send all rows.
+
+        Raises `BadRowError`, or `WriteError` with what is known about the task's rows.
         """
         from pyspark import TaskContext
 
@@ -181,8 +185,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writer of `df.writeStream`; output mode complete sends the whole result in each
-    batch.
+    """Writer of `df.writeStream`.
+
+    Output mode complete sends the whole result in each batch.
     """
 
     def __init__(self, settings: SparkOptions, schema: StructType, *, complete: bool) -> None:
@@ -203,8 +208,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _told(messages, f"batch {batchId}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """A batch failed; what its tasks sent stays sent and is sent again, with the
-        same dedup ids, when the query is started again.
+        """A batch failed; what its tasks sent stays sent.
+
+        It is sent again with the same dedup ids when the query is restarted.
         """
         sent = sum(message.rows for message in messages if isinstance(message, Written))
         logger.warning(
