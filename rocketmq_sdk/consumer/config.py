@@ -1,7 +1,7 @@
-"""Settings of consumers that own queues: what they share, and the push consumer's.
+"""Settings of push, lite pull and simple consumers.
 
 Names and defaults are those of `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0 in
-Python's spelling; durations are seconds and sizes are bytes.
+Python's spelling. Durations are seconds, sizes are bytes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ MIB: Final = 1024 * 1024
 
 
 class QueueOptions(ClientOptions, total=False):
-    """Keyword form of `QueueConfig`, and the settings of the client that a consumer
-    opens for itself.
-    """
+    """Keyword form of `QueueConfig`, with the settings of the consumer's client."""
 
     consume_from: ConsumeFrom
     consume_timestamp: datetime | int | None
@@ -63,9 +61,7 @@ class QueueOptions(ClientOptions, total=False):
 
 
 class PushOptions(QueueOptions, total=False):
-    """Keyword form of `PushConfig`, and the settings of the client that a consumer
-    opens for itself.
-    """
+    """Keyword form of `PushConfig`, with the settings of the consumer's client."""
 
     batch: int
     orderly: bool
@@ -85,9 +81,7 @@ class PushOptions(QueueOptions, total=False):
 
 
 class LitePullOptions(QueueOptions, total=False):
-    """Keyword form of `LitePullConfig`, and the settings of the client that a consumer
-    opens for itself.
-    """
+    """Keyword form of `LitePullConfig`, with the settings of the consumer's client."""
 
     auto_commit: bool
     auto_commit_interval: float | timedelta
@@ -95,9 +89,7 @@ class LitePullOptions(QueueOptions, total=False):
 
 
 class SimpleOptions(ClientOptions, total=False):
-    """Keyword form of `SimpleConfig`, and the settings of the client that a consumer
-    opens for itself.
-    """
+    """Keyword form of `SimpleConfig`, with the settings of the consumer's client."""
 
     await_duration: float | timedelta
     invisible_duration: float | timedelta
@@ -132,8 +124,10 @@ def _duration(default: float) -> Any:
 
 @attrs.frozen
 class FlowLimits:
-    """The most that one queue may hold before it is not pulled for a while: messages,
-    bytes of bodies, distance between oldest and newest offset.
+    """The most that one queue may hold before pulling pauses.
+
+    `messages` counts messages, `size` bytes of bodies, `span` the distance between the
+    oldest and the newest offset.
     """
 
     messages: int = 1000
@@ -148,10 +142,10 @@ class FlowLimits:
 def shared_limits(
     limits: FlowLimits, threshold_for_topic: int, threshold_size_for_topic: int, owned_queues: int
 ) -> FlowLimits:
-    """The limits per queue when totals are set (not -1): each owned queue, of whatever
-    topic, gets an equal part, at least 1.
+    """The limits per queue when there are limits for the topic (not -1).
 
-    Follows `RebalancePushImpl.messageQueueChanged`.
+    Each owned queue, of whatever topic, gets an equal share, at least 1. Follows
+    `RebalancePushImpl.messageQueueChanged`.
     """
     if owned_queues < 1:
         return limits
@@ -165,16 +159,15 @@ def shared_limits(
 
 @attrs.frozen(kw_only=True)
 class QueueConfig:
-    """What consumers that own queues and pull them have in common; the kinds differ in
-    defaults.
+    """The settings that all consumers share that own queues and pull them.
 
-    `consume_from` and `consume_timestamp` (aware datetime or epoch milliseconds; None:
-    half an hour before the start) say where a group begins that has no committed
-    offset. The thresholds stop the pulling of a queue that holds too much; those for
-    the topic (-1: off) are shared out equally over all owned queues. `pull_suspend` is
-    how long a broker may hold a pull. `revoke_grace` is how long what is being consumed
-    may take to finish when its queue goes to another member. `filter_hooks` may leave
-    out messages that were pulled.
+    The kinds have different defaults. `consume_from` and `consume_timestamp` (aware
+    datetime or epoch milliseconds; None: half an hour before the start) say where a
+    group begins that has no committed offset. The thresholds stop pulling a queue that
+    holds too much; those for the topic (-1: off) are shared equally among all owned
+    queues. `pull_suspend` is how long a broker may hold a pull. `revoke_grace` is how
+    long running work may take to finish when its queue goes to another member.
+    `filter_hooks` may remove messages that were pulled.
     """
 
     consume_from: ConsumeFrom = attrs.field(
@@ -225,23 +218,28 @@ class QueueConfig:
 
 @attrs.frozen(kw_only=True)
 class PushConfig(QueueConfig):
-    """How a push consumer behaves, besides what `QueueConfig` says.
+    """How a push consumer behaves, in addition to `QueueConfig`.
 
     `batch` is the most messages per call of the listener (1: the listener takes one
-    message, else a list), `concurrency` how many calls run at a time. `orderly` keeps
-    the order of each queue: one call at a time for it, and after a failure the queue
-    rests for `suspend_current_queue_time` (10 ms to 30 s) and the same message comes
-    again. `max_reconsume_times` is how often a message is delivered again before it
-    goes to the dead letter topic (-1: as the group is set at the broker, 16 there
-    unless changed; with `orderly` without end, as Apache's clients). `consume_timeout`
-    bounds one call of the listener, not with `orderly`. With `message_model`
-    BROADCASTING every member gets every message once: offsets are kept in a file below
-    `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and what fails is not
-    delivered again. `consume_hooks` see each call of the listener. Without
-    `client_rebalance` the broker says which queues are read, and whether they are
-    pulled or popped (not with `orderly` or BROADCASTING): `pop_batch_nums` messages at
-    a time that are invisible to others for `pop_invisible_time`, which bounds the
-    listener too; popping pauses above `pop_threshold_for_queue` messages of one place.
+    message, otherwise a list). `concurrency` is how many calls run at a time.
+
+    `orderly` keeps the order of each queue: one call at a time, and after a failure the
+    queue is suspended for `suspend_current_queue_time` (10 ms to 30 s) and the same
+    message comes again. `max_reconsume_times` is how often a message is delivered again
+    before it goes to the dead letter topic (-1: as the group is set at the broker, 16
+    by default; with `orderly` without limit, as in Apache's clients). `consume_timeout`
+    limits one call of the listener, except with `orderly`.
+
+    With `message_model` BROADCASTING every member gets every message once. Offsets are
+    kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and
+    failed messages are not delivered again. `consume_hooks` see each call of the
+    listener.
+
+    Without `client_rebalance` the broker decides which queues are read, and whether
+    they are pulled or popped (not with `orderly` or BROADCASTING). A pop takes up to
+    `pop_batch_nums` messages, which are invisible to others for `pop_invisible_time`;
+    that limits the listener too. Popping pauses above `pop_threshold_for_queue`
+    messages of one place.
     """
 
     batch: int = attrs.field(default=1, validator=between(1, 1024))
@@ -280,8 +278,9 @@ class PushConfig(QueueConfig):
         return self.message_model is MessageModel.BROADCASTING
 
     def most_retries(self, of_group: int | None) -> int:
-        """`max_reconsume_times` with its default filled in; `of_group` is what the
-        broker has for the group, if known.
+        """`max_reconsume_times` with its default filled in.
+
+        `of_group` is what the broker has for the group, if known.
         """
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times
@@ -291,8 +290,9 @@ class PushConfig(QueueConfig):
 
     @property
     def flow_limits(self) -> FlowLimits:
-        """The thresholds per queue. Within an ordered queue the distance of offsets
-        says nothing about how much is held.
+        """The thresholds per queue, without `span` for queues in order.
+
+        In a queue in order the distance of offsets says nothing about how much is held.
         """
         limits = super().flow_limits
         return attrs.evolve(limits, span=ENDLESS) if self.orderly else limits
@@ -300,12 +300,12 @@ class PushConfig(QueueConfig):
 
 @attrs.frozen(kw_only=True)
 class LitePullConfig(QueueConfig):
-    """How a lite pull consumer behaves, besides what `QueueConfig` says.
+    """How a lite pull consumer behaves, in addition to `QueueConfig`.
 
-    With `auto_commit` what was polled is committed every `auto_commit_interval`, once
-    the next poll has begun. `poll_timeout` is how long a poll waits for a message when
-    it is not told. `pull_batch_size` is how many messages a pull brings and, unless it
-    is told, a poll gives.
+    With `auto_commit`, polled messages are committed every `auto_commit_interval`, once
+    the next poll has begun. `poll_timeout` is how long a poll waits for a message by
+    default. `pull_batch_size` is how many messages a pull asks for and, by default, a
+    poll returns.
     """
 
     auto_commit: bool = True
@@ -320,17 +320,20 @@ class LitePullConfig(QueueConfig):
 class SimpleConfig:
     """How a simple consumer behaves.
 
-    `await_duration` is how long a receive waits for messages, `invisible_duration` how
-    long nobody else gets what it gave, when it is not told. Durations must lie between
-    `min_invisible_duration` and `max_invisible_duration`; a change may also be below
-    the least one. `max_reconsume_times` is how often a message is delivered again
-    before it goes to the dead letter topic (-1: what the broker has for the group, 16
-    until that is known). `consume_from` says where a group begins in a queue that it
-    has no position in: at its first message or, for anything else, where Apache's proxy
-    begins (the last message, or the first while the queue is young). With `fifo`
-    messages of a queue come in order: the next ones only when the ones before are
-    acknowledged. `processing_limit` is how long `processing` goes on extending an
-    invisible duration.
+    `await_duration` is how long a receive waits for messages by default.
+    `invisible_duration` is how long received messages are invisible to others by
+    default; it must lie between `min_invisible_duration` and `max_invisible_duration`.
+    A change of the duration may go below the minimum.
+
+    `max_reconsume_times` is how often a message is delivered again before it goes to
+    the dead letter topic (-1: what the broker has for the group, 16 until that is
+    known). `consume_from` says where a group begins in a queue that it has no position
+    in: at the first message or, for any other value, where Apache's proxy begins (the
+    last message, or the first while the queue is young).
+
+    With `fifo`, messages of a queue come in order: the next ones only after the ones
+    before are acknowledged. `processing_limit` is how long `processing` keeps extending
+    an invisible duration.
     """
 
     await_duration: float = attrs.field(default=20.0, converter=to_seconds, validator=not_negative)
@@ -355,8 +358,9 @@ class SimpleConfig:
         self.invisible_ms(self.invisible_duration)
 
     def invisible_ms(self, seconds: float, *, changing: bool = False) -> int:
-        """Milliseconds of an invisible duration. Raises `ConfigurationError` when it is
-        out of the bounds.
+        """Milliseconds of an invisible duration.
+
+        Raises `ConfigurationError` when it is out of bounds.
         """
         low = 0.0 if changing else self.min_invisible_duration
         if not low <= seconds <= self.max_invisible_duration:
@@ -367,8 +371,9 @@ class SimpleConfig:
         return round(seconds * 1000)
 
     def most_retries(self, of_group: int | None) -> int:
-        """`max_reconsume_times` with its default filled in; `of_group` is what the
-        broker has for the group, if known.
+        """`max_reconsume_times` with its default filled in.
+
+        `of_group` is what the broker has for the group, if known.
         """
         if self.max_reconsume_times != -1:
             return self.max_reconsume_times

@@ -1,6 +1,4 @@
-"""What all kinds of consumers do with their arguments: check subscriptions, split
-settings, open or share a client.
-"""
+"""Arguments of the constructors of all consumers: subscriptions, settings, client."""
 
 from __future__ import annotations
 
@@ -16,11 +14,12 @@ from rocketmq_sdk.protocol.subscription import check_subscription
 from rocketmq_sdk.validators import refuse_unknown
 
 Subscription = str | tuple[str, ExpressionType | str] | None
-"""A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its
-type.
+"""What a user gives as a subscription.
+
+A tag expression (`"a || b"`, `"*"` or None for all), or an expression with its type.
 """
 Expression = tuple[str | None, str]
-"""An expression and its type."""
+"""An expression and the name of its type."""
 _KINDS: Final = frozenset(kind.value for kind in ExpressionType)
 _FORMS: Final = (
     "give tags as a text ('paid || refunded', '*' for all), or (expression, ExpressionType.SQL92)"
@@ -28,8 +27,10 @@ _FORMS: Final = (
 
 
 class ConstructorArguments:
-    """The arguments of one consumer: the settings of its kind, and its client, which
-    may be shared.
+    """The arguments of one consumer, split into settings of its own and its client.
+
+    `own` are the settings of the consumer's kind. `client` is shared, or with
+    `own_client` opened for this consumer alone. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ def checked_expression(topic: str, wanted: Subscription) -> Expression:
 
 
 def _parts(topic: str, wanted: object) -> Expression:
-    """An expression and the name of its type, which both are texts."""
+    """An expression and the name of its type, both strings."""
     if wanted is None or isinstance(wanted, str):
         return wanted, ExpressionType.TAG.value
     if not isinstance(wanted, tuple) or len(wanted) != 2:

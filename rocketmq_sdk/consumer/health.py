@@ -1,6 +1,4 @@
-"""The plain answer to "is it consuming, and if not, why": what stands in a consumer's
-way, in words for the people who run it.
-"""
+"""Whether a consumer is consuming and, if not, why, in plain words."""
 
 from __future__ import annotations
 
@@ -13,19 +11,19 @@ from rocketmq_sdk.consumer.statistics import PopStatistics, QueueStatistics
 from rocketmq_sdk.model.queue import MessageQueue
 
 LONGEST_REASON: Final = 300
-"""Characters of what others say (brokers, listeners) that a reason quotes at most."""
+"""The most characters of a foreign text (of a broker or listener) in a reason."""
 SLOW_AFTER: Final = 60.0
-"""Seconds after which a listener that does not return is told of."""
+"""Seconds after which a listener that has not returned is a reason."""
 
 
 @attrs.frozen
 class ConsumerHealth:
     """Whether a consumer consumes, and what stands in its way.
 
-    `consuming` is true when messages that come are delivered, at least of some queues;
-    `reasons` name each hindrance, also those of single queues while others go on. An
-    idle consumer without hindrances is consuming. True in a condition exactly when
-    `consuming` is.
+    `consuming` is true when new messages are delivered, at least from some queues.
+    `reasons` name each hindrance, including those of single queues while others go on.
+    An idle consumer without hindrances is consuming. The truth value of the object is
+    `consuming`.
     """
 
     consuming: bool
@@ -41,8 +39,10 @@ class ConsumerHealth:
 
 @attrs.frozen
 class TopicView:
-    """What is known of a subscribed topic: how many queues its route has, how many are
-    owned here, how many members there are (0: not known).
+    """What is known of a subscribed topic.
+
+    How many queues its route has, how many are owned here, and how many members there
+    are (0: not known).
     """
 
     queues: int
@@ -52,9 +52,7 @@ class TopicView:
 
 @attrs.frozen
 class QueueView:
-    """An owned queue, and what keeps it from being pulled (empty: nothing) or
-    consumed.
-    """
+    """An owned queue, and what keeps it from being pulled or consumed (if anything)."""
 
     statistics: QueueStatistics
     complaint: str = ""
@@ -90,7 +88,7 @@ class ConsumerView:
 
 
 def health_of(view: ConsumerView) -> ConsumerHealth:
-    """What follows from a view."""
+    """The health that follows from a view."""
     reasons: list[str] = []
     if view.suspended:
         reasons.append("it is suspended; resume() lets it go on")
@@ -135,8 +133,7 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
             "again here"
         )
     blocked = view.is_saturated and view.busy_for > SLOW_AFTER
-    # Where topics are popped, a retry topic that is pulled beside them is not what
-    # counts.
+    # Where topics are popped, a pulled retry topic does not make the consumer healthy.
     places = {
         queue for queue in (*view.queues, *view.pops) if not view.pops or queue.topic in view.topics
     }
@@ -171,9 +168,7 @@ def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
 
 
 def one_line(text: str) -> str:
-    """What somebody else said, on one line, of bounded length, without characters that
-    a terminal would obey.
-    """
+    """A foreign text on one line of bounded length, without control characters."""
     line = " ".join(
         "".join(
             letter if letter.isprintable() else " " for letter in text[: 4 * LONGEST_REASON]

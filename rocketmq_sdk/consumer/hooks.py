@@ -1,4 +1,4 @@
-"""Consume hooks around a listener, and filter hooks behind pulls and pops."""
+"""Consume hooks around a listener, and filter hooks after pulls and pops."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _Received = TypeVar("_Received", bound=ReceivedMessage)
 def filtered(
     messages: list[_Received], queue: MessageQueue, *, group: str, hooks: Sequence[FilterHook]
 ) -> list[_Received]:
-    """What the hooks leave of what one pull or pop brought. A hook that fails leaves
-    nothing out.
+    """The messages of one pull or pop that the filter hooks keep.
+
+    A hook that fails removes nothing.
     """
     for hook in hooks:
         try:
@@ -38,8 +39,9 @@ def filtered(
 
 
 def hooked(listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook]) -> AsyncListener:
-    """The listener with hooks around each call. Its errors and its cancellation pass
-    through.
+    """The listener with hooks around each call.
+
+    Its errors and its cancellation pass through.
     """
     before, after = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]
 

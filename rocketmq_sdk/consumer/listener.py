@@ -1,4 +1,4 @@
-"""What a listener may be, and how a plain function becomes one to await."""
+"""What a listener may be, and how a plain function becomes an async one."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ import trio
 
 AsyncListener = Callable[[Any], Awaitable[object]]
 Listener = Callable[[Any], object]
-"""Takes one message, or with `batch` above 1 a list; a coroutine function, or a plain
-function, which then runs in a worker thread.
+"""Takes one message, or with `batch` above 1 a list of messages.
 
-What a plain function returns is awaited when it is a coroutine, as that of
-`lambda message: handle(message, more)` is.
+A coroutine function, or a plain function, which then runs in a worker thread. A
+coroutine that a plain function returns is awaited, as for `lambda message:
+handle(message, more)`.
 """
 
 
 def is_async(listener: Listener) -> bool:
-    """Whether calling a listener gives something to await."""
-    # An object may have an `async def __call__`; `callable` would not tell.
+    """Whether calling a listener returns an awaitable."""
+    # An object may have an `async def __call__`, which `callable` does not show.
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(
         getattr(listener, "__call__", None)  # noqa: B004 - see above
     )
 
 
 def in_thread(listener: Listener) -> AsyncListener:
-    """A plain listener as one to await: it runs in a thread, which is left to itself
-    when the wait for it is cancelled.
+    """A plain listener as an async one that runs in a thread.
+
+    When the wait for it is cancelled, the thread is abandoned.
     """
-    # At most one thread for each worker, and those whose results nobody waits for any
-    # more.
+    # At most one thread for each worker, and the abandoned ones.
     limiter = trio.CapacityLimiter(math.inf)
 
     def run(argument: object) -> tuple[object]:
-        return (
-            listener(argument),
-        )  # a bare coroutine is something that trio's thread does not give back
+        # In a tuple: trio refuses a thread's result that is a bare coroutine.
+        return (listener(argument),)
 
     async def call(argument: object) -> object:
         (result,) = await trio.to_thread.run_sync(
             run, argument, abandon_on_cancel=True, limiter=limiter
         )
-        if inspect.iscoroutine(
-            result
-        ):  # a lambda or an object around an async function: only a call can tell
+        # A lambda or an object around an async function: only a call shows it.
+        if inspect.iscoroutine(result):
             return await result
         return result
 

@@ -1,7 +1,7 @@
-"""How a listener says what becomes of its messages.
+"""How a listener decides what becomes of its messages.
 
-Returning means done. Any exception means later, at the delay that the broker chooses.
-The two exceptions here choose themselves; they are ordinary answers, so they are not
+Returning means done. An exception means later, after a delay that the broker chooses.
+With the two exceptions here the listener chooses; they are ordinary answers and are not
 logged as failures.
 """
 
@@ -23,7 +23,7 @@ DEAD_LETTER = -1
 
 
 class ListenerAnswer(Exception):  # noqa: N818 - raised by listeners as an answer, not as an error
-    """What a listener raises to choose; use one of its two kinds."""
+    """Base of the answers that a listener raises; use one of the two kinds."""
 
     delay_level: int
 
@@ -33,13 +33,14 @@ class ListenerAnswer(Exception):  # noqa: N818 - raised by listeners as an answe
 
 
 class ConsumeLater(ListenerAnswer):
-    """Raised by a listener: deliver again after the delay of `delay_level` (0: the
-    broker chooses, longer with each attempt).
+    """Raised by a listener to have messages delivered again later.
 
-    A consumer of queues in order has no delay levels: its queue rests for `suspend`
-    seconds (None: as set for the consumer; at least 10 ms, at most 30 s). A batch
-    listener may name the `messages` that are meant; the others of the batch are then
-    done, in order only those in front of the first that is named.
+    `delay_level` chooses the delay (0: the broker does, longer with each attempt).
+    Queues in order have no delay levels: the queue is suspended for `suspend` seconds
+    (None: as set for the consumer; at least 10 ms, at most 30 s).
+
+    A batch listener may name the `messages` it means. The others of the batch are done;
+    in order, only those before the first one named.
     """
 
     def __init__(
@@ -61,11 +62,10 @@ class ConsumeLater(ListenerAnswer):
 
 
 class RejectMessage(ListenerAnswer):
-    """Raised by a listener: never deliver again; the message goes to the group's dead
-    letter topic at once.
+    """Raised by a listener to send messages to the dead letter topic at once.
 
-    A batch listener may name the `messages` that are meant; the others of the batch are
-    then done.
+    They are not delivered again. A batch listener may name the `messages` it means; the
+    others of the batch are done.
     """
 
     delay_level = DEAD_LETTER

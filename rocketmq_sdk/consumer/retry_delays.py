@@ -20,8 +20,9 @@ _MOST_DOUBLINGS: Final = 32
 
 
 def delay_ms(policy: GroupRetryPolicy | None, reconsume_times: int) -> int:
-    """Milliseconds until the next delivery of a message that failed, after
-    `reconsume_times` failures before this one.
+    """Milliseconds until the next delivery of a message that failed.
+
+    `reconsume_times` deliveries failed before this one.
     """
     times = max(reconsume_times, 0)
     if (

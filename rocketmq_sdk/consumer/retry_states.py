@@ -1,11 +1,9 @@
-"""What becomes of a message in a consumer group: two state machines as tables, one for
-push consumers and one for simple consumers.
+"""The states of a message in a consumer group, as one table for each kind of consumer.
 
-The page on retries is drawn from these tables, the consumers ask them, the tests walk
+Consumers decide by these tables, the documentation is drawn from them, and tests walk
 them. Rules of Apache RocketMQ 5.4.0: `AbstractSendMessageProcessor.consumerSendMsgBack`
-and `ConsumeMessageConcurrentlyService` for what is sent back,
-`ConsumeMessageOrderlyService` for queues in order, `PopReviveService` and the proxy for
-invisible times.
+and `ConsumeMessageConcurrentlyService` for sending back, `ConsumeMessageOrderlyService`
+for queues in order, `PopReviveService` and the proxy for invisible durations.
 """
 
 from __future__ import annotations
@@ -15,14 +13,14 @@ from typing import Final, NamedTuple
 
 
 class State(Enum):
-    """Where a message stands in a group."""
+    """The state of a message in a group."""
 
     READY = "Ready"
     """It can be delivered."""
     INFLIGHT = "Inflight"
     """A consumer has it."""
     WAITING_RETRY = "WaitingRetry"
-    """It failed and waits for its interval."""
+    """It failed and waits for its next delivery."""
     COMMIT = "Commit"
     """It is done."""
     DLQ = "DLQ"
@@ -43,9 +41,7 @@ class Event(Enum):
 
 
 class Transition(NamedTuple):
-    """One row: in `state`, `event` leads to `next`; `note` says how, and what
-    counts.
-    """
+    """One row: in `state`, `event` leads to `next`; `note` explains how."""
 
     state: State
     event: Event
@@ -93,7 +89,7 @@ PUSH: Final = (
         State.WAITING_RETRY, Event.INTERVAL_OVER, State.READY, "one attempt more is counted"
     ),
 )
-"""A message of a push consumer."""
+"""The states of a message of a push consumer."""
 
 SIMPLE: Final = (
     Transition(
@@ -130,13 +126,16 @@ SIMPLE: Final = (
         State.INFLIGHT, Event.LOST, State.READY, "the same as timed out; nobody needs to notice"
     ),
 )
-"""A message of a simple consumer."""
+"""The states of a message of a simple consumer."""
 
 TABLE: Final = {"push consumer": PUSH, "simple consumer": SIMPLE}
 
 
 def next_state(table: tuple[Transition, ...], state: State, event: Event) -> State:
-    """Where an event leads. Raises `ValueError` when it cannot happen in that state."""
+    """The state that an event leads to.
+
+    Raises `ValueError` when the event cannot happen in that state.
+    """
     for transition in table:
         if transition.state is state and transition.event is event:
             return transition.next
@@ -144,8 +143,9 @@ def next_state(table: tuple[Transition, ...], state: State, event: Event) -> Sta
 
 
 def failure(reconsume_times: int, most: int, event: Event = Event.FAILED) -> State:
-    """What a failed or timed out delivery of a push consumer leads to, when
-    `reconsume_times` deliveries failed before and `most` may be retries.
+    """The state after a failed or timed out delivery of a push consumer.
+
+    `reconsume_times` deliveries failed before, and `most` retries are allowed.
     """
     return next_state(
         PUSH, State.INFLIGHT, Event.ATTEMPTS_EXHAUSTED if reconsume_times >= most else event
@@ -153,8 +153,9 @@ def failure(reconsume_times: int, most: int, event: Event = Event.FAILED) -> Sta
 
 
 def received(failed_before: int, most: int) -> State:
-    """What a receive of a simple consumer leads to, when `failed_before` deliveries
-    failed and `most` may be retries.
+    """The state after a receive of a simple consumer.
+
+    `failed_before` deliveries failed before, and `most` retries are allowed.
     """
     return next_state(
         SIMPLE, State.READY, Event.ATTEMPTS_EXHAUSTED if failed_before > most else Event.RECEIVED
@@ -162,12 +163,12 @@ def received(failed_before: int, most: int) -> State:
 
 
 def states(table: tuple[Transition, ...]) -> frozenset[State]:
-    """All states that a table names."""
+    """All states in a table."""
     return frozenset(state for transition in table for state in (transition.state, transition.next))
 
 
 def is_final(state: State) -> bool:
-    """Whether nothing happens to a message any more."""
+    """Whether nothing more happens to a message in this state."""
     return state in _FINAL
 
 

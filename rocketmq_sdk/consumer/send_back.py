@@ -1,12 +1,11 @@
-"""What happens to a message that a listener did not take: it goes back to a broker, or
-it stays here and is tried again.
+"""Sending back a message that a listener did not take.
 
 Three steps, each only when the one before failed
 (`ConsumeMessageConcurrentlyService.processConsumeResult` and
 `DefaultMQPushConsumerImpl.sendMessageBack` of Apache RocketMQ 5.4.0): ask the broker
 that stores the message; send a copy to the group's retry topic at any broker; keep the
 message and consume it again after five seconds. The offset never passes a message for
-which none of the first two was confirmed.
+which neither of the first two steps was confirmed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,11 @@ SEND_BACK_TIMEOUT: Final = 5.0
 RECONSUME_DELAY: Final = 5.0
 """Seconds after which a message that could not be sent back is consumed again."""
 TIMEOUT_DELAY_LEVEL: Final = 3
-"""The delay level of a message whose listener took too long
-(`ProcessQueue.cleanExpiredMsg`).
-"""
+"""The delay level of messages that time out (`ProcessQueue.cleanExpiredMsg`)."""
 
 
 class SendBack:
-    """Gives messages of one group back."""
+    """Sends messages of one group back to brokers."""
 
     def __init__(self, client: Client, group: str, *, most_retries: Callable[[], int]) -> None:
         self._client = client
@@ -45,8 +42,9 @@ class SendBack:
         self._most_retries = most_retries
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Whether a broker confirmed that it will deliver the message again (or has put
-        it into the dead letter topic).
+        """Send a message back; returns whether a broker has confirmed it.
+
+        A confirmed message is delivered again, or is in the dead letter topic.
         """
         try:
             await self._ask_its_broker(message, delay_level)

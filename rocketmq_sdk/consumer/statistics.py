@@ -1,4 +1,4 @@
-"""What a consumer is doing at one moment, and how fast."""
+"""What a consumer is doing at the moment, and how fast."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from rocketmq_sdk.model.queue import MessageQueue
 
 SAMPLE_INTERVAL: Final = 10.0
 SAMPLES: Final = 7
-"""Samples that are kept, so rates are those of about the last minute
-(`ConsumerStatsManager`).
-"""
+"""How many samples are kept: rates cover about one minute (`ConsumerStatsManager`)."""
 
 
 @attrs.frozen
 class QueueStatistics:
     """One owned queue.
 
-    `offset` is what may be committed, `lag` how many messages of the queue lie behind
-    it as far as the last pull told (None: no pull was answered yet), `last_pull` when
-    the last pull left, in seconds of trio's clock. `locked` tells of an ordered queue
-    whether its lock is held.
+    `offset` is what may be committed. `lag` is how many messages of the queue are at or
+    after it, as of the last pull (None: no pull was answered yet). `last_pull` is when
+    the last pull was sent, in seconds of trio's clock. `locked` says whether the lock
+    of a queue in order is held.
     """
 
     offset: int
@@ -38,11 +36,11 @@ class QueueStatistics:
 
 @attrs.frozen
 class PopStatistics:
-    """One place that a push consumer pops: what it holds, and when the last pop left,
-    in seconds of trio's clock.
+    """One place that a push consumer pops.
 
-    `lag` is how many messages more the broker had for the group behind the last pop, as
-    it guesses (None: no pop was answered yet).
+    What it holds, and when the last pop was sent, in seconds of trio's clock. `lag` is
+    the broker's estimate of how many more messages it had for the group after the last
+    pop (None: no pop was answered yet).
     """
 
     lag: int | None = None
@@ -56,15 +54,16 @@ class PopStatistics:
 class ConsumerStatistics:
     """Numbers of one consumer.
 
-    `queues` are the queues it owns, those of its retry topic included.
+    `queues` are the queues it owns, including those of its retry topic.
     `cached_messages` and `cached_bytes` count what was pulled and is not done yet,
-    `in_flight` what listeners work on, `waiting_for_retry` what could be sent back to
-    no broker and will be consumed again here (of ordered queues: how many are
-    suspended). The totals count from the start of the consumer. `last_rebalance` is
-    when the queues were last computed, in seconds of trio's clock (None: not yet).
-    `by_queue` tells of each owned queue, `lag` is their sum where known. `popped` tells
-    of each place that is popped because the broker says so (queue id -1: any queue of
-    the broker); nobody owns such queues, so they have no offset here. The rates are
+    `in_flight` what listeners work on. `waiting_for_retry` counts messages that could
+    not be sent back to any broker and will be consumed again here (in order: suspended
+    queues). The totals count from the start of the consumer. `last_rebalance` is when
+    the queues were last computed, in seconds of trio's clock (None: not yet).
+
+    `by_queue` has each owned queue; `lag` is their sum where known. `popped` has each
+    place that is popped because the broker says so (queue id -1: any queue of the
+    broker). Nobody owns such queues, so they have no offset here. The rates are
     messages per second over about the last minute.
     """
 
@@ -85,8 +84,9 @@ class ConsumerStatistics:
 
     @property
     def lag(self) -> int:
-        """Messages of owned queues that are not consumed yet, and of popped ones that
-        are not popped yet, as far as brokers have told.
+        """Messages not consumed yet in owned queues, or not popped yet.
+
+        As far as brokers have told.
         """
         return sum(queue.lag or 0 for queue in self.by_queue.values()) + sum(
             place.lag or 0 for place in self.popped.values()
@@ -97,14 +97,14 @@ class ConsumerStatistics:
 class SimpleStatistics:
     """Numbers of one simple consumer, counted from its start.
 
-    `received` messages were handed to the program, `consumed` were acknowledged,
-    `dead_letters` had used up their attempts and went to the dead letter topic,
+    `received` messages were returned by receives, `consumed` were acknowledged,
+    `dead_letters` had used up their attempts and went to the dead letter topic.
     `extended` counts how often `processing` has extended an invisible duration.
-    `receiving` receives wait at the moment; `last_receive` is when a broker last
-    answered one, in seconds of trio's clock (None: not yet). `places` says how many
-    topics at brokers take turns, `lag` is how many messages more the brokers had for
-    the group when they last answered, as they guess. The rates are messages per second
-    over about the last minute.
+    `receiving` is how many receives wait at the moment; `last_receive` is when a broker
+    last answered one, in seconds of trio's clock (None: not yet). `places` is how many
+    pairs of topic and broker take turns. `lag` is the brokers' last estimate of how
+    many more messages they had for the group. The rates are messages per second over
+    about the last minute.
     """
 
     received: int = 0
@@ -120,7 +120,7 @@ class SimpleStatistics:
 
 
 class Counters:
-    """What became of the messages of one topic. Times are seconds."""
+    """Counts of what became of the messages of one topic; times in seconds."""
 
     __slots__ = ("consume_seconds", "consumed", "failed", "pull_seconds", "pulled", "pulls")
 
@@ -133,20 +133,18 @@ class Counters:
         self.pull_seconds = 0.0
 
     def values(self) -> tuple[float, ...]:
-        """All of them, in the order of their names."""
+        """All counters, in the order of `__slots__`."""
         return tuple(float(getattr(self, name)) for name in self.__slots__)
 
 
 class Rates:
-    """Changes of counters over about the last minute, from samples that their owner
-    takes.
-    """
+    """How counters changed over about the last minute, from samples."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, dict[str, tuple[float, ...]]]] = []
 
     def sample(self, now: float, counters: Mapping[str, Counters]) -> None:
-        """Keep the counters of this moment."""
+        """Add a sample of the counters."""
         if len(self._samples) == SAMPLES:
             del self._samples[0]
         self._samples.append(
@@ -154,7 +152,7 @@ class Rates:
         )
 
     def sampling(self, counters: Mapping[str, Counters]) -> Callable[[], Awaitable[float]]:
-        """The job that keeps samples."""
+        """A periodic job that takes samples."""
 
         async def sample() -> float:
             self.sample(trio.current_time(), counters)
@@ -163,9 +161,7 @@ class Rates:
         return sample
 
     def change(self, now: float, topic: str, counters: Counters) -> tuple[float, Counters]:
-        """Seconds since the oldest sample, and how much a topic's counters grew
-        since.
-        """
+        """Seconds since the oldest sample, and the growth of a topic's counters."""
         if not self._samples:
             return 0.0, Counters()
         then, before = self._samples[0]

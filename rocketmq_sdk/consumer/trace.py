@@ -1,11 +1,11 @@
-"""What consumers tell message traces (`ConsumeMessageTraceHookImpl` of Apache RocketMQ
-5.4.0): when a message is handed over, and how that ends.
+"""Trace records of consumers: a message is handed over, and how that ends.
 
-A push consumer tells of each call of its listener. A lite pull consumer tells of both
-at once when it hands messages out, as Apache's: what becomes of them then is not known
-to it. Apache's simple consumer speaks to proxies, which write no such records; here a
-delivery begins with the receive, and ends with its acknowledgement, or as a time-out
-with its invisible duration.
+Follows `ConsumeMessageTraceHookImpl` of Apache RocketMQ 5.4.0. A push consumer records
+each call of its listener. A lite pull consumer records both at once when a poll returns
+messages, as Apache's does, since it does not learn what becomes of them. A simple
+consumer's delivery begins with the receive and ends with the acknowledgement, or as a
+time-out with its invisible duration; Apache's simple consumer uses proxies, which write
+no such records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 class ConsumeTrace:
-    """Adds two records for each message that is handed over: when it begins and when it
-    ends.
-    """
+    """Writes two records for each message: consuming begins, and ends."""
 
     def __init__(self, client: Client, group: str) -> None:
         self.dispatcher = TraceDispatcher(client, group, "CONSUME")
@@ -42,7 +40,7 @@ class ConsumeTrace:
         return message.properties.get(TRACE_ON) != "false" and self.dispatcher.traces(message.topic)
 
     def polled(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages of any topics were handed out; that is all that is known."""
+        """Messages of any topics were polled; nothing more will be known of them."""
         by_topic: dict[str, list[ReceivedMessage]] = {}
         for message in messages:
             if self.wanted(message):
@@ -51,8 +49,9 @@ class ConsumeTrace:
             self.end(of_topic, self.begin(of_topic), 0.0, ConsumeResult.SUCCESS)
 
     def around(self, listener: AsyncListener) -> AsyncListener:
-        """The listener with its traces. Its errors, and its cancellation, which counts
-        as a time-out, pass through.
+        """The listener with trace records around each call.
+
+        Errors pass through, and so does a cancellation, which counts as a time-out.
         """
 
         async def traced(argument: Any) -> object:
@@ -81,9 +80,7 @@ class ConsumeTrace:
         return traced
 
     def begin(self, messages: Sequence[ReceivedMessage]) -> str:
-        """Messages of one topic are handed over; gives what joins this record with that
-        of the end.
-        """
+        """Record that messages of one topic are handed over; returns the id."""
         now, request_id = self._client.clock.now_ms(), self._client.ids.next_id()
         records = [
             ConsumeStarted(
@@ -107,7 +104,7 @@ class ConsumeTrace:
         seconds: float,
         result: ConsumeResult,
     ) -> None:
-        """It has ended, after so many seconds for each message."""
+        """Record the end, after `seconds` for each message."""
         now = self._client.clock.now_ms()
         records = [
             ConsumeEnded(

@@ -1,4 +1,4 @@
-"""The two strategies that share queues evenly: by runs, and by turns."""
+"""Two strategies that share queues evenly: in runs, and in turns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Average:
-    """Each member gets one run of neighbouring queues; the first members get one more
-    when it does not come out even.
+    """Each member gets one run of neighbouring queues.
 
-    Follows `AllocateMessageQueueAveragely` of Apache RocketMQ 5.4.0, the default of its
+    The first members get one more when the queues do not divide evenly. Follows
+    `AllocateMessageQueueAveragely` of Apache RocketMQ 5.4.0, the default of its
     clients.
     """
 

@@ -1,4 +1,4 @@
-"""Queues that the user names for one member."""
+"""Queues that the user lists for one member."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 
 
 class ByConfig:
-    """This member owns exactly the queues that it was given, whoever else is in the
-    group.
+    """This member owns exactly the listed queues, whoever else is in the group.
 
-    Follows `AllocateMessageQueueByConfig` of Apache RocketMQ 5.4.0. Nobody consumes a
-    queue that nobody names, so every queue must be named by one member, those of the
-    group's retry topic (`%RETRY%` and the group) too. Raises `ConfigurationError` for
-    what is no queue.
+    Follows `AllocateMessageQueueByConfig` of Apache RocketMQ 5.4.0. A queue that no
+    member lists is not consumed, so every queue must be listed by one member, including
+    those of the group's retry topic (`%RETRY%` and the group). Raises
+    `ConfigurationError` for a value that is not a queue.
     """
 
     name: ClassVar[str] = "CONFIG"
@@ -35,7 +34,8 @@ class ByConfig:
         queues: Sequence[MessageQueue],  # noqa: ARG002 - as every strategy
         client_ids: Sequence[str],  # noqa: ARG002 - as every strategy
     ) -> list[MessageQueue]:
-        """The queues that were given, of whatever topic, as Apache's does; the consumer
-        takes those of them that the topic has.
+        """The listed queues of all topics, as Apache's does.
+
+        The consumer takes those that the topic has.
         """
         return list(self.queues)

@@ -1,6 +1,4 @@
-"""Queues stay with their member when others come or go: both are placed on one ring of
-hashes.
-"""
+"""Consistent hashing: queues stay with their member when others come or go."""
 
 from __future__ import annotations
 
@@ -17,24 +15,26 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 VIRTUAL_NODES: Final = 10
-"""Places on the ring for each member, unless told otherwise."""
+"""The default number of places on the ring for each member."""
 
 
 def ring_hash(text: str) -> int:
-    """The place of a text on the ring: the first four bytes of its MD5 as an unsigned
-    number (`ConsistentHashRouter.MD5Hash`).
+    """The place of a text on the ring.
+
+    The first four bytes of its MD5 as an unsigned number
+    (`ConsistentHashRouter.MD5Hash`).
     """
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 class ConsistentHash:
-    """Each member has `virtual_nodes` places on a ring; a queue belongs to the first
-    place at or behind its own.
+    """Each member has `virtual_nodes` places on a ring of hashes.
 
-    Follows `AllocateMessageQueueConsistentHash` of Apache RocketMQ 5.4.0. Shares are
-    less even than with `Average`, but a member that comes or goes moves few queues. All
-    members must use the same number of places. Raises `ConfigurationError` for a number
-    below one.
+    A queue belongs to the first place at or after its own. Follows
+    `AllocateMessageQueueConsistentHash` of Apache RocketMQ 5.4.0. Shares are less even
+    than with `Average`, but a member that comes or goes moves few queues. All members
+    must use the same number of places. Raises `ConfigurationError` for a number below
+    one.
     """
 
     name: ClassVar[str] = "CONSISTENT_HASH"
@@ -74,7 +74,7 @@ class ConsistentHash:
 
 
 def _text_of(queue: MessageQueue) -> str:
-    """A queue as Apache's client writes it in texts, which is what it hashes."""
+    """The text of a queue that Apache's client hashes."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
         f"queueId={queue.queue_id}]"

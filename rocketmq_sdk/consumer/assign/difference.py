@@ -1,6 +1,4 @@
-"""What one round of rebalancing changes: a comparison of what a member owns with what
-it should own.
-"""
+"""What one round of rebalancing changes."""
 
 from __future__ import annotations
 
@@ -35,12 +33,11 @@ def wanted_queues(
     queues: Collection[MessageQueue],
     client_ids: Collection[str],
 ) -> list[MessageQueue]:
-    """The queues of a topic that a member should own, by the sorting rules of
-    `RebalanceImpl.rebalanceByTopic`.
+    """The queues of a topic that a member should own.
 
-    Duplicate queues and duplicate ids count once (a broker lists an id twice when two
-    connections share it). A strategy that names queues by itself gets only those that
-    the topic has.
+    Follows the sorting rules of `RebalanceImpl.rebalanceByTopic`. Duplicate queues and
+    duplicate ids count once (a broker lists an id twice when two connections share it).
+    When a strategy lists queues by itself, only those that the topic has are taken.
     """
     known = set(queues)
     wanted = strategy.allocate(client_id, sorted(known), sorted(set(client_ids)))
@@ -48,7 +45,7 @@ def wanted_queues(
 
 
 def difference(owned: Collection[MessageQueue], wanted: Sequence[MessageQueue]) -> Difference:
-    """What has to change so that `owned` becomes `wanted`."""
+    """The change that turns `owned` into `wanted`."""
     keep = set(wanted)
     return Difference(
         revoked=tuple(sorted(queue for queue in owned if queue not in keep)),

@@ -1,6 +1,4 @@
-"""Strategies that know where brokers and members stand: only chosen rooms, and queues
-near to their members.
-"""
+"""Strategies that know the rooms of brokers and members."""
 
 from __future__ import annotations
 
@@ -18,12 +16,11 @@ _Thing = TypeVar("_Thing")
 
 
 class MachineRoom:
-    """Only the queues of brokers in `rooms` are consumed, shared out evenly; such
-    brokers are named `room@name`.
+    """Only the queues of brokers in `rooms` are consumed, shared evenly.
 
-    Follows `AllocateMessageQueueByMachineRoom` of Apache RocketMQ 5.4.0: each member
-    gets a run, and what does not come out even goes one by one to the first members.
-    Raises `ConfigurationError` when no room is named.
+    The brokers must be named `room@name`. Follows `AllocateMessageQueueByMachineRoom`
+    of Apache RocketMQ 5.4.0: each member gets a run, and the remainder goes one by one
+    to the first members. Raises `ConfigurationError` when no room is given.
     """
 
     name: ClassVar[str] = "MACHINE_ROOM"
@@ -56,13 +53,13 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Members consume the queues of their own room; queues of rooms without members are
-    shared by all.
+    """Members consume the queues of their own room.
 
-    Follows `AllocateMachineRoomNearby` of Apache RocketMQ 5.4.0: `inner` shares out the
-    queues of one room among the members in question, `room_of_queue` and
-    `room_of_member` tell where a queue's broker and a client id stand. Raises
-    `ConfigurationError`, also while it allocates, when one of them gives no room.
+    Queues of rooms without members are shared by all. Follows
+    `AllocateMachineRoomNearby` of Apache RocketMQ 5.4.0: `inner` shares the queues of
+    one room among its members; `room_of_queue` and `room_of_member` return the room of
+    a queue's broker and of a client id. Raises `ConfigurationError`, also from
+    `allocate`, when one of them returns no room.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class MachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """Apache's name: it tells the inner strategy too."""
+        """Apache's name, which includes that of the inner strategy."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
     def allocate(

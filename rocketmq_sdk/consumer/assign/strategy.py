@@ -1,9 +1,8 @@
-"""What an allocation strategy is: a pure function of the queues of a topic and the
-members of a group.
+"""Allocation strategies: pure functions of the queues of a topic and the members.
 
 All members of a group compute the same answer without talking to each other, because
 each sorts both lists the same way (queues by topic, broker name and queue id; members
-as texts) and runs the same strategy. Names and rules follow
+as strings) and runs the same strategy. Names and rules follow
 `AllocateMessageQueueStrategy` of Apache RocketMQ 5.4.0.
 """
 
@@ -24,18 +23,16 @@ class AllocateStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """Apache's name of the strategy; all members of a group must use the same
-        one.
-        """
+        """Apache's name of the strategy; the same one for all members of a group."""
         ...
 
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """The queues of `client_id`; none when it is not among `client_ids`. Both
-        sequences are sorted.
+        """The queues of `client_id`; none when it is not among `client_ids`.
 
-        Raises `ConfigurationError` when an argument is empty.
+        Both sequences are sorted. Raises `ConfigurationError` when an argument is
+        empty.
         """
         ...
 

@@ -1,10 +1,10 @@
-"""The queues of a member whose broker says which ones it reads, and whether it pulls or
-pops (`RebalanceImpl.getRebalanceResultFromBroker`).
+"""The queues that a broker assigns to a member, to be pulled or popped.
 
-What failed while a topic was popped waits in a retry topic of its own, which pops of
-the topic bring too. Pulls do not: a member that pulls the topic subscribes to that
-retry topic as well (`RebalanceImpl.updateMessageQueueAssignment`; here to both of its
-forms), or what failed before a group was switched to pulling would stay there.
+Follows `RebalanceImpl.getRebalanceResultFromBroker`. What failed while a topic was
+popped waits in a retry topic of its own, which pops of the topic return too. Pulls do
+not, so a member that pulls the topic also subscribes to that retry topic
+(`RebalanceImpl.updateMessageQueueAssignment`; here in both of its forms). Otherwise
+what failed before a group was switched to pulling would stay there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
 class AssignedQueues(Rebalancer):
-    """Owns the queues that a broker assigns; hands those to pop to `places`, which is
-    to be set before the first round.
+    """Owns the queues that a broker assigns, and gives those to pop to `places`.
+
+    Set `places` before the first round.
     """
 
     places: PopPlaces
@@ -46,9 +47,7 @@ class AssignedQueues(Rebalancer):
         super().__init__(context, subscriptions, start_offsets)
         self._table = subscriptions
         self._retried: dict[str, list[str]] = {}
-        """Topics that are pulled, and the retry topics that were subscribed to for
-        them.
-        """
+        """Topics that are pulled, with the retry topics subscribed to for them."""
 
     def suspend(self) -> None:
         """Stop pulling, popping and taking queues."""
@@ -56,7 +55,7 @@ class AssignedQueues(Rebalancer):
         self.places.suspend()
 
     def resume(self) -> None:
-        """The counterpart of `suspend`."""
+        """Undo `suspend`."""
         super().resume()
         self.places.resume()
 
@@ -71,15 +70,14 @@ class AssignedQueues(Rebalancer):
         for topic in {queue.topic for queue in self.places.places} - set(self._subscriptions):
             self.places.leave_topic(topic)
         for topic in list(self._subscriptions):
-            # A topic that stands in front may have taken its retry topics out.
+            # An earlier topic may have removed its retry topics.
             if topic not in self._subscriptions or not self._context.client.routes.subscribe_queues(
                 topic
             ):
                 continue
             assignments = await self._ask(topic)
             if assignments is None:
-                # Keep what there is: the broker has not seen the heartbeat, or does not
-                # answer.
+                # Keep the queues: no broker has seen the heartbeat, or none answers.
                 await self._context.introduce()
                 complete = False
                 continue
@@ -103,8 +101,10 @@ class AssignedQueues(Rebalancer):
         return complete
 
     async def _follow_mode(self, topic: str, *, pulled: bool) -> None:
-        """Read what failed while a topic was popped, too, as long as it is pulled; the
-        next rounds take the queues.
+        """Subscribe to the retry topics of a topic while it is pulled.
+
+        They hold what failed while the topic was popped. The next rounds take the
+        queues.
         """
         if not pulled:
             self._leave_retries(topic)
@@ -129,13 +129,13 @@ class AssignedQueues(Rebalancer):
                 self._revoke(owned)
 
     def _judges(self, names: list[str]) -> list[str]:
-        """In what order brokers are asked: all members of a group begin with the same
-        one, and groups with different ones.
+        """The order in which brokers are asked.
 
-        A broker answers for the queues of all brokers, with the mode that it has for
-        the group itself. Where brokers differ, because one was down when an
-        administrator set the mode, Apache's client, which asks a random one each time,
-        pops and pulls the topic by turns.
+        All members of a group begin with the same broker, and groups with different
+        ones. A broker answers for the queues of all brokers, with the mode that it has
+        for the group itself. Brokers may differ, when one was down while an
+        administrator set the mode. Apache's client asks a random one each time, and
+        then pops and pulls the topic by turns.
         """
         names = sorted(names)
         first = java_hash(self._context.group) % len(names) if names else 0

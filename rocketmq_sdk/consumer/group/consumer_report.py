@@ -1,5 +1,6 @@
-"""What a consumer that owns queues tells of itself: statistics and health to its user,
-running info (307) to administrators.
+"""Reports of a consumer that owns queues.
+
+Statistics and health for its user, and running info (307) for administrators.
 """
 
 from __future__ import annotations
@@ -50,13 +51,11 @@ _MIB: Final = 1024 * 1024
 
 
 class ReportedService(Protocol):
-    """What hands messages on: the workers of a push consumer, or the polls of a lite
-    pull consumer.
-    """
+    """What hands messages on: the workers of a push consumer, or a `PollService`."""
 
     @property
     def counters(self) -> dict[str, Counters]:
-        """What became of messages, by topic."""
+        """Counters of what became of messages, by topic."""
         ...
 
     @property
@@ -71,34 +70,35 @@ class ReportedService(Protocol):
 
     @property
     def timed_out(self) -> int:
-        """How many took too long."""
+        """How many deliveries took too long."""
         ...
 
     @property
     def waiting_for_retry(self) -> int:
-        """How many wait here to be delivered again."""
+        """How many messages wait here to be delivered again."""
         ...
 
     @property
     def running_since(self) -> float:
-        """Since when the longest call of a listener runs, infinity when none does."""
+        """When the longest running call of a listener began; infinity for none."""
         ...
 
     @property
     def is_saturated(self) -> bool:
-        """Whether nobody is free for more messages."""
+        """Whether no worker is free for more messages."""
         ...
 
     @property
     def last_failure(self) -> str | None:
-        """What went wrong last."""
+        """The last failure, as text."""
         ...
 
 
 @attrs.frozen
 class ConsumerReport:
-    """The parts of one consumer that reports are made of; `taker` says in health
-    reports what happens too slowly.
+    """The parts of one consumer that its reports are made from.
+
+    `taker` is how health reports say what is too slow.
     """
 
     client: "Client"
@@ -117,7 +117,7 @@ class ConsumerReport:
     """The places that are popped."""
 
     def statistics(self) -> ConsumerStatistics:
-        """Numbers of this moment."""
+        """The numbers of this moment."""
         rebalancer, service = self.rebalancer, self.service
         pops = self.pops()
         caches: list[ProcessQueue] = [
@@ -158,7 +158,7 @@ class ConsumerReport:
         )
 
     def health(self) -> ConsumerHealth:
-        """Whether it is consuming, and if not, why."""
+        """Whether the consumer is consuming and, if not, why."""
         rebalancer, service, pops = self.rebalancer, self.service, self.pops()
         topics = {
             topic: TopicView(
@@ -200,7 +200,7 @@ class ConsumerReport:
     # -- for administrators
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        """The answer to 307, with member names as Apache's tools print them."""
+        """The answer to 307, with keys as Apache's tools print them."""
         return ConsumerRunningInfo(
             properties=self._properties(),
             subscription_set=tuple(self.subscriptions.values()),
@@ -252,7 +252,7 @@ class ConsumerReport:
         )
 
     def _epoch_ms(self, moment: float | None) -> int:
-        """A moment of trio's clock as brokers write it; 0 for none."""
+        """A moment of trio's clock in epoch milliseconds; 0 for None."""
         return (
             0
             if moment is None

@@ -1,5 +1,7 @@
-"""The life of a member of a consumer group, whatever it does with messages: learn the
-routes, tell brokers who is here, consume, leave in time.
+"""The life of a member of a consumer group.
+
+Learn the routes, send heartbeats, consume, and leave in time. What members do with
+messages is up to the subclasses.
 """
 
 from __future__ import annotations
@@ -38,18 +40,19 @@ CLOSE_HURRIED: Final = 2.0
 ABANDON: Final = 1.0
 INTRODUCTION_PAUSE: Final = 1.0
 GROUP_INTERVAL: Final = 120.0
-"""Seconds between two looks at the group's settings."""
+"""Seconds between two reads of the group's settings."""
 FIRST_ROUND: Final = 3.0
-"""Seconds that entering the block waits at most for the first queues."""
+"""The most seconds that entering the block waits for the first queues."""
 
 
 class Membership(ConsumerCallbacks):
-    """One member of one group between its start and its end. Use it once:
-    `async with member.started(nursery)`.
+    """One member of one group between its start and its end.
+
+    Use it once: `async with member.started(nursery)`.
     """
 
     kind: ClassVar[str]
-    """What the member is called in messages."""
+    """How the member is named in error messages."""
 
     def __init__(
         self,
@@ -75,14 +78,17 @@ class Membership(ConsumerCallbacks):
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
-        """Start consuming; tasks live in `nursery`. Runs in front of the shield, so it
-        may be cancelled. Periodic jobs are added before it first waits.
+        """Start consuming; tasks live in `nursery`.
+
+        Runs before the shield, so it may be cancelled. It adds periodic jobs before it
+        first waits.
         """
 
     @abstractmethod
     async def _finish(self, grace: float) -> None:
-        """Stop consuming and commit; what is being consumed may take `grace` seconds.
-        Behind the shield, bounded by the caller.
+        """Stop consuming and commit; running work may take `grace` seconds.
+
+        Runs behind the shield; the caller limits the time.
         """
 
     # -- life
@@ -104,8 +110,10 @@ class Membership(ConsumerCallbacks):
             self._scope.cancel()
 
     async def _live(self, task_status: trio.TaskStatus[None]) -> None:
-        """The whole life. Behind a shield once it runs, its own client too, so that a
-        cancelled block still commits and unregisters.
+        """The whole life, including that of a client of its own.
+
+        Once consuming, it is shielded, so that a cancelled block still commits and
+        unregisters.
         """
         try:
             with self._scope:
@@ -129,7 +137,7 @@ class Membership(ConsumerCallbacks):
     async def _forget(self) -> None:
         for topic in self._subscriptions:
             self._client.routes.release(topic)
-        # Does nothing behind a regular end; else there is no time to wait for brokers.
+        # Does nothing after a regular end; otherwise there is no time to wait.
         with trio.move_on_after(0.0, shield=True):
             await self._client.unregister_consumer(self._group)
 
@@ -139,8 +147,8 @@ class Membership(ConsumerCallbacks):
             if self._trace is not None:
                 nursery.start_soon(self._trace.dispatcher.run)
             await self._begin(nursery)
-            # Behind the shield nobody would hear of a cancellation that has come
-            # already, and the member would live for ever.
+            # Behind the shield an earlier cancellation would go unnoticed, and the
+            # member would never end.
             await trio.lowlevel.checkpoint_if_cancelled()
             self._scope.shield = True
             task_status.started()
@@ -150,7 +158,7 @@ class Membership(ConsumerCallbacks):
                 if self._trace is not None:
                     await self._trace.dispatcher.aclose()
             except BaseException:
-                # Something in the background has failed, or Ctrl-C has hit a listener:
+                # A background task has failed, or Ctrl-C has interrupted a listener:
                 # what is done is still committed.
                 with trio.move_on_after(ABANDON, shield=True):
                     try:
@@ -163,14 +171,13 @@ class Membership(ConsumerCallbacks):
             nursery.cancel_scope.cancel()
 
     async def _abandon(self) -> None:
-        """Commit what is done when the consumer ends by a failure; its tasks are gone.
-        The caller bounds the time.
+        """Commit what is done when the consumer ends by a failure.
+
+        Its tasks have ended. The caller limits the time.
         """
 
     async def _introduce(self) -> None:
-        """Learn the routes, ask whether brokers can serve the subscriptions, and tell
-        them who is here.
-        """
+        """Learn the routes, check the subscriptions at a broker, send a heartbeat."""
         for topic in self._subscriptions:
             self._client.routes.use(topic)
         for topic, subscription in self._subscriptions.items():
@@ -186,8 +193,9 @@ class Membership(ConsumerCallbacks):
         await self._client.heartbeat_now()
 
     async def _check_subscription(self, subscription: SubscriptionData, route: TopicRoute) -> None:
-        """Ask a broker whether it can serve a subscription that is no list of tags;
-        raises its error when it cannot.
+        """Ask a broker whether it can serve a subscription that is not a list of tags.
+
+        Raises the broker's error when it cannot.
         """
         if not subscription.is_tag_type and route.broker_datas:
             address = self._client.broker_address(route.broker_datas[0].broker_name)
@@ -200,8 +208,9 @@ class Membership(ConsumerCallbacks):
             await self._client.heartbeat_now()
 
     async def _read_group(self) -> float:
-        """Keep up with how often the group may be delivered a message again, which an
-        administrator may change. A periodic job.
+        """A periodic job: read the group's number of retries and its retry policy.
+
+        An administrator may change them at any time.
         """
         address = next(iter(self._client.brokers.all(masters_only=True)), None)
         if address is None:
@@ -220,11 +229,12 @@ class Membership(ConsumerCallbacks):
     # -- subscriptions
 
     async def subscribe(self, topic: str, expression: tuple[str | None, str]) -> None:
-        """Consume a topic too, or by another expression; returns when brokers have been
-        told. Raises a broker's error for what it cannot serve.
+        """Add a topic, or change its expression; returns when brokers know.
+
+        Raises a broker's error for an expression that it cannot serve.
         """
         known = self._subscriptions.get(topic)
-        # Brokers keep the newest, so two changes within a millisecond must differ.
+        # Brokers keep the newest version, so two changes in a millisecond must differ.
         version = max(self._client.clock.now_ms(), 0 if known is None else known.sub_version + 1)
         subscription = build_subscription(topic, *expression, sub_version=version)
         if known is None:
@@ -242,8 +252,9 @@ class Membership(ConsumerCallbacks):
         self._subscription_changed(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Give up a topic; returns when brokers have been told. What was handed out is
-        finished and committed.
+        """Remove a topic; returns when brokers know.
+
+        What was handed out is finished and committed.
         """
         if self._subscriptions.pop(topic, None) is None:
             return
@@ -252,18 +263,20 @@ class Membership(ConsumerCallbacks):
         await self._client.heartbeat_now()
 
     def _subscription_changed(self, topic: str) -> None:
-        """A topic was subscribed to, by another expression, or given up."""
+        """Called when a topic was added or removed, or has another expression."""
 
 
 class QueueMembership(Membership):
-    """A member that owns queues: `_rebalancer` decides which, and is told what brokers
-    say of members, routes and offsets.
+    """A member that owns queues.
+
+    `_rebalancer` decides which, and is told of changes of members, routes and offsets.
     """
 
     _rebalancer: Rebalancer
     _commit_interval: float | None
-    """Seconds between two commits of what is consumed; None: only whoever uses the
-    member commits.
+    """Seconds between two commits of what is consumed.
+
+    None: only the user commits.
     """
     _balancing: trio.CancelScope
     _balanced: trio.Event
@@ -278,7 +291,8 @@ class QueueMembership(Membership):
 
     async def _finish(self, grace: float) -> None:
         self._balancing.cancel()
-        # An answer that is there already still lets the task take one queue more.
+        # An answer that has already arrived may still make the task take one more
+        # queue.
         await self._balanced.wait()
         await self._rebalancer.close(grace)
 
@@ -292,7 +306,7 @@ class QueueMembership(Membership):
             await self._rebalancer.commit_all()
 
     async def _commit(self) -> float:
-        """A periodic job."""
+        """A periodic job: commit what is consumed."""
         assert self._commit_interval is not None
         await self._rebalancer.commit_all()
         return self._commit_interval
@@ -308,7 +322,7 @@ class QueueMembership(Membership):
     # -- what the client and brokers ask
 
     def on_ids_changed(self) -> None:
-        """Members came or went: rebalance now."""
+        """Members have come or gone: rebalance now."""
         self._rebalancer.wake()
 
     def on_route_changed(self, topic: str) -> None:
@@ -317,17 +331,17 @@ class QueueMembership(Membership):
             self._rebalancer.wake()
 
     def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
-        """A broker is there, perhaps again: rebalance now."""
+        """A broker is connected, perhaps again: rebalance now."""
         self._rebalancer.wake()
 
     def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """An administrator moves the group in a topic."""
+        """An administrator resets the group's offsets in a topic."""
         self._rebalancer.reset(
             {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
         )
 
     def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
-        """How far the owned queues of a topic are consumed."""
+        """The offsets up to which the owned queues of a topic are consumed."""
         return {
             queue: owned.process_queue.commit_offset
             for queue, owned in self._rebalancer.owned.items()

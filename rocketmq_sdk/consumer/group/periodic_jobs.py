@@ -1,5 +1,7 @@
-"""What a member does again and again, in one task: a thousand idle members are a
-thousand tasks less for each thing that has none of its own.
+"""Periodic jobs of a member, run by one task.
+
+With a thousand idle members, each job that needs no task of its own saves a thousand
+tasks.
 """
 
 from __future__ import annotations
@@ -10,14 +12,13 @@ from heapq import heapreplace
 import trio
 
 Job = Callable[[], Awaitable[float]]
-"""Does one thing once and gives the seconds until it is to be done again, counted from
-its end.
-"""
+"""Runs once and returns the seconds from its end until it is due again."""
 
 
 class PeriodicJobs:
-    """Jobs that one task does one after the other, each when it is due. A job that
-    waits for a broker holds the others up, so its wait is bounded.
+    """Jobs that one task runs one after another, each when it is due.
+
+    A job that waits for a broker delays the others, so its wait must be bounded.
     """
 
     __slots__ = ("_jobs",)
@@ -26,14 +27,16 @@ class PeriodicJobs:
         self._jobs: list[tuple[float, int, Job]] = []
 
     def add(self, job: Job, after: float = 0.0) -> None:
-        """Do a job for the first time `after` seconds from now. All jobs are added
-        before `run` first looks.
+        """Run a job for the first time `after` seconds from now.
+
+        Add all jobs before `run` first looks at them.
         """
         self._jobs.append((trio.current_time() + after, len(self._jobs), job))
 
     async def run(self) -> None:
-        """Do the jobs until cancelled; returns at once when there are none. An error of
-        a job is raised.
+        """Run the jobs until cancelled; returns at once when there are none.
+
+        An error of a job is raised.
         """
         jobs = self._jobs
         jobs.sort(key=lambda entry: entry[:2])

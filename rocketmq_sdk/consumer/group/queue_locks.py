@@ -1,12 +1,14 @@
-"""The broker's locks on the queues of an orderly consumer: taken before a queue is
-owned, renewed while it is, given back when nothing runs any more.
+"""The broker's locks on the queues of an orderly consumer.
 
-Follows `RebalanceImpl.lock`, `lockAll` and `unlock` of Apache RocketMQ 5.4.0. A lock
-lives 60 s at the broker and is renewed every 20 s; a member trusts it for 30 s after
-the last answer. While a broker is not connected nothing more of its queues goes to the
-listener: a broker that starts again has forgotten the locks. A queue whose lock the
-broker refuses, or whose lock could not be renewed in time, is given up without a
-commit: another member may own it, and its offset is not ours to move.
+A lock is taken before its queue is owned, renewed while it is, and released when
+nothing runs any more. Follows `RebalanceImpl.lock`, `lockAll` and `unlock` of Apache
+RocketMQ 5.4.0. A lock lasts 60 s at the broker and is renewed every 20 s; a member
+trusts it for 30 s after the last answer.
+
+While a broker is not connected, no more messages of its queues go to the listener,
+because a broker that restarts has forgotten the locks. A queue whose lock the broker
+refuses, or whose lock could not be renewed in time, is given up without a commit:
+another member may own it, and its offset is not ours to move.
 """
 
 from __future__ import annotations
@@ -30,15 +32,16 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 RENEW_INTERVAL: Final = 20.0
 TRUST: Final = 30.0
-"""Seconds after the last answer of the broker for which a lock is taken for held."""
+"""Seconds after the broker's last answer during which a lock counts as held."""
 LOCK_TIMEOUT: Final = 1.0
 REFUSED_PAUSE: Final = 0.5
-"""Seconds after which a round is repeated in which another member still held a lock."""
+"""Seconds until the next round when another member still held a lock."""
 
 
 class QueueLocks:
-    """The locks of one consumer. `held` tells what this consumer believes to hold and
-    since when.
+    """The locks of one consumer.
+
+    `held` has the locks that it believes to hold, with the time of the last answer.
     """
 
     def __init__(self, client: Caller, group: str) -> None:
@@ -46,7 +49,7 @@ class QueueLocks:
         self._group = group
         self.held: dict[MessageQueue, float] = {}
         # A renewal that overtakes an unlock would leave a lock at the broker that
-        # nobody renews or gives back.
+        # nobody renews or releases.
         self._one_at_a_time = trio.Lock()
 
     def trusted_until(self, queue: MessageQueue) -> float:
@@ -56,10 +59,10 @@ class QueueLocks:
     async def lock(
         self, queues: Callable[[], Iterable[MessageQueue]]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """Take or renew locks: those that are held now, and those that a broker
-        refused. For the others no broker answered.
+        """Take or renew locks; returns those held now, and those a broker refused.
 
-        `queues` is asked when it is this call's turn: no lock is given back in between.
+        For the others no broker answered. `queues` is called when it is this call's
+        turn, so that no lock is released in between.
         """
         async with self._one_at_a_time:
             return await self._lock(_by_broker(queues()))
@@ -98,9 +101,7 @@ class QueueLocks:
         return locked, refused
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; a broker that does not answer keeps them until they
-        expire.
-        """
+        """Release locks; a broker that does not answer keeps them until they expire."""
         async with self._one_at_a_time:
             given = [queue for queue in queues if self.held.pop(queue, None) is not None]
             for broker_name, some in _by_broker(given).items():
@@ -115,7 +116,7 @@ class QueueLocks:
                     )
 
     def forget(self, queue: MessageQueue) -> None:
-        """Leave a lock to expire at the broker."""
+        """Let a lock expire at the broker."""
         self.held.pop(queue, None)
 
 

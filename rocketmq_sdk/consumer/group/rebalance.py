@@ -1,11 +1,11 @@
-"""Which queues this member owns: one task computes it, one task with one cancel scope
-lives for each owned queue.
+"""Which queues a member owns.
 
-Follows `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every
-20 s, after 1 s when a round could not be completed, and at once when the members or a
-route change. A queue that goes to another member is not flagged; its task is told to
-stop pulling, lets the running listeners finish within the grace, commits the contiguous
-prefix and ends, and only then can the queue be owned again.
+One task computes it; each owned queue has a task and a cancel scope of its own. Follows
+`RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s,
+after 1 s when a round could not be completed, and at once when members or a route
+change. When a queue goes to another member, its task stops pulling, lets running
+listeners finish within the grace, commits the contiguous prefix and ends. Only then can
+the queue be owned again.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 RETRY_INTERVAL: Final = 1.0
-"""Seconds after which a round is repeated that could not be completed."""
+"""Seconds until the next round when one could not be completed."""
 MINIMUM_PAUSE: Final = 0.1
-"""Least seconds between two rounds, however many notices come."""
+"""The least seconds between two rounds, however many notices arrive."""
 RENEW_RETRY: Final = 2.0
-"""Seconds after which locks are renewed again when a broker did not answer."""
+"""Seconds until locks are renewed again when a broker did not answer."""
 
 
 class OrderlyQueues(Protocol):
-    """What an orderly consumer adds: who runs the listeners tells when they have
-    stopped.
-    """
+    """What an orderly consumer adds: a way to wait until listeners have stopped."""
 
     async def wait_settled(self, process_queue: ProcessQueue) -> bool:
-        """Wait until no worker has a withdrawn process queue; False when a listener may
-        run on all the same.
+        """Wait until no worker has a withdrawn process queue.
+
+        Returns False when a listener may still be running.
         """
         ...
 
 
 class OwnedQueue:
-    """One queue of this member: its pull loop, the scopes around it and around the wait
-    for its listeners, and whether its task has ended.
+    """One owned queue: its pull loop, and the scopes of its task.
+
+    `pulling` is the scope around the loop, `draining` the one around the wait for its
+    listeners.
     """
 
     __slots__ = ("draining", "ended", "lost", "puller", "pulling", "queue", "reset_to")
@@ -70,23 +71,25 @@ class OwnedQueue:
         self.ended = trio.Event()
         self.reset_to: int | None = None
         self.lost = False
-        """The broker's lock is not ours any more, so the offset is not either."""
+        """The broker's lock is not ours any more, so neither is the offset."""
 
     @property
     def process_queue(self) -> ProcessQueue:
-        """What is cached of the queue, and counts for its offset."""
+        """What is cached of the queue, and determines its offset."""
         return self.puller.process_queue
 
     @property
     def process_queues(self) -> tuple[ProcessQueue, ...]:
-        """The same, and in front of it what listeners still work on from before a
-        correction of the offset.
+        """All process queues of the queue, the current one last.
+
+        Before it are those from before a correction of the offset that listeners still
+        work on.
         """
         return (*self.puller.former, self.puller.process_queue)
 
 
 class Rebalancer:
-    """Owns the owned queues of one consumer."""
+    """The owned queues of one consumer."""
 
     def __init__(
         self,
@@ -106,8 +109,7 @@ class Rebalancer:
         self._start_offsets = start_offsets
         self._grace = context.config.revoke_grace
         self.on_change: Callable[[set[MessageQueue]], None] | None = None
-        """Called, if set, with the queues owned before when a round has changed
-        them.
+        """Called, if set, with the queues owned before, when a round has changed them.
         """
         self._woken = trio.Event()
         self._begun = 0
@@ -128,16 +130,15 @@ class Rebalancer:
         self._woken.set()
 
     async def next_round(self) -> None:
-        """Run a round at once, and wait until one that begins after this call has
-        ended. Raises `ClosedError` when there is none any more.
+        """Start a round at once, and wait until one that began after this call ends.
+
+        Raises `ClosedError` when there will be none.
         """
         self.wake()
         await self._rounds.wait_reached(self._begun + 1)
 
     async def run(self, nursery: trio.Nursery) -> None:
-        """Rebalance until cancelled; the tasks of the owned queues live in
-        `nursery`.
-        """
+        """Rebalance until cancelled; the tasks of owned queues live in `nursery`."""
         while True:
             self._woken = trio.Event()
             self._begun += 1
@@ -154,8 +155,9 @@ class Rebalancer:
                 await trio.sleep(MINIMUM_PAUSE)
 
     def suspend(self) -> None:
-        """Stop pulling and taking queues; what is cached is still consumed, and owned
-        queues stay owned.
+        """Stop pulling and taking queues.
+
+        What is cached is still consumed, and owned queues stay owned.
         """
         if not self.suspended:
             self.suspended, self._resumed = True, trio.Event()
@@ -163,7 +165,7 @@ class Rebalancer:
             owned.process_queue.set_paused(True)
 
     def resume(self) -> None:
-        """The counterpart of `suspend`."""
+        """Undo `suspend`."""
         self.suspended = False
         self._resumed.set()
         for owned in self.owned.values():
@@ -171,9 +173,7 @@ class Rebalancer:
         self.wake()
 
     async def commit_all(self) -> None:
-        """Commit the contiguous prefix of each owned queue, without waiting for
-        brokers.
-        """
+        """Commit the contiguous prefix of each owned queue; waits for no broker."""
         unreachable: set[str] = set()
         for owned in list(self.owned.values()):
             queue = owned.queue
@@ -185,10 +185,10 @@ class Rebalancer:
                     unreachable.add(queue.broker_name)
 
     async def close(self, grace: float) -> None:
-        """Give up all queues; returns when each is committed. `grace` bounds how long
-        running listeners may take from now on.
+        """Give up all queues; returns when each is committed.
 
-        Call it when `run` has ended: until then queues may be added.
+        `grace` limits how long running listeners may take from now on. Call it after
+        `run` has ended, because until then queues may be added.
         """
         self._rounds.fail(ClosedError("the consumer is closed"))
         self._grace = grace
@@ -210,12 +210,13 @@ class Rebalancer:
     # -- locks
 
     def renew_locks(self) -> None:
-        """Renew all locks now: a broker that was started again knows none."""
+        """Renew all locks now: a restarted broker has none."""
         self._renew.set()
 
     def distrust_locks(self, broker_name: str) -> None:
-        """Hand out nothing more of a broker's ordered queues until their locks are
-        renewed: a broker that starts again has forgotten them.
+        """Hand out no more messages of a broker's queues until their locks are renewed.
+
+        A broker that restarts has forgotten the locks.
         """
         if self.locks is not None:
             for queue, owned in self.owned.items():
@@ -223,8 +224,9 @@ class Rebalancer:
                     owned.process_queue.locked_until = trio.current_time()
 
     async def keep_locks(self) -> None:
-        """Renew the locks of the owned queues until cancelled, and give up queues whose
-        lock is lost.
+        """Renew the locks of the owned queues until cancelled.
+
+        Queues whose lock is lost are given up.
         """
         locks = self.locks
         assert locks is not None
@@ -266,8 +268,9 @@ class Rebalancer:
                     pause = RENEW_RETRY
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Let the owned ones of these queues begin again at other offsets
-        (`MQClientInstance.resetOffset`).
+        """Start those of the queues that are owned again at other offsets.
+
+        Follows `MQClientInstance.resetOffset`.
         """
         for queue, offset in offsets.items():
             owned = self.owned.get(queue)
@@ -306,7 +309,7 @@ class Rebalancer:
         unreachable: set[str],
         members: dict[str, list[str]],
     ) -> bool:
-        """One topic's part of a round; False when it should be repeated soon."""
+        """Rebalance one topic; returns False when it should be repeated soon."""
         client, config = self._context.client, self._context.config
         queues = client.routes.subscribe_queues(topic)
         if not queues:
@@ -329,8 +332,8 @@ class Rebalancer:
             self._revoke(self.owned[queue])
         complete = client.client_id in ids
         if not complete:
-            # The broker has not seen the heartbeat: all queues of the topic were given
-            # up.
+            # The broker has not seen the heartbeat, so all queues of the topic were
+            # given up.
             await self._context.introduce()
         taken = await self._locked_of(change.added)
         complete &= len(taken) == len(change.added)
@@ -339,9 +342,7 @@ class Rebalancer:
         return complete
 
     async def _locked_of(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Those of the queues that may be taken: all, or in order those whose lock the
-        broker gave.
-        """
+        """The queues that may be taken: in order, those whose lock was granted."""
         if self.locks is None or not queues:
             return queues
         free = [queue for queue in queues if queue not in self.leaving]
@@ -350,8 +351,9 @@ class Rebalancer:
         return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
-        """The members of the group, from a broker of the topic; none when no broker
-        knows any.
+        """The members of the group, from a broker of the topic.
+
+        Empty when no broker knows any.
         """
         client = self._context.client
         route = client.routes.get(topic)
@@ -463,8 +465,8 @@ class Rebalancer:
             and process_queue.in_flight
             and self._may_commit(owned)
         ):
-            # The next owner may start right now: the sooner it knows, the fewer
-            # messages are delivered twice.
+            # The next owner may start right now: the sooner the offset is known, the
+            # fewer messages are delivered twice.
             await context.offsets.commit(owned.queue, committed, confirmed=False)
         owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
         with owned.draining:
@@ -488,8 +490,8 @@ class Rebalancer:
         elif settled:
             await locks.unlock([owned.queue])
         else:
-            # Its listener runs on in a thread: nobody else should have the queue before
-            # the lock expires.
+            # Its listener still runs in a thread: no other member should get the queue
+            # before the lock expires.
             group, queue = self._context.group, owned.queue
             logger.warning(
                 "group %s: a listener of %r still runs in its thread; the lock is not given back, "

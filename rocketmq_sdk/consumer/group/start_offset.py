@@ -1,5 +1,6 @@
-"""Where the consumption of a queue begins
-(`RebalancePushImpl.computePullFromWhereWithException` of Apache RocketMQ 5.4.0).
+"""Where the consumption of a queue begins.
+
+Follows `RebalancePushImpl.computePullFromWhereWithException` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ DEFAULT_LOOK_BACK_MS: Final = 30 * 60 * 1000
 
 
 class StartOffsets:
-    """Computes first offsets for one consumer; `timestamp` is the moment that TIMESTAMP
-    means, in epoch milliseconds.
+    """Computes the first offsets of one consumer.
+
+    `timestamp` is used with `ConsumeFrom.TIMESTAMP`, in epoch milliseconds.
     """
 
     def __init__(
@@ -32,10 +34,10 @@ class StartOffsets:
         self._timestamp = timestamp
 
     async def first_offset(self, queue: MessageQueue) -> int:
-        """The committed offset, else where the settings say.
+        """The committed offset, or what the settings say when there is none.
 
-        Raises `RocketMQError` when the broker cannot be asked; the queue must then not
-        be taken.
+        Raises `RocketMQError` when the broker cannot be asked; the queue must not be
+        taken then.
         """
         stored = await self._offsets.read(queue)
         if stored is not None:
@@ -52,9 +54,9 @@ class StartOffsets:
         return 0 if is_retry else await self._last_offset(queue)
 
     async def _last_offset(self, queue: MessageQueue) -> int:
-        # A broker answers 0 for a queue that is still young, but "none" for one that is
-        # empty. A message that comes between that answer and the next question would
-        # turn the end of an empty queue into an offset behind the message, so a queue
+        # A broker answers 0 for a queue that is still young, but "none" for an empty
+        # one. A message that arrives between that answer and the next question would
+        # turn the end of an empty queue into an offset after the message, so a queue
         # that is not empty is asked about again.
         end = await self._end(queue)
         if end > 0:

@@ -1,5 +1,7 @@
-"""The queues of members that do not share them with their group: all queues
-(broadcasting), or those that the program chooses (`DefaultLitePullConsumer.assign`).
+"""The queues of members that do not share them with their group.
+
+All queues (broadcasting), or those that the program chooses
+(`DefaultLitePullConsumer.assign`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class AllQueues(Rebalancer):
         routes = self._context.client.routes
         known = {topic: routes.subscribe_queues(topic) for topic in self._subscriptions}
         wanted = sorted(queue for queues in known.values() for queue in queues)
-        # A topic whose route is not known at the moment keeps its queues.
+        # A topic whose route is currently unknown keeps its queues.
         kept = [queue for queue in self.owned if queue.topic in known and not known[queue.topic]]
         change = difference(self.owned, [*wanted, *kept])
         for queue in change.revoked:
@@ -40,7 +42,7 @@ class AllQueues(Rebalancer):
 
 
 class ChosenQueues(Rebalancer):
-    """Owns the queues that it is told to own, whatever other members do."""
+    """Owns the queues that the program chooses, whatever other members do."""
 
     def __init__(
         self,
@@ -53,9 +55,7 @@ class ChosenQueues(Rebalancer):
         self._starts: dict[MessageQueue, int] = {}
 
     def choose(self, queues: Collection[MessageQueue]) -> None:
-        """Own these queues and no others, from the next round on, which begins at
-        once.
-        """
+        """Own exactly these queues from the next round on, which begins at once."""
         self.chosen = frozenset(queues)
         self._starts = {
             queue: offset for queue, offset in self._starts.items() if queue in self.chosen
@@ -63,7 +63,7 @@ class ChosenQueues(Rebalancer):
         self.wake()
 
     def start_at(self, queue: MessageQueue, offset: int) -> None:
-        """Begin a chosen queue that is not owned yet at an offset."""
+        """Set the first offset of a chosen queue that is not owned yet."""
         self._starts[queue] = offset
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:

@@ -1,5 +1,6 @@
-"""`LitePullConsumer`: the program polls prefetched messages (`DefaultLitePullConsumer`
-of Apache RocketMQ 5.4.0).
+"""`LitePullConsumer`: the program polls prefetched messages.
+
+Follows `DefaultLitePullConsumer` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -36,32 +37,34 @@ if TYPE_CHECKING:
 
 
 class LitePullConsumer(QueueQueries, RunsOnce):
-    """A consumer whose program asks for messages, which are prefetched per queue in the
-    background.
+    """A consumer whose program polls messages that are prefetched in the background.
 
     ```
-    async with LitePullConsumer("billing", namesrv=..., subscriptions={"orders": "*"})
-    as consumer:
+    async with LitePullConsumer(
+        "billing", namesrv=..., subscriptions={"orders": "*"}
+    ) as consumer:
         async for message in consumer:
             ...
     ```
 
-    With `subscriptions` the members of the group share the queues of the topics;
-    without, the program chooses queues by `assign`, filtered by the `expressions` of
-    their topics. A failure to process a message is the program's business: there are no
+    With `subscriptions` the members of the group share the queues of the topics.
+    Without, the program chooses queues by `assign`, filtered by the `expressions` of
+    their topics. A failure to process a message is up to the program: there are no
     retries and no dead letter topic.
 
-    With `auto_commit` (the default) what a poll gave counts as done when the next poll
-    begins, or when the block is left without an error, and is committed every
-    `auto_commit_interval`; in `async for` each message counts when the next one is
-    asked for. Without, only `commit` commits. A message may come more than once: what
-    was not committed is given again to whoever owns the queue next. When a queue goes
-    to another member, what was polled from it has `revoke_grace` to be done.
+    With `auto_commit` (the default), the messages of a poll count as done when the next
+    poll begins, or when the block is left without an error, and are committed every
+    `auto_commit_interval`. In `async for` each message counts when the next one is
+    requested. Without `auto_commit`, only `commit` commits. A message may come more
+    than once: what was not committed is delivered again to the next owner of the queue.
+    When a queue goes to another member, its polled messages have `revoke_grace` to be
+    done.
 
-    `on_assignment_change` is called, one change after the other, with an
-    `AssignmentChange` (an async function is awaited); not at the end of the block. One
-    task polls. Entering and leaving take as long as for a `PushConsumer`. Raises
-    `ConfigurationError` for settings that are not acceptable; a failure in the
+    `on_assignment_change` is called with an `AssignmentChange`, one change after
+    another (an async function is awaited), but not at the end of the block. Only one
+    task may poll. Entering and leaving take as long as for a `PushConsumer`.
+
+    Raises `ConfigurationError` for settings that are not acceptable. A failure in the
     background cancels the block and is raised from it as one `RocketMQError`.
     """
 
@@ -132,12 +135,12 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     async def poll(
         self, timeout: float | timedelta | None = None, *, max_messages: int | None = None
     ) -> list[ReceivedMessage]:
-        """Messages that are there, or the first that come within `timeout`
-        (`poll_timeout`); an empty list when none come.
+        """Return cached messages, or the first that arrive within `timeout`.
 
-        They may be of several queues, in the order of each; at most `max_messages`
-        (`pull_batch_size`). Cancelling it loses nothing. Raises `ClosedError` outside
-        of the block, `ConfigurationError` when another task polls.
+        The list is empty when none do. `timeout` is by default `poll_timeout`,
+        `max_messages` `pull_batch_size`. The messages may be of several queues, in the
+        order of each. Cancelling it loses nothing. Raises `ClosedError` outside of the
+        block, and `ConfigurationError` when another task polls.
         """
         self._check_running()
         most = self.config.pull_batch_size if max_messages is None else max_messages
@@ -158,11 +161,11 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     # -- queues
 
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
-        """Share the queues of another topic too, or read a topic by another expression;
-        returns when brokers have been told.
+        """Subscribe to another topic, or to a topic by another expression.
 
-        Only for a consumer with subscriptions. Raises `ConfigurationError`, a broker's
-        error for an expression that it cannot serve, `ClosedError`.
+        Returns when brokers know. Only for a consumer with subscriptions. Raises
+        `ConfigurationError`, a broker's error for an expression that it cannot serve,
+        and `ClosedError`.
         """
         self._check_running()
         self._member.check_shared()
@@ -171,19 +174,21 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         )
 
     async def unsubscribe(self, topic: str) -> None:
-        """Give up a topic; what was polled of it is committed once it is done. Raises
-        `ClosedError`.
+        """Unsubscribe from a topic.
+
+        Its polled messages are committed once they are done. Raises `ClosedError`.
         """
         self._check_running()
         await self._member.unsubscribe(self._client.namespace.wrap(topic))
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Read exactly these queues from now on; those that stay go on where they are,
-        others begin at the group's committed offset.
+        """Read exactly these queues from now on.
 
-        Only for a consumer without subscriptions. Returns when the queues are taken, or
-        cannot be yet because their broker is away; such ones are tried again every
-        second. Raises `ConfigurationError`, or `RouteError` when a topic is not known.
+        Queues that stay go on where they are, others begin at the group's committed
+        offset. Only for a consumer without subscriptions. Returns when the queues are
+        taken, or cannot be yet because their broker is away; those are tried again
+        every second. Raises `ConfigurationError`, and `RouteError` when a topic is not
+        known.
         """
         self._check_running()
         await self._member.assign(queues)
@@ -193,10 +198,10 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         return self._member.assignment()
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Neither pull nor hand out messages of these queues until `resume`; what is
-        prefetched is kept. Ends when a queue is revoked.
+        """Neither pull nor hand out messages of these queues until `resume`.
 
-        Raises `ConfigurationError` for a queue that is not assigned.
+        What is prefetched is kept. The pause ends when a queue is revoked. Raises
+        `ConfigurationError` for a queue that is not assigned.
         """
         for queue in queues:
             self._member.owned(queue)
@@ -204,7 +209,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             self._member.pause(queue)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with paused queues.
+        """Resume paused queues.
 
         Raises `ConfigurationError` for a queue that is not assigned.
         """
@@ -214,45 +219,44 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             self._member.resume(queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message of a queue that a poll will give (filtered
-        messages count).
+        """The offset of the next message that a poll returns; filtered messages count.
 
         Raises `ConfigurationError` for a queue that is not assigned.
         """
         return self._member.position(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Let the next poll of a queue begin at an offset; prefetched messages of the
-        queue are dropped.
+        """Let the next poll of a queue begin at an offset.
 
-        Raises `ConfigurationError` for a queue that is not assigned, or an offset that
-        the queue does not reach; the broker's errors.
+        Prefetched messages of the queue are dropped. Raises `ConfigurationError` for a
+        queue that is not assigned or an offset outside of the queue, and the broker's
+        errors.
         """
         self._check_running()
         await self._member.seek(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that is still stored."""
+        """Seek to the first message that is still stored."""
         await self.seek(queue, await self.begin_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message."""
+        """Seek to the end, after the last message."""
         await self.seek(queue, await self.end_offset(queue))
 
     async def seek_to_timestamp(self, queue: MessageQueue, moment: datetime | int) -> None:
-        """Go on at the message stored at a moment (aware datetime or epoch
-        milliseconds), else the next one.
+        """Seek to the message stored at a moment, otherwise the next one.
+
+        `moment` is an aware datetime or epoch milliseconds.
         """
         await self.seek(queue, await self.offset_for_timestamp(queue, moment))
 
     # -- offsets
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit at the brokers, and wait for their confirmation: everything that was
-        polled, or the given offsets of queues.
+        """Commit all polled messages, or the given offsets, and wait for the brokers.
 
         An offset is that of the next message to consume. Raises the error of a broker
-        that did not confirm; the others were asked all the same.
+        that did not confirm, after all brokers were asked.
         """
         self._check_running()
         if offsets is None:
@@ -262,18 +266,20 @@ class LitePullConsumer(QueueQueries, RunsOnce):
 
     @property
     def messages(self) -> MessageQueries:
-        """Questions about stored messages: by id, key, tag, place and time."""
+        """Queries for stored messages: by id, key, tag, place and time."""
         return self._client.messages
 
     def statistics(self) -> ConsumerStatistics:
-        """What the consumer owns, holds and has handed out (`consumed`), its lag and
-        its rates.
+        """What the consumer owns, holds and has handed out, its lag and its rates.
+
+        Messages that were handed out are counted as `consumed`.
         """
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
-        """Whether messages come to who polls, and what stands in the way, in plain
-        words. Asks nobody: it tells what the consumer knows.
+        """Whether polls get messages and, if not, why, in plain words.
+
+        Makes no requests: it reports what the consumer knows.
         """
         if not self._running:
             return ConsumerHealth(

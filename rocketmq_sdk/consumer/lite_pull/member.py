@@ -54,10 +54,10 @@ ChangeListener = Callable[[AssignmentChange], Awaitable[object] | object]
 
 
 class LitePullMember(QueueMembership):
-    """Use it once: `async with member.started(nursery)`.
+    """One lite pull consumer; use it once: `async with member.started(nursery)`.
 
-    With `wanted` None the queues are chosen by `assign`, filtered by the expressions
-    given for their topics.
+    When `wanted` is None the queues are chosen by `assign`, filtered by the expressions
+    of their topics.
     """
 
     kind: ClassVar[str] = "lite pull consumer"
@@ -159,8 +159,10 @@ class LitePullMember(QueueMembership):
                 )
 
     def heartbeat_data(self) -> ConsumerData:
-        """The consumer's entry in the heartbeat; `LAST_OFFSET` whatever the settings
-        say, as Apache's, and no topics when the queues are chosen.
+        """The consumer's entry in the heartbeat.
+
+        Always with `LAST_OFFSET`, as Apache's, and without topics when the queues are
+        chosen.
         """
         return ConsumerData(
             self._group,
@@ -182,8 +184,9 @@ class LitePullMember(QueueMembership):
             )
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Own exactly these queues; returns when the consumer owns them or knows that
-        it cannot yet.
+        """Own exactly these queues.
+
+        Returns when the consumer owns them, or knows that it cannot yet.
         """
         if self._chosen is None:
             raise ConfigurationError(
@@ -202,9 +205,9 @@ class LitePullMember(QueueMembership):
         await self._chosen.next_round()
 
     def owned(self, queue: MessageQueue) -> OwnedQueue:
-        """A queue of this consumer.
+        """An owned queue.
 
-        Raises `ConfigurationError` when it has not got it.
+        Raises `ConfigurationError` when the queue is not owned.
         """
         owned = self._rebalancer.owned.get(queue)
         if owned is None:
@@ -218,13 +221,13 @@ class LitePullMember(QueueMembership):
         return frozenset(self._rebalancer.owned)
 
     def pause(self, queue: MessageQueue) -> None:
-        """Pull and hand out nothing more of a queue."""
+        """Stop pulling and handing out a queue."""
         process_queue = self.owned(queue).process_queue
         process_queue.set_paused(True)
         self.service.hold(process_queue)
 
     def resume(self, queue: MessageQueue) -> None:
-        """Go on with a paused queue."""
+        """Resume a paused queue."""
         process_queue = self.owned(queue).process_queue
         process_queue.set_paused(False)
         self.service.add(process_queue)
@@ -253,8 +256,9 @@ class LitePullMember(QueueMembership):
             self.owned(queue).puller.seek(offset)
 
     async def commit(self) -> None:
-        """Commit how far all queues were polled, confirmed by their brokers; all are
-        tried before an error is raised.
+        """Commit what was polled of all queues, and wait for the brokers.
+
+        All are tried before an error is raised.
         """
         self.service.release()
         rebalancer = self._rebalancer
@@ -266,8 +270,9 @@ class LitePullMember(QueueMembership):
         )
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets, confirmed by their brokers; all are tried before an error is
-        raised.
+        """Commit offsets, and wait for the brokers.
+
+        All are tried before an error is raised.
         """
         failure: RocketMQError | None = None
         for queue, offset in offsets.items():
@@ -281,11 +286,11 @@ class LitePullMember(QueueMembership):
     # -- what is known of it
 
     def statistics(self) -> ConsumerStatistics:
-        """Numbers of this moment."""
+        """The numbers of this moment."""
         return self._report.statistics()
 
     def health(self) -> ConsumerHealth:
-        """Whether it is consuming, and if not, why."""
+        """Whether the consumer is consuming and, if not, why."""
         return self._report.health()
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:

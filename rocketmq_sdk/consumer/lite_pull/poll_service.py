@@ -1,5 +1,6 @@
-"""Handing prefetched messages to whoever polls: the counterpart of the workers of a
-push consumer.
+"""Handing prefetched messages to the task that polls.
+
+The counterpart of the workers of a push consumer.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ _STREAK: Final = 32
 
 
 class PollService:
-    """Queues with prefetched messages stand in one line; a poll takes from the first
-    and puts it back at the end. One task polls at a time.
+    """The line of queues with prefetched messages.
+
+    A poll takes messages from the first queue and puts it back at the end. One task
+    polls at a time.
     """
 
     def __init__(self, *, auto_release: bool, trace: ConsumeTrace | None = None) -> None:
@@ -50,12 +53,12 @@ class PollService:
     running_since = math.inf
     is_saturated = False
     last_failure: str | None = None
-    """What fails behind a poll is the program's business."""
+    """Always None: what fails after a poll is up to the program."""
 
     # -- the side of the pull loops
 
     def add(self, process_queue: ProcessQueue) -> None:
-        """Tell that a queue has messages."""
+        """Announce that a queue has messages."""
         assert isinstance(process_queue, PrefetchedQueue)
         if process_queue.counters is None:
             process_queue.counters = self.counters.setdefault(process_queue.queue.topic, Counters())
@@ -65,8 +68,9 @@ class PollService:
             self._arrived.set()
 
     def hold(self, process_queue: ProcessQueue) -> None:
-        """Hand out nothing more of a queue until it is added again; what is cached
-        stays.
+        """Hand out nothing more of a queue until it is added again.
+
+        What is cached stays.
         """
         if process_queue.scheduled:
             assert isinstance(process_queue, PrefetchedQueue)
@@ -74,31 +78,30 @@ class PollService:
             process_queue.scheduled = False
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
-        """Take a queue out: what nobody has polled is forgotten."""
+        """Take a queue out; messages that were not polled are dropped."""
         self.hold(process_queue)
         process_queue.withdraw()
 
     def interrupt(self, process_queue: ProcessQueue) -> None:
-        """Messages that were polled cannot be taken back; they do not count."""
+        """Do nothing: polled messages cannot be taken back; they just do not count."""
 
     def close(self) -> None:
-        """Let a poll that waits, and each later one, raise `ClosedError`."""
+        """Make a waiting poll, and each later one, raise `ClosedError`."""
         self.closed = True
         self._arrived.set()
 
     # -- the side of whoever polls
 
     def release(self) -> None:
-        """All messages that were polled are done."""
+        """All polled messages are done."""
         for process_queue in self._polled:
             process_queue.release()
         self._polled.clear()
 
     async def poll(self, most: int, deadline: float) -> list[ReceivedMessage]:
-        """Up to `most` messages; waits until there is one, and gives none behind the
-        deadline.
+        """Up to `most` messages; waits for the first, and returns none at the deadline.
 
-        With automatic commits what was polled before counts as done from here on.
+        With automatic commits, messages polled before count as done from here on.
         Nothing is taken when it is cancelled.
         """
         if self._polling:

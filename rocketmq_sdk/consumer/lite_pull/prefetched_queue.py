@@ -1,10 +1,9 @@
-"""What a lite pull consumer holds of one queue: messages that wait to be polled, and
-how far the polled ones may be committed.
+"""What a lite pull consumer holds of one queue, and how far it may be committed.
 
 Messages leave the cache when they are polled (`AssignedMessageQueue` and `ProcessQueue`
 of Apache RocketMQ 5.4.0), so a program that polls and never commits is not held up by
-the thresholds. What may be committed ends in front of the first message that was handed
-out and is not released yet.
+the thresholds. What may be committed ends before the first message that was handed out
+and is not released yet.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class PrefetchedQueue(ProcessQueue):
 
     @property
     def commit_offset(self) -> int:
-        """The first offset that was handed out and not released, else the position."""
+        """The first offset handed out and not released, otherwise the position."""
         return self.position if self._held is None else self._held
 
     @property
@@ -68,7 +67,7 @@ class PrefetchedQueue(ProcessQueue):
         return messages
 
     def release(self) -> None:
-        """What was handed out is done: it may be committed."""
+        """What was handed out is done and may be committed."""
         self._held = None
         self._held_count = 0
         if self._drained is not None:

@@ -1,5 +1,6 @@
-"""`PullConsumer`: one pull of one queue at an offset, and the offsets of the group
-(`DefaultMQPullConsumer` of Apache RocketMQ 5.4.0).
+"""`PullConsumer`: single pulls of a queue at an offset, and the group's offsets.
+
+Follows `DefaultMQPullConsumer` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.results import PullResult
 
 PULL_TIMEOUT: Final = 10.0
-"""Seconds that an answer may take, besides the time that the broker may hold the pull
-(`consumerPullTimeoutMillis`).
+"""Seconds for an answer, beyond the time for which the broker may hold the pull.
+
+Apache's `consumerPullTimeoutMillis`.
 """
 MAX_BYTES: Final = 2**31 - 1
 
 
 class _PullMember(Membership):
-    """Tells brokers that the group has a member; owns nothing."""
+    """A member that only sends heartbeats and owns nothing."""
 
     kind: ClassVar[str] = "pull consumer"
 
@@ -59,7 +61,7 @@ class _PullMember(Membership):
         """Nothing runs in the background."""
 
     async def _finish(self, grace: float) -> None:
-        """Nothing is to be committed."""
+        """Nothing needs a commit."""
 
     async def topic_route(self, topic: str) -> None:
         """Keep the route of a topic fresh while the consumer lives.
@@ -85,8 +87,7 @@ class _PullMember(Membership):
 
 
 class PullConsumer(QueueQueries, RunsOnce):
-    """Reads queues at offsets of the program's choice: nothing is prefetched, shared
-    out or committed by itself.
+    """Reads queues at offsets that the program chooses.
 
     ```
     async with PullConsumer("audit", namesrv=...) as consumer:
@@ -94,8 +95,8 @@ class PullConsumer(QueueQueries, RunsOnce):
             result = await consumer.pull(queue, await consumer.begin_offset(queue))
     ```
 
-    Any number of tasks may use it. Raises `ConfigurationError` for settings that are
-    not acceptable.
+    Nothing is prefetched, shared or committed automatically. Any number of tasks may
+    use it. Raises `ConfigurationError` for settings that are not acceptable.
     """
 
     _second_time = "a consumer runs once; make a new one"
@@ -131,7 +132,7 @@ class PullConsumer(QueueQueries, RunsOnce):
 
     @property
     def messages(self) -> MessageQueries:
-        """Questions about stored messages: by id, key, tag, place and time."""
+        """Queries for stored messages: by id, key, tag, place and time."""
         return self._client.messages
 
     async def pull(
@@ -144,13 +145,14 @@ class PullConsumer(QueueQueries, RunsOnce):
         wait: float | timedelta = 0.0,
         timeout: float | timedelta | None = None,
     ) -> PullResult:
-        """One pull. `wait` is how long the broker may hold it while there is nothing to
-        read; an answer must come within `timeout` besides (10 s).
+        """Pull once.
 
-        The result says what was found and where to pull next; `OFFSET_ILLEGAL` means
-        that the queue does not reach the offset. Follows the broker's advice to read
-        from a replica. Raises `RouteError`, `ConnectError`, `RequestTimeoutError`, the
-        broker's errors, and `RemoteProtocolError` when a message cannot be decoded.
+        `wait` is how long the broker may hold the pull while there is nothing to read;
+        the answer must come within another `timeout` (10 s). The result has what was
+        found and where to pull next; `OFFSET_ILLEGAL` means that the offset is outside
+        of the queue. Follows the broker's advice to read from a replica. Raises
+        `RouteError`, `ConnectError`, `RequestTimeoutError`, the broker's errors, and
+        `RemoteProtocolError` when a message cannot be decoded.
         """
         if not self._running:
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
@@ -194,8 +196,9 @@ class PullConsumer(QueueQueries, RunsOnce):
         return result
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit the group's offset in a queue, that of the next message to consume;
-        returns when the broker has confirmed it.
+        """Commit the group's offset in a queue, that of the next message to consume.
+
+        Returns when the broker has confirmed it.
         """
         await self._member.topic_route(queue.topic)
         await self._offsets.write(queue, offset, confirmed=True)
@@ -206,11 +209,10 @@ class PullConsumer(QueueQueries, RunsOnce):
         *,
         delay_level: int = BROKER_CHOOSES,
     ) -> None:
-        """Have messages delivered again later to the group's push consumers, or with
-        `delay_level` -1 put them into the dead letter topic (36).
+        """Have messages delivered again later to the group's push consumers (36).
 
-        Raises the broker's error; the messages in front of the one that failed were
-        taken.
+        With `delay_level` -1 they go to the dead letter topic. Raises the broker's
+        error; the messages before the one that failed were taken.
         """
         for message in [messages] if isinstance(messages, ReceivedMessage) else messages:
             await consumer_send_back(

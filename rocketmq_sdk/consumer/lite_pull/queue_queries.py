@@ -1,6 +1,4 @@
-"""What a consumer can ask about queues: which there are, where they begin and end, what
-the group has committed.
-"""
+"""What a consumer can ask about queues: their bounds and the group's offsets."""
 
 from __future__ import annotations
 
@@ -24,15 +22,17 @@ if TYPE_CHECKING:
 
 
 class QueueQueries:
-    """Questions to name servers and brokers. Each raises a `RocketMQError` when nobody
-    can answer (`TopicNotFoundError` for an unknown topic).
+    """Queries to name servers and brokers.
+
+    Each raises a `RocketMQError` when nobody can answer (`TopicNotFoundError` for an
+    unknown topic).
     """
 
     _client: Client
     _offsets: RemoteOffsets
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read, in order."""
+        """The readable queues of a topic, sorted."""
         topic = self._client.namespace.wrap(topic)
         route = await self._client.route(topic, refresh=True)
         return sorted(route.subscribe_queues(topic))
@@ -45,7 +45,7 @@ class QueueQueries:
         )
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """The offset behind the last message (30)."""
+        """The offset after the last message (30)."""
         await self._client.route(queue.topic)
         return await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
 
@@ -56,8 +56,10 @@ class QueueQueries:
         *,
         boundary: BoundaryType = BoundaryType.LOWER,
     ) -> int:
-        """The offset of the message stored at a moment (aware datetime or epoch
-        milliseconds) or next to it (29); `boundary` chooses among equals.
+        """The offset of the message stored at a moment, or next to it (29).
+
+        `moment` is an aware datetime or epoch milliseconds; `boundary` chooses among
+        equals.
         """
         timestamp = epoch_milliseconds(moment)
         await self._client.route(queue.topic)
@@ -71,8 +73,9 @@ class QueueQueries:
         )
 
     async def earliest_message_time(self, queue: MessageQueue) -> int | None:
-        """When the first message was stored, in epoch milliseconds (32); None for an
-        empty queue.
+        """When the first message was stored, in epoch milliseconds (32).
+
+        None for an empty queue.
         """
         await self._client.route(queue.topic)
         found = await earliest_store_time(
@@ -81,8 +84,6 @@ class QueueQueries:
         return None if found < 0 else found
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the group has committed at the broker (14); None when there
-        is none.
-        """
+        """The offset that the group has committed at the broker (14), if any."""
         await self._client.route(queue.topic)
         return await self._offsets.read(queue)

@@ -1,10 +1,9 @@
-"""Offsets that each member keeps in a file of its own, for broadcasting
-(`LocalFileOffsetStore` of Apache RocketMQ 5.4.0).
+"""Offsets that each broadcasting member keeps in a file of its own.
 
-`<directory>/<client id>/<group>/offsets.json`, with what was there before in
-`offsets.json.bak`. The text is Apache's: queues are objects that stand as keys, which
-is no JSON by the book, but the only form that clients of every release read. Variants
-that older clients wrote are read too.
+Follows `LocalFileOffsetStore` of Apache RocketMQ 5.4.0: `<directory>/<client
+id>/<group>/offsets.json`, with the previous content in `offsets.json.bak`. The text is
+Apache's: queues are objects used as keys, which is not valid JSON, but the only form
+that clients of every release read. Variants written by older clients are read too.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _in_use: set[str] = set()
 
 
 class LocalOffsets:
-    """The offsets of one member in its file. Enter it before use: `load`; `release`
-    gives the file to others.
+    """The offsets of one member in its file.
 
-    Commits change the table, `flush` writes the file. A file that cannot be written is
-    told once and tried again by the next flush.
+    Call `load` before use; `release` lets others use the file. Commits change the
+    table, `flush` writes the file. A file that cannot be written is logged once and
+    tried again by the next flush.
     """
 
     def __init__(
@@ -50,10 +49,10 @@ class LocalOffsets:
         """Whether the file holds offsets; a damaged one does not become the backup."""
 
     def load(self) -> None:
-        """Take the file, and read it or else its backup.
+        """Take the file, and read it or its backup.
 
-        Raises `ConfigurationError` when another member of this process has it,
-        `StoreError` when neither can be read although one is there.
+        Raises `ConfigurationError` when another member of this process has it, and
+        `StoreError` when a file exists but neither can be read.
         """
         key = str(self.path.absolute())
         if key in _in_use:
@@ -95,7 +94,7 @@ class LocalOffsets:
             ) from problem
 
     def release(self) -> None:
-        """Let others use the file. Does nothing the second time."""
+        """Let others use the file; a second call does nothing."""
         if self._owns:
             self._owns = False
             _in_use.discard(str(self.path.absolute()))
@@ -109,14 +108,15 @@ class LocalOffsets:
         return self._table.get(queue)
 
     async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
-        """Keep an offset; with `confirmed` gives whether it is in the file."""
+        """Keep an offset; with `confirmed` returns whether it is in the file."""
         if self._table.get(queue) != offset:
             self._table[queue] = offset
             self._dirty = True
         return self.flush() if confirmed else True
 
     def flush(self) -> bool:
-        """Write the file if something changed; gives whether the file has everything.
+        """Write the file if something changed; returns whether it is up to date.
+
         The old file becomes the backup.
         """
         if not self._dirty:

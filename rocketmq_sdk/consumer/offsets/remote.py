@@ -1,6 +1,4 @@
-"""Offsets that are kept at the brokers (`RemoteBrokerOffsetStore` of Apache RocketMQ
-5.4.0).
-"""
+"""Offsets that brokers keep (`RemoteBrokerOffsetStore` of Apache RocketMQ 5.4.0)."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ OFFSET_TIMEOUT: Final = 5.0
 
 
 class RemoteOffsets:
-    """Reads and commits the offsets of one group at the masters of the queues' brokers,
-    or at a slave while no master is known.
+    """Reads and commits the offsets of one group at the brokers of the queues.
+
+    At the masters, or at a slave while no master is known.
     """
 
     def __init__(self, client: Caller, group: str) -> None:
@@ -43,7 +42,7 @@ class RemoteOffsets:
         )
 
     async def write(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> None:
-        """Commit an offset; without `confirmed` nobody tells whether it arrived.
+        """Commit an offset; without `confirmed` the broker sends no answer.
 
         Raises `RocketMQError` when it could not be sent, or with `confirmed` when the
         broker does not confirm it.
@@ -60,8 +59,9 @@ class RemoteOffsets:
         )
 
     async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
-        """Commit an offset; gives whether it was sent, or with `confirmed` whether the
-        broker has it. A failure is logged, not raised.
+        """Commit an offset; returns whether it was sent, or with `confirmed` arrived.
+
+        A failure is logged, not raised.
         """
         try:
             await self.write(queue, offset, confirmed=confirmed)

@@ -1,4 +1,4 @@
-"""What a store of a consumer's offsets offers, wherever it keeps them."""
+"""The interface of stores of consumer offsets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ class OffsetStore(Protocol):
     """The offsets of one group, or of one member of it."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """The committed offset, or None when there is none. Raises `RocketMQError` when
-        that cannot be told now.
+        """The committed offset, or None when there is none.
+
+        Raises `RocketMQError` when it cannot be read now.
         """
         ...
 
     async def commit(self, queue: MessageQueue, offset: int, *, confirmed: bool) -> bool:
-        """Commit an offset; gives whether it was sent, or with `confirmed` whether it
-        is kept. A failure is logged, not raised.
+        """Commit an offset; returns whether it was sent, or with `confirmed` is kept.
+
+        A failure is logged, not raised.
         """
         ...

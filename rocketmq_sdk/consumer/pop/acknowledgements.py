@@ -1,8 +1,8 @@
-"""Acknowledging what was popped and is done: one line for each broker, so that one that
-is slow or gone holds up no other.
+"""Acknowledging popped messages that are done.
 
-While a request of a broker is under way, what else is done there gathers for its next
-one. An acknowledgement that fails is not repeated: its message comes again
+Each broker has a line of its own, so that a slow or unreachable one holds up no other.
+While a request to a broker is under way, further receipts gather for its next one. A
+failed acknowledgement is not repeated: its message comes again
 (`ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0 does the same, with one
 request for each message).
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
 class _Line:
-    """The receipts that one broker is to be told of."""
+    """The receipts waiting to be acknowledged at one broker."""
 
     __slots__ = ("broker_name", "due", "receipts", "sending")
 
@@ -40,7 +40,7 @@ class _Line:
 
 
 class Acknowledgements:
-    """Sends the acknowledgements of one consumer as they come."""
+    """Sends the acknowledgements of one consumer as messages are finished."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Acknowledgements:
         self._added = trio.Event()
 
     def add(self, receipt: Receipt) -> None:
-        """A message is done."""
+        """A message is done: acknowledge it."""
         broker_name = receipt.handle.broker_name
         line = self._lines.get(broker_name)
         if line is None:
@@ -61,7 +61,7 @@ class Acknowledgements:
         line.due.set()
 
     def extend(self, receipts: Iterable[Receipt]) -> None:
-        """Several messages are done."""
+        """Several messages are done: acknowledge them."""
         for receipt in receipts:
             self.add(receipt)
 
@@ -80,8 +80,9 @@ class Acknowledgements:
                 await self._added.wait()
 
     async def flush(self) -> None:
-        """Send what has gathered, to all brokers at once; returns when each has
-        answered, requests under way before included.
+        """Send what has gathered, to all brokers at once.
+
+        Returns when each has answered, including requests that were under way before.
         """
         async with open_quiet_nursery() as nursery:
             for line in self._lines.values():

@@ -1,11 +1,11 @@
-"""Popping for a push consumer, where the broker decides so: the loops that pop, what is
-held of their messages, and what becomes of each.
+"""Popping for a push consumer: the loops that pop, and what becomes of each message.
 
-Follows `DefaultMQPushConsumerImpl.popMessage` and
-`ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0: done is acknowledged;
-failed is made invisible for the delay of the group's retry policy; what has used up its
-attempts goes to the dead letter topic (Apache's client drops it). A message whose
-invisible time ends before its turn comes is left alone: the broker hands it out again.
+A push consumer pops where a broker decides so. Follows
+`DefaultMQPushConsumerImpl.popMessage` and `ConsumeMessagePopConcurrentlyService` of
+Apache RocketMQ 5.4.0: a message that is done is acknowledged; one that failed is made
+invisible for the delay of the group's retry policy; one that has used up its attempts
+goes to the dead letter topic (Apache's client drops it). A message whose invisible time
+ends before its turn comes is left alone: the broker delivers it again.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 POLL_MARGIN: Final = 10.0
 """Seconds that a pop may take beyond the time for which the broker holds it."""
 BROKERS_CLOCK: Final = 0
-"""A born time that brokers replace by their own: with the client's, one whose clock is
-behind is told at once that its time is over, for ever.
+"""A born time of 0, which brokers replace by their own time.
+
+With the client's time, brokers would answer a client whose clock is slow at once, each
+time.
 """
 FROM_MIN: Final = 0
 FROM_MAX: Final = 1
 PAUSE: Final = 0.05
-"""Seconds between two looks at a place that holds too much, and the pause behind an
-answer that brings nothing at once.
+"""Seconds between two checks of a place that holds too much.
+
+Also the pause after an answer that returns nothing at once.
 """
 
 
@@ -61,17 +64,18 @@ class PopService(QueueService, Protocol):
     """The workers that get popped messages."""
 
     def counters_of(self, topic: str) -> Counters:
-        """What is counted of a topic."""
+        """The counters of a topic."""
         ...
 
     def look_at(self, moment: float) -> None:
-        """Look for listeners whose message's invisible time is over at `moment` too."""
+        """Check the running listeners at `moment`, when an invisible time ends."""
         ...
 
 
 class PopPlaces:
-    """The places that this member pops, as the broker assigned them, one loop for
-    each.
+    """The places that this member pops, as the broker assigned them.
+
+    A place is a topic at one broker, or one queue of it. Each has a loop.
     """
 
     def __init__(
@@ -85,10 +89,11 @@ class PopPlaces:
     ) -> None:
         self.places: dict[MessageQueue, tuple[PoppedQueue, trio.CancelScope]] = {}
         self.acks = Acknowledgements(client, group)
-        """What is done and to be told; whoever owns the places has it run."""
+        """Acknowledges what is done; the owner of the places runs it."""
         self.subscriptions: Mapping[str, SubscriptionData] = {}
-        """The subscriptions of the member, which change while it runs; to be set before
-        places are assigned.
+        """The member's subscriptions, which change while it runs.
+
+        Set it before places are assigned.
         """
         self._client = client
         self._group = group
@@ -97,12 +102,11 @@ class PopPlaces:
         self._most_retries = most_retries
         self._policy = policy
         self._going: dict[PoppedQueue, trio.CancelScope] = {}
-        """Places that are not assigned any more, until what was popped of them is
-        consumed.
-        """
+        """Places no longer assigned, until what was popped of them is consumed."""
         self._kept: set[Receipt] = set()
-        """Receipts of failed messages that are with the listener's service still; what
-        is in here is not acknowledged at its end.
+        """Receipts of failed messages that the listener's service has not finished yet.
+
+        These are not acknowledged when it does.
         """
         self._resumed: trio.Event | None = None
 
@@ -113,19 +117,20 @@ class PopPlaces:
         }
 
     def suspend(self) -> None:
-        """Stop popping; what is held is still consumed, and the answer to a pop under
-        way as well.
+        """Stop popping.
+
+        What is held is still consumed, and so is the answer to a pop under way.
         """
         self._resumed = self._resumed or trio.Event()
 
     def resume(self) -> None:
-        """The counterpart of `suspend`."""
+        """Undo `suspend`."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
 
     def assign(self, topic: str, places: Collection[MessageQueue], nursery: trio.Nursery) -> None:
-        """Pop these places of a topic and no others; loops live in `nursery`."""
+        """Pop exactly these places of a topic; loops live in `nursery`."""
         self._going = {
             popped: scope
             for popped, scope in self._going.items()
@@ -134,8 +139,8 @@ class PopPlaces:
         for queue in [
             queue for queue in self.places if queue.topic == topic and queue not in places
         ]:
-            # What it holds and what the pop under way brings is this member's for its
-            # time: given up, nobody would see it until that is over.
+            # What it holds, and what the pop under way returns, is invisible to others:
+            # dropped, it would be delayed until its invisible time is over.
             popped, scope = self.places.pop(queue)
             popped.goes = True
             self._going[popped] = scope
@@ -149,8 +154,9 @@ class PopPlaces:
                 )
 
     def _leave(self, topic: str | None = None) -> list[PoppedQueue]:
-        """Give up the places of a topic, or all, with what nobody has begun to consume
-        of them; gives them.
+        """Give up the places of a topic, or all; returns them.
+
+        Messages that no listener has begun are dropped.
         """
         left = [popped for popped, _scope in self.places.values()] + list(self._going)
         left = [popped for popped in left if topic is None or popped.queue.topic == topic]
@@ -166,12 +172,13 @@ class PopPlaces:
         return left
 
     def leave_topic(self, topic: str) -> None:
-        """Pop no place of a topic any more."""
+        """Stop popping all places of a topic."""
         self._leave(topic)
 
     async def close(self, grace: float) -> None:
-        """Stop popping, let running listeners finish for `grace` seconds, and
-        acknowledge what is done.
+        """Stop popping, and acknowledge what is done.
+
+        Running listeners have `grace` seconds to finish.
         """
         left = self._leave()
         with trio.move_on_after(grace):
@@ -252,7 +259,7 @@ class PopPlaces:
             self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage
         )
         expires_at = trio.current_time() + result.invisible_time / 1000
-        # A pop that was held may have been asked by an expression that holds no more.
+        # The expression may have changed while the broker held the pop.
         current = self.subscriptions.get(queue.topic, subscription)
         wanted = (
             current.tags_set
@@ -297,8 +304,10 @@ class PopPlaces:
             self.acks.add(message.receipt)
 
     async def give_back(self, message: PoppedMessage, delay_level: int) -> bool:
-        """A message has failed: postpone it, or put it into the dead letter topic. True
-        always: without a word it comes again by itself.
+        """A message has failed: postpone it, or put it into the dead letter topic.
+
+        Always returns True: a message that could not be postponed comes again by
+        itself.
         """
         exhausted = failure(message.reconsume_times, self._most_retries()) is State.DLQ
         receipt = message.receipt

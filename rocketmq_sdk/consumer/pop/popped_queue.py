@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class PoppedQueue(ProcessQueue):
-    """The popped messages of one place (a topic at one broker, or one queue of it);
-    `done` is told of each that is finished.
+    """The popped messages of one place (a topic at one broker, or one queue of it).
+
+    `done` is called with each message that is finished.
     """
 
     __slots__ = ("_done", "complaint", "ended", "goes", "last_pop", "rest")
@@ -33,27 +34,23 @@ class PoppedQueue(ProcessQueue):
         self.complaint = ""
         """Why popping does not work at present; empty when it does."""
         self.goes = False
-        """No further pop is to leave: the broker has assigned the place to nobody, or
-        to be pulled.
-        """
+        """Send no further pop: the place is assigned to nobody, or is to be pulled."""
         self.ended = False
-        """None will leave."""
+        """The loop has ended; no further pop is sent."""
         self.last_pop: float | None = None
         self.rest: int | None = None
-        """How many more messages the broker had behind the last pop."""
+        """How many more messages the broker had after the last pop."""
 
     @property
     def is_full(self) -> bool:
         """Whether so much is held that popping pauses."""
         return self.message_count > self.limits.messages
 
-    # Offsets of several queues meet here, so that messages are known by themselves.
+    # Messages of several queues meet here, so they are keyed by identity, not offset.
 
     @property
     def has_work(self) -> bool:
-        """Whether a worker may take a message; those whose time is over are somebody
-        else's.
-        """
+        """Whether a worker may take a message; drops those whose time is over."""
         self.drop_expired()
         return bool(self.pending)
 
@@ -64,7 +61,7 @@ class PoppedQueue(ProcessQueue):
         return message
 
     def finish(self, message: ReceivedMessage) -> None:
-        """A taken message is done, or its fate was told the broker."""
+        """A taken message is done, or the broker knows what becomes of it."""
         del self.taken[id(message)]
         self.byte_count -= len(message.body)
         if isinstance(message, PoppedMessage):
@@ -74,24 +71,24 @@ class PoppedQueue(ProcessQueue):
             self._drained.set()
 
     def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:
-        """The end of the invisible time: from then on somebody else may have them."""
+        """The end of the invisible time, when others may get the messages."""
         return (
             min(_receipt(message).expires_at for message in messages) if messages else float("inf")
         )
 
     def add(self, messages: Sequence[PoppedMessage]) -> None:
-        """Take in what a pop brought."""
+        """Add what a pop returned."""
         self.pending.extend(messages)
         self.byte_count += sum(len(message.body) for message in messages)
 
     def drop_expired(self) -> None:
-        """Forget what the broker hands out again by now."""
+        """Drop messages that the broker delivers again by now."""
         while self.pending and not _receipt(self.pending[0]).is_good:
             self.byte_count -= len(self.pending.popleft().body)
         self._look_for_room()
 
     def withdraw(self) -> None:
-        """Forget what no listener has; it comes again when its time is over."""
+        """Drop what no listener has; it comes again when its time is over."""
         self.withdrawn = True
         self.byte_count -= sum(len(message.body) for message in self.pending)
         self.pending.clear()

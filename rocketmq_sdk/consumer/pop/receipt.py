@@ -1,11 +1,11 @@
-"""Popped messages and the receipts that say whose they are at the moment.
+"""Popped messages, and the receipts that say whose they are at the moment.
 
 A receipt is good until its message is acknowledged, its invisible duration is over, or
-it is replaced because the duration was changed. Apache's broker says yes to an
-acknowledgement with an old handle and does nothing; here such a call is refused before
-it is sent, so that a program learns that its message is with somebody else. A receipt
-names its group as well: the broker would say yes to the acknowledgement of any other
-one too.
+it is replaced because the duration was changed. Apache's broker accepts an
+acknowledgement with an old handle and does nothing. Here such a call is refused before
+it is sent, so that a program learns that another consumer has the message. A receipt
+names its group as well, because the broker would also accept the acknowledgement of any
+other group.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 class Receipt:
     """One delivery of one message to a consumer of `group`.
 
-    `handle` is what brokers know it by, `expires_at` (seconds of trio's clock) when its
-    invisible duration is over at the latest; `replaced_by` is the receipt that has
-    taken its place; `busy`, while a request about it is under way, the event that ends
-    it: an acknowledgement and a change of the same moment must not overtake each other,
-    or the change would bring back what is acknowledged.
+    `handle` identifies it at brokers. `expires_at` is when its invisible duration is
+    over at the latest, in seconds of trio's clock. `replaced_by` is the receipt that
+    has replaced it. `busy` is set while a request about it is under way: the event of
+    that request's end. An acknowledgement and a change at the same time must not
+    overtake each other, or the change would bring back an acknowledged message.
     """
 
     __slots__ = ("busy", "expires_at", "group", "handle", "replaced_by", "state", "topic")
@@ -47,7 +47,7 @@ class Receipt:
 
     @property
     def newest(self) -> Receipt:
-        """The receipt that counts now."""
+        """The receipt that is valid now."""
         receipt = self
         while receipt.replaced_by is not None:
             receipt = receipt.replaced_by
@@ -63,8 +63,9 @@ class Receipt:
         )
 
     def problem(self, now: float, group: str) -> str | None:
-        """Why it is no good, or no good for a consumer of `group`; None when it is
-        good.
+        """Why the receipt is not good, or not good for a consumer of `group`.
+
+        None when it is good.
         """
         if self.group != group:
             return (
@@ -88,9 +89,7 @@ class Receipt:
         )
 
     def check(self, group: str) -> None:
-        """Raise `ReceiptHandleError` when it is no good, or no good for a consumer of
-        `group`.
-        """
+        """Raise `ReceiptHandleError` when it is not good for a consumer of `group`."""
         problem = self.problem(trio.current_time(), group)
         if problem is not None:
             raise ReceiptHandleError(problem)
@@ -100,7 +99,7 @@ class Receipt:
         self.state = State.COMMIT
 
     def replace(self, handle: ReceiptHandle, expires_at: float) -> Receipt:
-        """The receipt that takes this one's place."""
+        """The receipt that replaces this one."""
         self.replaced_by = new = Receipt(self.topic, handle, expires_at, self.group)
         return new
 
@@ -113,8 +112,9 @@ class Receipt:
 
 
 class PoppedMessage(ReceivedMessage):
-    """A message that a broker has handed out for a time; `receipt` says whether it
-    still is this consumer's.
+    """A message that a broker has made invisible to others for a time.
+
+    `receipt` says whether it still is this consumer's.
     """
 
     __slots__ = ("_receipt",)
@@ -123,7 +123,7 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt that counts now."""
+        """The receipt that is valid now."""
         receipt = self._receipt
         if receipt.replaced_by is not None:
             self._receipt = receipt = receipt.newest
@@ -131,8 +131,9 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, system ones included; POP_CK is the handle of the delivery
-        and 1ST_POP_TIME the time of the first one.
+        """All properties, including system properties.
+
+        POP_CK is the handle of the delivery, 1ST_POP_TIME the time of the first one.
         """
         found = super().properties
         receipt: Receipt | None = getattr(
@@ -145,10 +146,10 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def failed_before(self) -> int:
-        """How many deliveries to this group failed. What is not popped in order and not
-        from a retry topic comes for the first time.
+        """How many deliveries to this group have failed.
 
-        Such a message may have a count all the same: a dead letter has that of the
+        A message that is neither popped in order nor from a retry topic comes for the
+        first time. It may have a count all the same: a dead letter has that of the
         group that gave it up.
         """
         handle = self._receipt.handle
@@ -156,13 +157,14 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def delivery_attempt(self) -> int:
-        """Which delivery to the group this is, 1 for the first."""
+        """The number of this delivery to the group, starting with 1."""
         return self.failed_before + 1
 
 
 def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
-    """What a call means: the receipt that counts now for a message, the very receipt
-    otherwise.
+    """The receipt that a call refers to.
+
+    For a message the one that is valid now, otherwise the given receipt itself.
     """
     if isinstance(message, Receipt):
         return message

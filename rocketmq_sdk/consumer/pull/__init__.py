@@ -1,3 +1,3 @@
-"""Pulling the queues that a member owns, and what it holds of each."""
+"""Pulling the queues that a member owns, and what is cached of each."""
 
 from __future__ import annotations

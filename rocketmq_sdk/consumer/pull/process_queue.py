@@ -1,13 +1,13 @@
-"""What a consumer holds of one queue: pulled messages that wait, messages that
-listeners work on, and the offset that may be committed.
+"""What is cached of one queue, and the offset that may be committed.
 
-Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 in another shape. Messages
-arrive in offset order and are taken in offset order, so a deque of waiting messages and
-an insertion-ordered dictionary of taken ones replace the tree: the smallest offset that
-is not finished is the first key of the dictionary, else the first waiting message, else
-the offset to pull next. That offset is the contiguous prefix, and it costs nothing per
-message because it is looked up only when it is committed. A message whose send-back
-failed stays in the dictionary, where it holds the prefix back.
+Follows the rules of `ProcessQueue` of Apache RocketMQ 5.4.0 with another structure.
+Messages arrive in offset order and are taken in offset order, so a deque of waiting
+messages and an insertion-ordered dictionary of taken ones replace the tree. The
+smallest offset that is not finished is the first key of the dictionary, otherwise the
+first waiting message, otherwise the offset to pull next. That offset is the end of the
+contiguous prefix. It costs nothing per message, because it is looked up only when it is
+committed. A message that could not be sent back stays in the dictionary, where it holds
+the prefix back.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 
 class ProcessQueue:
-    """The cached messages of one owned queue. Synchronous except for the two waits;
-    used from one trio thread.
+    """The cached messages of one owned queue.
+
+    Synchronous except for the two waits; used from one trio thread.
     """
 
     __slots__ = (
@@ -63,14 +64,15 @@ class ProcessQueue:
         self.taken: dict[int, ReceivedMessage] = {}
         self.deferred = 0
         self.counters: Counters | None = None
-        """What its service counts of its topic; set when it first has messages."""
+        """The counters of its topic, set by its service when it first has messages."""
         self.paused = False
         self.byte_count = 0
         self.scheduled = False
         self.withdrawn = False
         self.locked_until = math.inf
-        """For queues in order: until when the broker's lock is known to be held, in
-        seconds of trio's clock.
+        """Until when the lock of a queue in order is trusted.
+
+        In seconds of trio's clock; infinite for other queues.
         """
         self._last_offset = next_offset
         self._room: trio.Event | None = None
@@ -78,12 +80,12 @@ class ProcessQueue:
 
     @property
     def message_count(self) -> int:
-        """How many messages are cached, in listeners or not."""
+        """How many messages are cached, including those that listeners work on."""
         return len(self.pending) + len(self.taken)
 
     @property
     def in_flight(self) -> int:
-        """How many messages listeners, or their send-back, work on."""
+        """How many messages are with listeners or being sent back."""
         return len(self.taken) - self.deferred - len(self.again)
 
     @property
@@ -107,20 +109,19 @@ class ProcessQueue:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a pause or the flow limits forbid a pull now."""
+        """Whether a pause or the flow limits forbid pulling now."""
         return self.paused or self.is_full
 
     @property
     def is_full(self) -> bool:
-        """Whether the flow limits forbid a pull now."""
+        """Whether the flow limits forbid pulling now."""
         return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
 
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
-        """Take in what a pull found, in offset order, and where to pull next; gives the
-        number of new messages.
+        """Add what a pull found, in offset order, and set where to pull next.
 
-        Messages in front of the pull offset are left out: a pull into the middle of a
-        stored batch brings the whole batch.
+        Returns the number of new messages. Messages below the pull offset are left out:
+        a pull into the middle of a stored batch returns the whole batch.
         """
         if messages and messages[0].offset < self.next_offset:
             messages = [message for message in messages if message.offset >= self.next_offset]
@@ -141,8 +142,9 @@ class ProcessQueue:
         return message
 
     def take_batch(self, most: int) -> list[ReceivedMessage]:
-        """Up to `most` messages for a listener, at least one; call only while
-        `has_work`.
+        """Up to `most` messages for a listener, at least one.
+
+        Call only while `has_work`.
         """
         batch = [self.take()]
         while len(batch) < most and (self.pending or self.again):
@@ -153,22 +155,23 @@ class ProcessQueue:
         """A taken message is done: consumed, or sent back."""
         del self.taken[message.offset]
         self.byte_count -= len(message.body)
-        if (
-            self._room is not None and not self.is_blocked
-        ):  # as `_look_for_room`, without a call for each message
+        # As `_look_for_room`, without a call for each message.
+        if self._room is not None and not self.is_blocked:
             self._room.set()
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
     def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:  # noqa: ARG002 - for those who have one
-        """Until when a listener may work on taken messages, besides the consume
-        timeout, in seconds of trio's clock.
+        """The latest time until which a listener may work on taken messages.
+
+        In seconds of trio's clock; applies in addition to the consume timeout.
         """
         return math.inf
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Taken messages wait again, in front of all others; for queues in order, of
-        which nothing else is taken.
+        """Put taken messages back in front of all others.
+
+        For queues in order, when nothing else is taken.
         """
         for message in messages:
             del self.taken[message.offset]
@@ -187,15 +190,16 @@ class ProcessQueue:
             self._drained.set()
 
     def resume(self, message: ReceivedMessage) -> None:
-        """A deferred message is to be consumed again."""
+        """Consume a deferred message again."""
         self.deferred -= 1
         if not self.again:  # there is rarely any, and an empty deque takes 760 bytes
             self.again = deque()
         self.again.append(message)
 
     def withdraw(self) -> None:
-        """Forget what no listener has; the taken messages stay, to be finished, but
-        none of them goes to a listener again.
+        """Drop what no listener has.
+
+        Taken messages stay until they are finished, but none goes to a listener again.
         """
         self.withdrawn = True
         self.byte_count -= sum([len(message.body) for message in self.pending])
@@ -206,12 +210,12 @@ class ProcessQueue:
         self.again = ()
 
     def set_limits(self, limits: FlowLimits) -> None:
-        """Apply other limits at once."""
+        """Apply new limits at once."""
         self.limits = limits
         self._look_for_room()
 
     def set_paused(self, paused: bool) -> None:
-        """Stop pulling, or go on; a pull that is under way still comes in."""
+        """Stop or resume pulling; a pull under way still delivers."""
         self.paused = paused
         self._look_for_room()
 

@@ -1,8 +1,8 @@
-"""The long-polling loop of one owned queue (`DefaultMQPushConsumerImpl.pullMessage` of
-Apache RocketMQ 5.4.0).
+"""The long-polling loop of one owned queue.
 
-One pull is under way at a time. The next one leaves before listeners have seen what the
-last one brought, so pulling and consuming overlap.
+Follows `DefaultMQPushConsumerImpl.pullMessage` of Apache RocketMQ 5.4.0. One pull is
+under way at a time. The next one is sent before listeners have consumed what the last
+one returned, so pulling and consuming overlap.
 """
 
 from __future__ import annotations
@@ -51,22 +51,21 @@ FLOW_CONTROL_DELAY: Final = 0.02
 UNDECODABLE: Final = Backoff(first=1.0, limit=60.0, jitter=0.0)
 """Pauses between tries of a message that cannot be decoded."""
 _AT_ONCE: Final = 0.005
-"""An answer that brings nothing new within these seconds is followed by a pause instead
-of the next pull.
+"""An answer with nothing new within these seconds is followed by a pause.
+
+Otherwise the next pull is sent at once.
 """
 
 
 class QueueService(Protocol):
-    """Who gets the messages of process queues: the workers of a push consumer, or
-    whoever polls.
-    """
+    """What gets the messages of process queues: workers, or a `PollService`."""
 
     def add(self, process_queue: ProcessQueue) -> None:
-        """A process queue has messages."""
+        """Announce that a process queue has messages."""
         ...
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
-        """Nothing more is to be taken from a process queue; what was taken goes on."""
+        """Take nothing more from a process queue; what was taken goes on."""
         ...
 
     def interrupt(self, process_queue: ProcessQueue) -> None:
@@ -84,25 +83,24 @@ class PullContext:
     service: QueueService
     offsets: OffsetStore
     introduce: "Callable[[], Awaitable[None]]"
-    """Tells brokers again who is here; does so at most once a second, however many
-    queues ask.
-    """
+    """Sends a heartbeat again, at most once a second however many queues ask."""
     new_queue: "Callable[[MessageQueue, int, FlowLimits], ProcessQueue]" = ProcessQueue
     lite: bool = False
     """Pulls are LITE_PULL_MESSAGE (361) and carry no offsets to commit."""
     local_offsets: bool = False
-    """The offsets are not the broker's, so pulls carry none."""
+    """Offsets are not kept at the broker, so pulls carry none."""
     commits: bool = True
-    """Whether a queue that is given up or corrected has its offset committed; else only
-    whoever uses the consumer commits.
+    """Whether a queue that is given up or corrected has its offset committed.
+
+    Otherwise only the user commits.
     """
 
 
 def reading_address(client: Client, queue: MessageQueue, broker_id: int) -> FoundBroker:
-    """Where to read a queue: the wanted replica of its broker, else another one.
+    """Where to read a queue: the wanted replica of its broker, otherwise another one.
 
-    Raises `RouteError` when no route in use names the broker, and has the route asked
-    for again.
+    Raises `RouteError` when no route in use has the broker, and requests a new route
+    then.
     """
     found = client.brokers.subscribe_address(queue.broker_name, broker_id)
     if found is None:
@@ -124,9 +122,7 @@ class QueuePuller:
     ) -> None:
         self.process_queue = context.new_queue(queue, first_offset, limits)
         self.former: list[ProcessQueue] = []
-        """Process queues from before a correction of the offset that listeners still
-        work on.
-        """
+        """Process queues from before a correction that listeners still work on."""
         self._context = context
         self._queue = queue
         self._namespace = context.client.namespace
@@ -173,8 +169,9 @@ class QueuePuller:
         header.expression_type = subscription.expression_type
 
     def resubscribe(self, subscription: SubscriptionData) -> None:
-        """Pull by another expression from now on: a pull under way by the old one is
-        forgotten, what is cached is still consumed.
+        """Pull by another expression from now on.
+
+        A pull under way by the old one is dropped; what is cached is still consumed.
         """
         self._set_subscription(subscription)
         if not self._correcting:
@@ -187,8 +184,9 @@ class QueuePuller:
                 await self._loop()
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset: what is cached is dropped, and the answer to a pull
-        under way as well.
+        """Go on at another offset.
+
+        What is cached is dropped, and so is the answer to a pull under way.
         """
         self.process_queue = self._replaced(offset)
         self._looping.cancel()
@@ -219,7 +217,7 @@ class QueuePuller:
                 continue
             self._note(result, began)
             if self.process_queue is not pulled:
-                continue  # somebody has chosen another offset while the answer was on its way
+                continue  # the offset was changed while the answer was on its way
             self.complaint = ""
             if self._single:
                 self._leave_single(result)
@@ -266,8 +264,9 @@ class QueuePuller:
         )
 
     def _take_in(self, result: PullResult) -> bool:
-        """Hand over what a pull brought; False when it brought neither messages nor
-        another offset.
+        """Hand over what a pull returned.
+
+        Returns False when it returned neither messages nor another offset.
         """
         process_queue = self.process_queue
         before = process_queue.next_offset
@@ -296,10 +295,10 @@ class QueuePuller:
         return process_queue.next_offset != before
 
     async def _correct(self, offset: int) -> None:
-        """The broker has nothing at the pull offset, or an administrator moved it: go
-        on where the broker says.
+        """Go on at another offset that the broker gives.
 
-        What listeners have already got is finished, but counts for nothing.
+        The broker has nothing at the pull offset, or an administrator moved it.
+        Listeners finish what they already have, but it does not count.
         """
         old = self.process_queue
         logger.warning(
@@ -319,13 +318,14 @@ class QueuePuller:
         if again:
             await trio.sleep(self._context.config.pull_time_delay_when_exception)
 
-    # Apache's client ends such a pull in its callback and tries again after three
-    # seconds, for ever. Here one message at a time is asked for, so that the good ones
-    # in front are delivered and the offset of the bad one is known. It is never left
-    # out: whether it may be is not ours to say.
+    # Apache's client ends such a pull in its callback and tries again every three
+    # seconds, for ever. Here one message at a time is pulled, so that the good ones
+    # before it are delivered and the offset of the bad one is known. It is never
+    # skipped: that is for an administrator to decide.
     async def _after_undecodable(self, error: UndecodableError) -> None:
-        """An answer holds a message that cannot be decoded: find it, tell of it once,
-        and try it ever more seldom.
+        """An answer has a message that cannot be decoded: find it, log it, and retry.
+
+        It is logged once, and tried at growing intervals.
         """
         config, queue, header = self._context.config, self._queue, self._header
         offset = (
@@ -355,8 +355,10 @@ class QueuePuller:
         await trio.sleep(UNDECODABLE.delay(self._undecoded - 1))
 
     def _leave_single(self, result: PullResult) -> None:
-        """Messages came while one at a time was asked for: go back to full pulls when
-        as many have come as a full pull brings, or the bad one has.
+        """While pulling single messages, go back to full pulls when that is safe.
+
+        That is when as many messages have come as a full pull returns, or the bad one
+        has.
         """
         self._single = max(self._single - max(len(result.messages), 1), 0)
         if self._undecodable is not None and result.next_begin_offset > self._undecodable:
@@ -382,7 +384,6 @@ class QueuePuller:
         if error.route_stale:
             context.client.routes.request_refresh(self._queue.topic)
         if isinstance(error, SubscriptionError | GroupNotFoundError):
-            # A broker that was restarted does not know the group until it hears from
-            # it.
+            # A restarted broker does not know the group until its next heartbeat.
             await context.introduce()
         await trio.sleep(context.config.pull_time_delay_when_exception)

@@ -1,9 +1,9 @@
-"""Handing messages to the listener in any order: a fixed number of workers for the
-whole consumer, and one sweeper.
+"""Handing messages to the listener in any order.
 
-What `ConsumeMessageConcurrentlyService` of Apache RocketMQ 5.4.0 does with a thread
-pool. A worker takes one message (or one batch) of the queue that stands first in the
-line and puts the queue back at the end of it, so several workers may work on one queue.
+A fixed number of workers for the whole consumer, and one sweeper: what
+`ConsumeMessageConcurrentlyService` of Apache RocketMQ 5.4.0 does with a thread pool. A
+worker takes one message (or one batch) of the first queue in the line and puts the
+queue back at the end, so several workers may work on one queue.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 class ConcurrentService(ListenerService):
     """Runs the listener for the messages of all process queues of one consumer.
 
-    `most_retries` gives how often a message may be delivered again now: the group's
-    number may change while the consumer runs. What comes of a failed message is the
-    broker's to decide; it counts what is stored.
+    `most_retries` returns how often a message may be delivered again now, since the
+    group's number may change while the consumer runs. The broker decides what becomes
+    of a failed message by the number that it has stored.
     """
 
     def __init__(
@@ -66,8 +66,9 @@ class ConcurrentService(ListenerService):
     in_order = False
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it
-        has goes on.
+        """Take a process queue out.
+
+        What the listener has not got is dropped, what it has goes on.
         """
         if process_queue.scheduled:
             self._line.remove(process_queue)
@@ -79,15 +80,11 @@ class ConcurrentService(ListenerService):
 
     @property
     def waiting_for_retry(self) -> int:
-        """How many messages wait to be consumed again because no broker took them
-        back.
-        """
+        """How many messages that no broker took back wait to be consumed again."""
         return len(self._deferred)
 
     def look_at(self, moment: float) -> None:
-        """Have the sweeper look at listeners at a moment too, in seconds of trio's
-        clock.
-        """
+        """Have the sweeper check the listeners at a moment of trio's clock."""
         heapq.heappush(self._looks, moment)
         if self._looks[0] == moment:
             self._sweep.set()
@@ -160,9 +157,7 @@ class ConcurrentService(ListenerService):
                 self._sweep.set()
 
     async def _conclude(self, worker: Worker) -> None:
-        """Clean up behind a worker whose scope was cancelled by the sweeper or by
-        `interrupt`.
-        """
+        """Clean up after the sweeper or `interrupt` has cancelled a worker's scope."""
         process_queue, messages, timed_out = worker.process_queue, worker.messages, worker.timed_out
         worker.abandoned = worker.timed_out = False
         self._leave(worker)
@@ -181,9 +176,7 @@ class ConcurrentService(ListenerService):
     # -- the sweeper
 
     async def _sweep_forever(self) -> None:
-        """Cancel listeners that take too long and bring deferred messages back, each
-        when it is due.
-        """
+        """Cancel listeners that time out, and bring back deferred messages when due."""
         while True:
             self._sweep = trio.Event()
             now = trio.current_time()

@@ -1,5 +1,6 @@
-"""`PushConsumer`: messages come to a listener (`DefaultMQPushConsumer`, clustering and
-concurrent, of Apache RocketMQ 5.4.0).
+"""`PushConsumer`: messages come to a listener.
+
+Follows `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.listener import Listener
 
 BROADCAST_INSTANCE: Final = "DEFAULT"
-"""The instance name of a broadcasting consumer, so that its client id, and with it the
-place of its offsets, is the same after a restart.
+"""The instance name of broadcasting consumers.
+
+It keeps the client id, and with it the place of the offsets, the same after a restart.
 """
 
 
@@ -39,28 +41,32 @@ class PushConsumer(RunsOnce):
     """A member of a consumer group that hands each message to a listener.
 
     ```
-    async with PushConsumer("billing", namesrv=..., subscriptions={"orders": "paid ||
-    refunded"}, listener=on_order):
+    subscriptions = {"orders": "paid || refunded"}
+    async with PushConsumer(
+        "billing", namesrv=..., subscriptions=subscriptions, listener=on_order
+    ):
         ...
     ```
 
-    `listener` takes one message (with `batch` above 1 a list) and is an async function,
-    or a plain one that runs in a worker thread. Returning means done; an exception
-    means later, after a delay that grows with each attempt and in the end in the dead
-    letter topic. `ConsumeLater` and `RejectMessage` choose. A message may be delivered
+    `listener` takes one message (with `batch` above 1 a list). It is an async function,
+    or a plain one that runs in a worker thread. Returning means done. An exception
+    means later, after a delay that grows with each attempt, and in the end the dead
+    letter topic; `ConsumeLater` and `RejectMessage` choose. A message may be delivered
     more than once. A listener that runs longer than `consume_timeout` is cancelled (a
     thread goes on, its result ignored) and its message is sent back. Give `namesrv`, or
-    a `Client` to share as `client`; all else is in `PushConfig` and `ClientConfig`.
+    a `Client` to share as `client`; all other settings are in `PushConfig` and
+    `ClientConfig`.
 
     Entering the block returns when brokers know the member and it has its first queues,
     or after three seconds. Leaving it stops pulling, lets running listeners finish for
-    up to 8 seconds, commits and unregisters, in 10 seconds at most; leaving it by an
+    up to 8 seconds, commits and unregisters, in 10 seconds at most. Leaving it by an
     exception or cancellation cancels the listeners and takes at most 2. Only a listener
     that shields itself from cancellation or blocks the event loop can outlast that: a
     task cannot be abandoned, so the block ends when it does. What was not consumed is
-    delivered again to whoever owns the queue. Raises `ConfigurationError` for settings
-    that are not acceptable; a failure in the background cancels the block and is raised
-    from it as one `RocketMQError`.
+    delivered again to the next owner of the queue.
+
+    Raises `ConfigurationError` for settings that are not acceptable. A failure in the
+    background cancels the block and is raised from it as one `RocketMQError`.
     """
 
     _second_time = "a consumer runs once; make a new one"
@@ -109,7 +115,7 @@ class PushConsumer(RunsOnce):
 
     @property
     def messages(self) -> MessageQueries:
-        """Questions about stored messages: by id, key, tag, place and time."""
+        """Queries for stored messages: by id, key, tag, place and time."""
         return self._arguments.client.messages
 
     def statistics(self) -> ConsumerStatistics:
@@ -117,8 +123,9 @@ class PushConsumer(RunsOnce):
         return ConsumerStatistics() if self._member is None else self._member.statistics()
 
     def health(self) -> ConsumerHealth:
-        """Whether the consumer is consuming, and what stands in its way, in plain
-        words. Asks nobody: it tells what the consumer knows.
+        """Whether the consumer is consuming and, if not, why, in plain words.
+
+        Makes no requests: it reports what the consumer knows.
         """
         if self._member is None or not self._running:
             state = (
@@ -130,8 +137,9 @@ class PushConsumer(RunsOnce):
         return self._member.health()
 
     def suspend(self) -> None:
-        """Stop pulling and taking queues, until `resume`. What is cached is still
-        consumed; owned queues stay owned. Raises `ClosedError`.
+        """Stop pulling and taking queues, until `resume`.
+
+        What is cached is still consumed; owned queues stay owned. Raises `ClosedError`.
         """
         self._running_member().suspend()
 
@@ -140,13 +148,13 @@ class PushConsumer(RunsOnce):
         self._running_member().resume()
 
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
-        """Consume another topic too, or a topic by another expression.
+        """Subscribe to another topic, or to a topic by another expression.
 
-        Returns when brokers have been told; queues are taken right after. Every member
-        of the group must hold the same subscriptions. Raises `ConfigurationError` for
-        what is no expression, a broker's error for one that it cannot serve,
+        Returns when brokers know; queues are taken right after. Every member of the
+        group must have the same subscriptions. Raises `ConfigurationError` for an
+        invalid expression, a broker's error for one that it cannot serve, and
         `ClosedError`. When it is cancelled, brokers may know already; the next
-        heartbeat tells them what holds.
+        heartbeat tells them the actual state.
         """
         checked = checked_expression(topic, expression)
         await self._running_member().subscribe(
@@ -154,8 +162,10 @@ class PushConsumer(RunsOnce):
         )
 
     async def unsubscribe(self, topic: str) -> None:
-        """Give up a topic: what listeners have got is finished and committed, the rest
-        is left to other members. Raises `ClosedError`.
+        """Unsubscribe from a topic.
+
+        What listeners already have is finished and committed, the rest is left to other
+        members. Raises `ClosedError`.
         """
         await self._running_member().unsubscribe(self._arguments.client.namespace.wrap(topic))
 

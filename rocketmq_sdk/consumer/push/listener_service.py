@@ -1,11 +1,10 @@
-"""What the services that run listeners share: workers, the line of queues that have
-work, and what a listener may be.
+"""Workers that hand messages to a listener, and the line of queues that have work.
 
-A message costs no task, no memory channel and no cancel scope: queues that have work
-stand in one line, a free worker takes the first queue and awaits the listener directly.
+A message costs no task, no memory channel and no cancel scope. Queues that have work
+stand in one line; a free worker takes the first queue and awaits the listener directly.
 A worker that starts while there is more to do wakes one other worker, so that a
 listener that never waits keeps one worker busy and a slow listener soon has all of
-them. The cancel scope around a worker's loop is opened anew only after it was used.
+them. The cancel scope around a worker's loop is replaced only after it was used.
 """
 
 from __future__ import annotations
@@ -33,18 +32,19 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 GiveBack = Callable[["ReceivedMessage", int], Awaitable[bool]]
 
 STREAK: Final = 32
-"""Messages after which a worker lets other tasks run when its listener never waits."""
+"""Messages after which a worker yields to other tasks if its listener never waits."""
 SLICE: Final = 0.005
-"""Seconds after which it does so, when its listener is slow without waiting."""
+"""Seconds after which it does so if its listener is slow without waiting."""
 NOT_RUNNING: Final = math.inf
 DIRECT_TIMEOUT: Final = 9.0
-"""Seconds for a message that an administrator has consumed directly; the broker waits
-for 10.
+"""Seconds for a message that an administrator has consumed directly.
+
+The broker waits for 10.
 """
 
 
 class Worker:
-    """One task's state: what it works on and since when."""
+    """The state of one worker task: what it works on, and since when."""
 
     __slots__ = ("abandoned", "messages", "process_queue", "scope", "started", "timed_out")
 
@@ -58,13 +58,15 @@ class Worker:
 
 
 class ListenerService:
-    """Runs the listener for the messages of the process queues of one consumer; the
-    kinds differ in how they take messages and what failures mean.
+    """Runs the listener for the messages of the process queues of one consumer.
+
+    The kinds differ in the order of messages and in what failures mean.
     """
 
     in_order: ClassVar[bool]
-    """Whether a queue is with one worker at a time; otherwise it goes back to the line
-    before the listener is called.
+    """Whether a queue is with one worker at a time.
+
+    Otherwise it goes back to the line before the listener is called.
     """
 
     def __init__(self, listener: Listener, *, group: str, batch: int, concurrency: int) -> None:
@@ -86,19 +88,17 @@ class ListenerService:
     # -- the owner's side
 
     def wrap_listener(self, wrap: Callable[[AsyncListener], AsyncListener]) -> None:
-        """Put something around the listener, before the service is started."""
+        """Wrap the listener; call it before the service is started."""
         self._listener = wrap(self._listener)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start the workers and the sweeper; they run until the nursery is
-        cancelled.
-        """
+        """Start the workers and the sweeper; they run until `nursery` is cancelled."""
         for worker in self._workers:
             nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
         nursery.start_soon(self._sweep_forever)
 
     def counters_of(self, topic: str) -> Counters:
-        """What is counted of a topic."""
+        """The counters of a topic."""
         found = self.counters.get(topic)
         if found is None:
             found = self.counters[topic] = Counters()
@@ -111,13 +111,11 @@ class ListenerService:
 
     @property
     def failed(self) -> int:
-        """Messages that the listener has failed on since the start, each time
-        counted.
-        """
+        """Deliveries that the listener has failed on since the start."""
         return sum(counters.failed for counters in self.counters.values())
 
     def add(self, process_queue: ProcessQueue) -> None:
-        """Tell that a process queue has messages for the listener."""
+        """Announce that a process queue has messages for the listener."""
         if process_queue.counters is None:
             process_queue.counters = self.counters_of(process_queue.queue.topic)
         if not process_queue.scheduled and process_queue.has_work:
@@ -127,13 +125,15 @@ class ListenerService:
 
     @abstractmethod
     def withdraw(self, process_queue: ProcessQueue) -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it
-        has goes on.
+        """Take a process queue out.
+
+        What the listener has not got is dropped, what it has goes on.
         """
 
     def interrupt(self, process_queue: ProcessQueue) -> None:
-        """Cancel the listeners that work on messages of a process queue; the messages
-        are neither done nor sent back.
+        """Cancel the listeners that work on messages of a process queue.
+
+        The messages are neither done nor sent back.
         """
         for worker in self._workers:
             if worker.process_queue is process_queue:
@@ -148,19 +148,22 @@ class ListenerService:
 
     @property
     def running_since(self) -> float:
-        """When the listener that runs longest was called, in seconds of trio's clock;
-        infinite when none runs.
+        """When the longest running call of the listener began.
+
+        In seconds of trio's clock; infinite when none runs.
         """
         return min(worker.started for worker in self._workers)
 
     @property
     def is_saturated(self) -> bool:
-        """Whether every worker is in the listener."""
+        """Whether every worker is in a call of the listener."""
         return all(worker.started is not NOT_RUNNING for worker in self._workers)
 
     async def consume_directly(self, message: ReceivedMessage) -> None:
-        """Hand one message to the listener now, beside the workers; raises what the
-        listener raises. Nothing else comes of it.
+        """Hand one message to the listener now, in addition to the workers.
+
+        Raises what the listener raises, and `RequestTimeoutError`. No offset moves and
+        nothing is sent back.
         """
         with trio.move_on_after(DIRECT_TIMEOUT) as scope:
             await self._listener(message if self._batch == 1 else [message])
@@ -187,7 +190,7 @@ class ListenerService:
                 with trio.CancelScope() as worker.scope:
                     await self._consume(worker)
             except Exception:
-                # A listener that was cancelled may fail on its way out.
+                # A cancelled listener may fail while it unwinds.
                 if not worker.abandoned:
                     raise
                 logger.debug("group %s: a cancelled listener failed", self._group, exc_info=True)
@@ -262,19 +265,19 @@ class ListenerService:
 
     @abstractmethod
     async def _conclude(self, worker: Worker) -> None:
-        """Clean up behind a worker whose scope was cancelled."""
+        """Clean up after a worker's scope was cancelled."""
 
     @abstractmethod
     async def _sweep_forever(self) -> None:
-        """Do what becomes due."""
+        """Do what becomes due, until cancelled."""
 
     # -- failures
 
     async def _after_mixed_failure(
         self, worker: Worker, group: BaseExceptionGroup[BaseException]
     ) -> None:
-        # A cancelled listener whose own tasks failed as well: the cancellation counts,
-        # the failures are told.
+        # A cancelled listener whose own tasks also failed: the cancellation counts, the
+        # failures are logged.
         cancelled, failures = group.split(trio.Cancelled)
         if cancelled is None or not isinstance(failures, ExceptionGroup):
             raise group
@@ -291,10 +294,10 @@ class ListenerService:
     def _meant(
         self, answer: ListenerAnswer, messages: Sequence[ReceivedMessage]
     ) -> Sequence[ReceivedMessage]:
-        """Which messages of the call an answer means: all, or those it names.
+        """The messages that an answer refers to: those it names, otherwise all.
 
-        An answer that names a message that was not in the call says nothing that could
-        be trusted, so it means all.
+        An answer that names a message that was not in the call cannot be trusted, so it
+        refers to all.
         """
         if answer.messages is None:
             return messages
@@ -312,7 +315,7 @@ class ListenerService:
 
 
 def describe(messages: Sequence[ReceivedMessage]) -> str:
-    """Messages for the log."""
+    """Messages as text for the log."""
     first = messages[0] if messages else None
     if first is None:
         return "no message"

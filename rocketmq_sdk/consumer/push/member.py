@@ -1,5 +1,6 @@
-"""A push consumer between its start and its end: its parts, wired together, and what
-users and brokers ask of it.
+"""A push consumer between its start and its end.
+
+Its parts, wired together, and the answers to users and brokers.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 
 class PushMember(QueueMembership):
-    """Use it once: `async with member.started(nursery)`."""
+    """One push consumer; use it once: `async with member.started(nursery)`."""
 
     kind: ClassVar[str] = "push consumer"
 
@@ -115,8 +116,9 @@ class PushMember(QueueMembership):
     def _make_rebalancer(
         self, context: PullContext, orderly: OrderlyService | None, now_ms: int
     ) -> Rebalancer:
-        """What decides which queues are owned; sets `_places` where a broker decides
-        which are popped.
+        """What decides which queues are owned.
+
+        Sets `_places` when a broker assigns the queues.
         """
         config, subscriptions = self._config, self._subscriptions
         timestamp = (
@@ -194,9 +196,7 @@ class PushMember(QueueMembership):
         return await self._send_back.give_back(message, delay_level)
 
     async def _forget_failure(self, message: ReceivedMessage, _delay_level: int) -> bool:
-        """Broadcasting: nobody else would have the message, and nobody delivers it
-        again.
-        """
+        """Broadcasting: a failed message is not delivered again, here or elsewhere."""
         logger.warning(
             "group %s: message %s failed and is left out: broadcasting has no retries",
             self._group,
@@ -207,11 +207,11 @@ class PushMember(QueueMembership):
     # -- what users ask
 
     def statistics(self) -> ConsumerStatistics:
-        """Numbers of this moment."""
+        """The numbers of this moment."""
         return self._report.statistics()
 
     def health(self) -> ConsumerHealth:
-        """Whether it is consuming, and if not, why."""
+        """Whether the consumer is consuming and, if not, why."""
         return self._report.health()
 
     def suspend(self) -> None:
@@ -219,7 +219,7 @@ class PushMember(QueueMembership):
         self._rebalancer.suspend()
 
     def resume(self) -> None:
-        """Go on."""
+        """Undo `suspend`."""
         self._rebalancer.resume()
 
     # -- what brokers ask
@@ -236,16 +236,15 @@ class PushMember(QueueMembership):
         )
 
     def on_broker_connected(self, address: str) -> None:
-        """A broker is there, perhaps again: it may know neither the locks nor the
-        member.
+        """A broker is connected, perhaps again: renew the locks and rebalance.
+
+        It may know neither the locks nor the member.
         """
         self._rebalancer.renew_locks()
         super().on_broker_connected(address)
 
     def on_broker_disconnected(self, broker_name: str) -> None:
-        """A broker is away: when it is there again it may have given our locks to
-        others.
-        """
+        """A broker is away: it may give our locks to others before it is back."""
         self._rebalancer.distrust_locks(broker_name)
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
@@ -269,7 +268,7 @@ class PushMember(QueueMembership):
 def _subscriptions(
     group: str, config: PushConfig, wanted: Mapping[str, tuple[str | None, str]], now_ms: int
 ) -> dict[str, SubscriptionData]:
-    """What the user wants, and the group's retry topic."""
+    """The user's subscriptions and the group's retry topic."""
     found = {
         topic: build_subscription(topic, *expression, sub_version=now_ms)
         for topic, expression in wanted.items()
@@ -286,7 +285,7 @@ def _make_service(
     give_back: GiveBack,
     most_retries: Callable[[], int],
 ) -> tuple[ListenerService, OrderlyService | None]:
-    """Who runs the listener; a second time where that keeps the order of queues."""
+    """What runs the listener, twice if it keeps the order of queues."""
     if config.orderly:
         orderly = OrderlyService(
             listener,
@@ -319,8 +318,11 @@ def _consume_directly(
     *,
     orderly: bool,
 ) -> DirectConsumption:
-    """What hands the message to the listener, as a pull would bring it, and tells how
-    it was taken. No offset moves, nothing is sent back.
+    """A function that hands the message to the listener and reports the result.
+
+    The message is as a pull would return it. No offset moves and nothing is sent back.
+    Follows `ConsumeMessageConcurrentlyService.consumeMessageDirectly` of Apache
+    RocketMQ 5.4.0.
     """
     clock = client.clock
 

@@ -1,12 +1,11 @@
-"""Handing messages to the listener in the order of their queues: of each queue one call
-at a time.
+"""Handing messages to the listener in the order of their queues.
 
-What `ConsumeMessageOrderlyService` of Apache RocketMQ 5.4.0 does. A queue with work
-stands in the line or is with one worker, never both. When the listener fails the
-messages stay at the head of their queue, which is suspended for a fixed time; other
-queues go on. A queue is consumed only while the broker's lock on it is known to be
-held. There is no consume timeout: a message that takes long holds up its own queue and
-nothing else.
+One call at a time for each queue, as `ConsumeMessageOrderlyService` of Apache RocketMQ
+5.4.0 does. A queue with work stands in the line or is with one worker, never both. When
+the listener fails, the messages stay at the head of their queue, which is suspended for
+a fixed time; other queues go on. A queue is consumed only while the broker's lock on it
+is known to be held. There is no consume timeout: a slow message holds up only its own
+queue.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ LONGEST_SUSPENSION: Final = 30.0
 
 
 class OrderlyService(ListenerService):
-    """Runs the listener for the messages of all process queues of one consumer, each
-    queue in order.
+    """Runs the listener for the process queues of one consumer, each in order.
 
-    `suspension` is how long a queue rests after a failure, in seconds, brought into the
-    bounds of 10 ms and 30 s; `most_retries` gives how often a message may be delivered
-    again now. A message whose attempts are exhausted goes to the dead letter topic by
-    `give_back`; until that has worked its queue does not pass it.
+    `suspension` is how long a queue is suspended after a failure, in seconds, limited
+    to 10 ms to 30 s. `most_retries` returns how often a message may be delivered again
+    now. A message whose attempts are exhausted goes to the dead letter topic by
+    `give_back`; its queue does not pass it until that has succeeded.
     """
 
     def __init__(
@@ -71,11 +69,12 @@ class OrderlyService(ListenerService):
         self._settled: dict[int, trio.Event] = {}
 
     in_order = True
-    # `scheduled` means here: in the line, with a worker, or suspended.
+    # Here `scheduled` means: in the line, with a worker, or suspended.
 
     def withdraw(self, process_queue: ProcessQueue) -> None:
-        """Take a process queue out: what the listener has not got is forgotten, what it
-        has goes on.
+        """Take a process queue out.
+
+        What the listener has not got is dropped, what it has goes on.
         """
         process_queue.withdraw()
         if process_queue in self._line:
@@ -84,8 +83,9 @@ class OrderlyService(ListenerService):
         heapq.heapify(self._suspended)
 
     async def wait_settled(self, process_queue: ProcessQueue) -> bool:
-        """Wait until no worker has a withdrawn process queue; False when its listener
-        may run on in a thread that nobody waits for.
+        """Wait until no worker has a withdrawn process queue.
+
+        Returns False when its listener may still run in an abandoned thread.
         """
         while any(worker.process_queue is process_queue for worker in self._workers):
             event = self._settled.setdefault(id(process_queue), trio.Event())
@@ -94,16 +94,16 @@ class OrderlyService(ListenerService):
 
     @property
     def waiting_for_retry(self) -> int:
-        """How many queues are suspended; of each, one message or batch waits to be
-        consumed again.
-        """
+        """How many queues are suspended, each with one message or batch to repeat."""
         return len(self._suspended)
 
     # -- workers
 
     def _leave(self, worker: Worker, suspension: float = 0.0) -> None:
-        """A worker is done with its queue, which goes back to the line, or is suspended
-        for some seconds, or has nothing to do.
+        """A worker is done with its queue.
+
+        The queue goes back to the line, or is suspended for `suspension` seconds, or
+        has no work.
         """
         process_queue = worker.process_queue
         assert process_queue is not None
@@ -124,8 +124,9 @@ class OrderlyService(ListenerService):
             event.set()
 
     async def _conclude(self, worker: Worker) -> None:
-        """Clean up behind a worker whose scope was cancelled by `interrupt`: its queue
-        belongs to somebody else now.
+        """Clean up after `interrupt` has cancelled a worker's scope.
+
+        Its queue belongs to another member now.
         """
         worker.abandoned = worker.timed_out = False
         if worker.process_queue is not None:
@@ -134,8 +135,9 @@ class OrderlyService(ListenerService):
     # -- failures
 
     async def _after_failure(self, worker: Worker, error: Exception) -> None:
-        """The listener has raised: keep what it has not done at the head of the queue,
-        and rest.
+        """The listener has raised: suspend the queue.
+
+        What is not done stays at its head.
         """
         worker.started = NOT_RUNNING
         if worker.abandoned:
@@ -164,7 +166,7 @@ class OrderlyService(ListenerService):
         self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
         if worker.abandoned:
-            return  # the queue is somebody else's now; what was not done holds the offset back
+            return  # the queue is another member's now; what is not done holds the offset back
         process_queue.put_back(kept)
         self._leave(
             worker,
@@ -179,17 +181,17 @@ class OrderlyService(ListenerService):
         *,
         rejected: bool,
     ) -> list[ReceivedMessage]:
-        """Finish what is done or given up; gives what has to come again, in order: the
-        first that failed and all behind it that is not finished.
+        """Finish what is done or given up; returns what has to come again, in order.
+
+        That is the first message that failed, and all after it that are not finished.
         """
         kept: list[ReceivedMessage] = []
         concerned = {id(message) for message in failed}
         for message in messages:
             if id(message) not in concerned:
                 if kept:
-                    kept.append(
-                        message
-                    )  # the listener has seen it, but not behind the one that comes again
+                    # The listener has seen it, but not after the one that comes again.
+                    kept.append(message)
                 else:
                     process_queue.finish(message)
                     self.counters_of(process_queue.queue.topic).consumed += 1
@@ -207,7 +209,7 @@ class OrderlyService(ListenerService):
     # -- the sweeper
 
     async def _sweep_forever(self) -> None:
-        """Bring suspended queues back to the line, each when it is due."""
+        """Put suspended queues back into the line when they are due."""
         while True:
             self._sweep = trio.Event()
             now = trio.current_time()

@@ -1,5 +1,7 @@
-"""`SimpleConsumer`: the program receives messages for a time and acknowledges each (the
-simple consumer of Apache RocketMQ 5, over POP).
+"""`SimpleConsumer`: the program receives messages and acknowledges each.
+
+The simple consumer of Apache RocketMQ 5, over POP. Received messages are invisible to
+others for a time.
 """
 
 from __future__ import annotations
@@ -36,34 +38,34 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH: Final = 16
 MAX_BATCH: Final = 32
-"""The most messages that a broker gives at a time."""
+"""The most messages that a broker returns at a time."""
 ERROR_PAUSE: Final = 1.0
-"""Seconds after which an iteration asks again behind an error, or behind an answer that
-came too soon.
+"""Seconds until an iteration tries again after an error.
+
+Also after an answer that came too soon.
 """
 
 
 class SimpleConsumer(RunsOnce):
-    """A member of a consumer group that receives messages one by one for a time, and
-    acknowledges each of them.
+    """A member of a consumer group that receives messages and acknowledges each.
 
     ```
-    async with SimpleConsumer("billing", namesrv=..., subscriptions={"orders": "*"}) as
-    consumer:
+    async with SimpleConsumer(
+        "billing", namesrv=..., subscriptions={"orders": "*"}
+    ) as consumer:
         for message in await consumer.receive(max_messages=32, invisible_duration=30):
             ...
             await consumer.ack(message)
     ```
 
-    What is not acknowledged within its invisible duration comes again, with
-    `reconsume_times` one higher, to whichever member receives it; so there is no limit
-    on how many members share a queue, and nothing is bound to this one. A message that
-    has used up its attempts is put into the group's dead letter topic when it is found
-    by a receive. Needs brokers of release 5. Any number of tasks may receive,
-    acknowledge and change.
+    A message that is not acknowledged within its invisible duration comes again, with
+    `reconsume_times` one higher, to any member that receives it. So any number of
+    members may share a queue, and nothing is bound to this one. A message that has used
+    up its attempts is put into the group's dead letter topic when a receive finds it.
+    Needs brokers of release 5. Any number of tasks may receive, acknowledge and change.
 
-    Leaving the block ends receives that wait with `ClosedError` and unregisters, in 10
-    seconds at most (2 after an error or a cancellation); what was not acknowledged
+    Leaving the block ends waiting receives with `ClosedError` and unregisters, in 10
+    seconds at most (2 after an error or a cancellation). What was not acknowledged
     comes again when its time is over. Raises `ConfigurationError` for settings that are
     not acceptable.
     """
@@ -100,7 +102,7 @@ class SimpleConsumer(RunsOnce):
 
     @property
     def messages(self) -> MessageQueries:
-        """Questions about stored messages: by id, key, tag, place and time."""
+        """Queries for stored messages: by id, key, tag, place and time."""
         return self._client.messages
 
     def statistics(self) -> SimpleStatistics:
@@ -108,8 +110,9 @@ class SimpleConsumer(RunsOnce):
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
-        """Whether receives get what comes, and what stands in the way, in plain words.
-        Asks nobody: it tells what the consumer knows.
+        """Whether receives get messages and, if not, why, in plain words.
+
+        Makes no requests: it reports what the consumer knows.
         """
         if not self._member.running:
             return ConsumerHealth(
@@ -120,11 +123,10 @@ class SimpleConsumer(RunsOnce):
     # -- receiving
 
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
-        """Receive messages of another topic too, or of a topic by another expression;
-        returns when brokers have been told.
+        """Subscribe to another topic, or to a topic by another expression.
 
-        Raises `ConfigurationError`, a broker's error for an expression that it cannot
-        serve, `ClosedError`.
+        Returns when brokers know. Raises `ConfigurationError`, a broker's error for an
+        expression that it cannot serve, and `ClosedError`.
         """
         self._member.check_running()
         await self._member.subscribe(
@@ -132,7 +134,8 @@ class SimpleConsumer(RunsOnce):
         )
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive nothing more of a topic; what was received can still be acknowledged.
+        """Unsubscribe from a topic; received messages can still be acknowledged.
+
         Raises `ClosedError`.
         """
         self._member.check_running()
@@ -144,14 +147,14 @@ class SimpleConsumer(RunsOnce):
         invisible_duration: float | timedelta | None = None,
         await_duration: float | timedelta | None = None,
     ) -> list[PoppedMessage]:
-        """Up to `max_messages` (1-32) messages of one topic and broker, the places
-        taking turns; an empty list when none come in `await_duration`.
+        """Receive up to `max_messages` (1-32) messages of one topic and broker.
 
-        Nobody else gets them for `invisible_duration`. Raises `ConnectError`,
-        `RequestTimeoutError` and the broker's errors when no place can be asked,
-        `ClosedError` outside of the block, `ConfigurationError` for arguments out of
-        bounds. After a cancellation what a broker had handed out already comes again
-        when its time is over.
+        Topics and brokers take turns. The list is empty when no message arrives in
+        `await_duration`. Nobody else gets the messages for `invisible_duration`. Raises
+        `ConnectError`, `RequestTimeoutError` and the broker's errors when no broker can
+        be asked, `ClosedError` outside of the block, and `ConfigurationError` for
+        arguments out of bounds. After a cancellation, messages that a broker had
+        already handed out come again when their time is over.
         """
         if not 1 <= max_messages <= MAX_BATCH:
             raise ConfigurationError(
@@ -167,29 +170,30 @@ class SimpleConsumer(RunsOnce):
         return await self._member.receive(max_messages, invisible, trio.current_time() + wait)
 
     def __aiter__(self) -> ReceivedMessages:
-        """Receive for ever; the program acknowledges each message, or has it processed
-        with `processing`.
+        """Receive for ever.
+
+        The program acknowledges each message, or processes it with `processing`.
         """
         return ReceivedMessages(self)
 
     # -- receipts
 
     async def ack(self, message: PoppedMessage | Receipt) -> None:
-        """Tell the broker that a message is done.
+        """Acknowledge a message.
 
         Raises `ReceiptHandleError`, and sends nothing, when the message was
-        acknowledged before, its invisible duration is over, the receipt was replaced by
-        another one, or was given to another group; after any other error the message
-        may be acknowledged again.
+        acknowledged before, its invisible duration is over, or the receipt was replaced
+        or belongs to another group. After any other error the message may be
+        acknowledged again.
         """
         self._member.check_running()
         await self._member.ack(message)
 
     async def batch_ack(self, messages: Sequence[PoppedMessage | Receipt]) -> None:
-        """Tell brokers that messages are done, with one request for each broker.
+        """Acknowledge messages, with one request for each broker.
 
-        Those with good receipts are acknowledged; then, when there were others,
-        `ReceiptHandleError` is raised and names them.
+        Those with good receipts are acknowledged. If there are others,
+        `ReceiptHandleError` is raised then and names them.
         """
         self._member.check_running()
         await self._member.batch_ack(messages)
@@ -197,13 +201,13 @@ class SimpleConsumer(RunsOnce):
     async def change_invisible_duration(
         self, message: PoppedMessage | Receipt, invisible_duration: float | timedelta | None = None
     ) -> Receipt:
-        """Let a message be seen again `invisible_duration` from now (0: at once); the
-        message's receipt is replaced, the old one is void.
+        """Make a message visible again `invisible_duration` from now (0: at once).
 
-        Without a duration it is seen again after the delay that the group's retry
-        policy has for its attempt (10 s, 30 s, 1 min ... 2 h if the group has none).
-        Raises `ReceiptHandleError` like `ack`, and the broker's errors; when no answer
-        comes it is open which of the two receipts counts.
+        The message's receipt is replaced, and the old one is void. Without a duration
+        the message is visible again after the delay that the group's retry policy has
+        for its attempt (10 s, 30 s, 1 min ... 2 h if the group has none). Raises
+        `ReceiptHandleError` like `ack`, and the broker's errors. When no answer comes,
+        it is unknown which of the two receipts is valid.
         """
         self._member.check_running()
         if invisible_duration is None:
@@ -221,14 +225,14 @@ class SimpleConsumer(RunsOnce):
     async def processing(
         self, message: PoppedMessage, *, invisible_duration: float | timedelta | None = None
     ) -> AsyncIterator[PoppedMessage]:
-        """Keep a message invisible while the block runs, and acknowledge it at the end,
-        unless the block has.
+        """Keep a message invisible while the block runs, and acknowledge it at the end.
 
-        Whenever the time is nearly over it is extended to `invisible_duration` (that of
-        the settings), for at most `processing_limit`. When the block raises, the
-        message is not acknowledged and comes again after the delay of the group's retry
-        policy; with `fifo`, when the block is cancelled, and when it has changed the
-        duration itself, the message comes again when its time is over. Raises
+        It is not acknowledged when the block has done so. Whenever the time is nearly
+        over it is extended to `invisible_duration` (by default that of the settings),
+        for at most `processing_limit`. When the block raises, the message is not
+        acknowledged and comes again after the delay of the group's retry policy. With
+        `fifo`, when the block is cancelled, and when it has changed the duration
+        itself, the message comes again when its time is over. Raises
         `ReceiptHandleError` at either end of the block when the message is not this
         consumer's any more.
         """
@@ -255,7 +259,7 @@ class SimpleConsumer(RunsOnce):
 
 
 class ReceivedMessages:
-    """The messages of a simple consumer, one after the other, for one task."""
+    """The messages of a simple consumer, one after another, for one task."""
 
     def __init__(self, consumer: SimpleConsumer) -> None:
         self._consumer = consumer
@@ -268,7 +272,7 @@ class ReceivedMessages:
         while True:
             while self._waiting:
                 message = self._waiting.popleft()
-                # What has waited here for too long is somebody else's by now.
+                # A message that has waited here for too long is not ours any more.
                 if message.receipt.is_good:
                     return message
             began = trio.current_time()

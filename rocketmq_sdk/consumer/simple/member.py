@@ -1,5 +1,6 @@
-"""A simple consumer between its start and its end: receives, acknowledgements, changes
-of invisible durations, dead letters.
+"""A simple consumer between its start and its end.
+
+Receives, acknowledgements, changes of invisible durations, and dead letters.
 """
 
 from __future__ import annotations
@@ -45,16 +46,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 RECEIVE_MARGIN: Final = 10.0
-"""Seconds that an answer to a pop may take, besides the time that the broker may hold
-it.
-"""
+"""Seconds for an answer to a pop, beyond the time for which the broker may hold it."""
 
 GIVE_UP_LIMIT: Final = 2.0
-"""Seconds for which a failure of the program is held up to tell the broker of it."""
+"""The most seconds that a failure of the program is delayed to tell the broker."""
 
 
 class SimpleMember(Membership):
-    """Use it once: `async with member.started(nursery)`."""
+    """One simple consumer; use it once: `async with member.started(nursery)`."""
 
     kind: ClassVar[str] = "simple consumer"
 
@@ -112,8 +111,9 @@ class SimpleMember(Membership):
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
 
     def check(self, target: PoppedMessage | Receipt) -> None:
-        """Raise `ReceiptHandleError` when a message is not this consumer's, or not any
-        more.
+        """Raise `ReceiptHandleError` when a message is not this consumer's any more.
+
+        Or has never been.
         """
         receipt_of(target).check(self._group)
 
@@ -121,14 +121,12 @@ class SimpleMember(Membership):
         self.receiver.wake()
 
     def on_route_changed(self, topic: str) -> None:
-        """A topic has other brokers: receives that wait look again."""
+        """A topic has other brokers: waiting receives look again."""
         if topic in self._subscriptions:
             self.receiver.wake()
 
     def heartbeat_data(self) -> ConsumerData:
-        """The consumer's entry in the heartbeat, as a proxy writes it for its simple
-        consumers.
-        """
+        """The consumer's entry in the heartbeat, as a proxy writes it."""
         return ConsumerData(
             self._group,
             ConsumeType.CONSUME_ACTIVELY,
@@ -141,7 +139,7 @@ class SimpleMember(Membership):
     # -- what is known of it
 
     def statistics(self) -> SimpleStatistics:
-        """Numbers of this moment."""
+        """The numbers of this moment."""
         now, counters, places = trio.current_time(), self._counters, self.receiver.places()
         return SimpleStatistics(
             received=sum(of_topic.pulled for of_topic in counters.values()),
@@ -157,7 +155,7 @@ class SimpleMember(Membership):
         )
 
     def health(self) -> ConsumerHealth:
-        """Whether receives get what comes, and if not, why."""
+        """Whether receives get messages and, if not, why."""
         places = self.receiver.places()
         complaints = {
             place: text for place, text in self.receiver.complaints.items() if place in places
@@ -180,8 +178,9 @@ class SimpleMember(Membership):
     # -- receiving
 
     async def receive(self, most: int, invisible_ms: int, deadline: float) -> list[PoppedMessage]:
-        """Messages that may be handed out; what has used up its attempts goes to the
-        dead letter topic instead.
+        """Receive messages.
+
+        Those that have used up their attempts go to the dead letter topic instead.
         """
         self.check_running()
         with trio.CancelScope() as scope:
@@ -235,8 +234,9 @@ class SimpleMember(Membership):
             )
 
     async def _bury(self, message: PoppedMessage) -> None:
-        """Put a message into the dead letter topic; when that fails it comes again, and
-        is tried again.
+        """Put a message into the dead letter topic.
+
+        When that fails, the message comes again and is tried again.
         """
         try:
             await consumer_send_back(
@@ -279,7 +279,7 @@ class SimpleMember(Membership):
         return found
 
     async def _free(self, target: PoppedMessage | Receipt) -> Receipt:
-        """The receipt that is meant, once no other request about it is under way."""
+        """The receipt to use, once no other request about it is under way."""
         receipt = receipt_of(target)
         while receipt.busy is not None:
             await receipt.busy.wait()
@@ -287,7 +287,7 @@ class SimpleMember(Membership):
         return receipt
 
     async def ack(self, target: PoppedMessage | Receipt) -> None:
-        """Tell the broker that a message is done."""
+        """Acknowledge a message."""
         receipt = receipt_of(target)
         if receipt.busy is not None:
             receipt = await self._free(target)
@@ -304,8 +304,10 @@ class SimpleMember(Membership):
         self._counters_of(receipt.topic).consumed += 1
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
-        """Tell brokers that messages are done; all brokers are tried, then the first
-        error is raised, else one for the receipts that are no good.
+        """Acknowledge messages; all brokers are tried.
+
+        Then the first error is raised, otherwise one for the receipts that are not
+        good.
         """
         asked = [receipt_of(target) for target in targets]
         if any(receipt.busy is not None for receipt in asked):
@@ -357,8 +359,9 @@ class SimpleMember(Membership):
             busy.set()
 
     async def postpone(self, message: PoppedMessage) -> Receipt:
-        """Let a message that failed be seen again when the group's retry policy says;
-        gives its new receipt.
+        """Make a failed message visible again when the group's retry policy says.
+
+        Returns its new receipt.
         """
         message.receipt.check(self._group)
         return await self.change_invisible_duration(
@@ -366,11 +369,10 @@ class SimpleMember(Membership):
         )
 
     async def give_up(self, message: PoppedMessage) -> None:
-        """The program has failed on a message: postpone it if it still is this
-        consumer's; else, and after an error, it comes again by itself.
+        """The program has failed on a message: postpone it if it is still ours.
 
-        In order it waits for the end of its invisible duration: longer with each
-        attempt would hold up its queue.
+        Otherwise, and after an error, it comes again by itself. In order it waits for
+        the end of its invisible duration: a growing delay would hold up its queue.
         """
         if self._config.fifo or not message.receipt.is_good:
             return
@@ -389,7 +391,7 @@ class SimpleMember(Membership):
     async def change_invisible_duration(
         self, target: PoppedMessage | Receipt, seconds: float
     ) -> Receipt:
-        """Let a message be seen again `seconds` from now; gives its new receipt."""
+        """Make a message visible again `seconds` from now; returns its new receipt."""
         receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()

@@ -1,11 +1,10 @@
-"""Receiving popped messages: which broker of which topic is asked, in turns, and how a
-receive waits when there is nothing.
+"""Receiving popped messages: which broker is asked for which topic, and waiting.
 
 A pop asks one broker for any queue of one topic. With one place to ask, the pop itself
-waits there. With several, each is asked once without waiting, in turns; when none has
-any, all are asked to tell when there is something (NOTIFICATION, 200054), and then they
-are popped again. (Apache's simple consumer waits at one place for the whole time, and a
-message at another one waits with it.)
+waits there. With several, each is asked once without waiting, in turns. When none has
+messages, all are asked for a notification (NOTIFICATION, 200054), and then they are
+popped again. Apache's simple consumer waits at one place for the whole time, and a
+message at another one waits with it.
 """
 
 from __future__ import annotations
@@ -33,36 +32,41 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 ANY_QUEUE: Final = -1
 INIT_AT_END: Final = 1
-"""`initMode`: a group without a position in a queue begins at its newest message
-(`ConsumeInitMode.MAX`).
+"""`initMode`: without a position, begin at the newest message (`ConsumeInitMode.MAX`).
 """
 INIT_AT_BEGINNING: Final = 0
 BROKERS_CLOCK: Final = 0
-"""A born time that brokers replace by their own: with the client's, one whose clock is
-half a second behind is told that its time is over.
+"""A born time of 0, which brokers replace by their own time.
+
+With the client's time, brokers would answer at once to a client whose clock is half a
+second behind.
 """
 ERROR_PAUSE: Final = 1.0
 """Seconds until places that could not be asked are tried again within one receive."""
 LONGEST_POLL: Final = 30.0
-"""Seconds that one request asks a broker to wait; a receive that waits for longer asks
-again, so that it notices a broker that is silently gone.
+"""The longest time that one request asks a broker to wait, in seconds.
+
+A receive that waits longer asks again, so that it notices a broker that has silently
+gone away.
 """
 LEAST_WAIT: Final = 0.05
 """Seconds before its deadline at which a receive ends when it has nothing."""
 MAX_POP: Final = 32
-"""The most messages that a broker gives for one pop."""
+"""The most messages that a broker returns for one pop."""
 
 
 class Place(NamedTuple):
-    """Where messages of a subscription can be popped: one topic at one broker."""
+    """One topic at one broker, where messages of a subscription can be popped."""
 
     topic: str
     broker_name: str
 
 
 class Popped(NamedTuple):
-    """What one pop brought: messages with receipts, handles of messages that only share
-    the hash of a tag, messages that cannot be decoded.
+    """What one pop returned.
+
+    Messages with receipts, handles of messages that only share the hash of a tag, and
+    messages that cannot be decoded.
     """
 
     messages: list[PoppedMessage]
@@ -71,12 +75,12 @@ class Popped(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pop brought nothing at all."""
+        """Whether the pop returned nothing at all."""
         return not (self.messages or self.unwanted or self.undecodable)
 
 
 class Receiver:
-    """Pops for one consumer. Any number of tasks may receive at a time."""
+    """Pops for one consumer; any number of tasks may receive at a time."""
 
     def __init__(
         self,
@@ -104,12 +108,12 @@ class Receiver:
         self._changed = trio.Event()
 
     def wake(self) -> None:
-        """Routes or subscriptions have changed: receives that wait look again."""
+        """Routes or subscriptions have changed: waiting receives look again."""
         self._changed.set()
         self._changed = trio.Event()
 
     def places(self) -> list[Place]:
-        """All places, in an order that all receives share."""
+        """All places, in the same order for all receives."""
         found: dict[Place, None] = {}
         for topic in self._subscriptions:
             for broker_name in self._client.routes.readable_brokers(topic):
@@ -120,8 +124,9 @@ class Receiver:
     async def receive(
         self, most: int, invisible_ms: int, deadline: float
     ) -> tuple[Place, Popped] | None:
-        """Messages of one place, None when none come before the deadline. Raises the
-        last error when no place could be asked.
+        """Messages of one place, or None when none arrive before the deadline.
+
+        Raises the last error when no place could be asked.
         """
         while True:
             changed = self._changed
@@ -264,11 +269,11 @@ class Receiver:
         return messages
 
     def _take_attempt(self, place: Place) -> str | None:
-        """The id of an ordered pop: that of one which got no messages, so that a lost
-        answer does not block the queue, else a new one.
+        """The attempt id of an ordered pop.
 
-        Never that of another pop under way: the broker would give both the same
-        messages.
+        It is that of an earlier pop that got no messages, so that a lost answer does
+        not block the queue, otherwise a new one. Never that of another pop under way:
+        the broker would give both the same messages.
         """
         if not self._fifo:
             return None
@@ -276,7 +281,7 @@ class Receiver:
         return open_attempts.pop() if open_attempts else self._client.ids.next_id()
 
     async def _wait(self, places: list[Place], changed: trio.Event, deadline: float) -> None:
-        """Return when some place may have messages, or there are other places."""
+        """Return when some place may have messages, or the places have changed."""
         async with trio.open_nursery() as nursery:
 
             async def ask(place: Place) -> None:

@@ -1,5 +1,6 @@
-"""Extending the invisible duration of messages while they are processed: one task for
-all messages of a consumer.
+"""Extending the invisible duration of messages while they are processed.
+
+One task does it for all messages of a consumer.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
 AHEAD: Final = 10.0
-"""Seconds before the end of an invisible duration at which it is extended; half of a
-shorter one (`ReceiptHandleProcessor` of the proxy).
+"""Seconds before the end of an invisible duration at which it is extended.
+
+Half of the duration if that is shorter (`ReceiptHandleProcessor` of the proxy).
 """
 RETRY_INTERVAL: Final = 1.0
 
@@ -39,13 +41,14 @@ class Extended:
         self.until = until
         self.ended = False
         self.known = message.receipt
-        """The receipt that it was taken in with, or has from its last extension; the
-        message has another when the program has changed its time.
+        """The receipt when it was added, or of its last extension.
+
+        The message has another one when the program has changed its time.
         """
 
 
 class Renewals:
-    """Keeps messages invisible until they are taken out again."""
+    """Keeps messages invisible until they are removed."""
 
     def __init__(self, group: str, change: Callable[[Receipt, float], Awaitable[Receipt]]) -> None:
         self._group = group
@@ -56,8 +59,9 @@ class Renewals:
         self.extended = 0
 
     def add(self, message: PoppedMessage, duration: float, limit: float) -> Extended:
-        """Extend a message's time by `duration` whenever it is nearly over, for at most
-        `limit` seconds.
+        """Extend a message's time by `duration` whenever it is nearly over.
+
+        For at most `limit` seconds.
         """
         if duration <= 0:
             raise ConfigurationError(
@@ -100,7 +104,7 @@ class Renewals:
                     receipt,
                 )
             return
-        if self._moment(entry) > now:  # somebody else has changed it
+        if self._moment(entry) > now:  # the program has changed it
             self._plan(entry, self._moment(entry))
             return
         try:

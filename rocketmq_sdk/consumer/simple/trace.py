@@ -1,4 +1,4 @@
-"""What a simple consumer tells message traces."""
+"""Trace records of a simple consumer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ EXPIRY_INTERVAL: Final = 5.0
 
 
 class ReceiptTrace:
-    """Traces what a simple consumer receives: each delivery from the receive to its
-    acknowledgement, or to the end of its time.
-    """
+    """Traces each delivery from the receive to its acknowledgement, or time-out."""
 
     def __init__(self, trace: ConsumeTrace) -> None:
         self._trace = trace
@@ -42,11 +40,11 @@ class ReceiptTrace:
             self._open[new] = entry
 
     def acknowledged(self, receipt: Receipt) -> None:
-        """A message is done."""
+        """A message was acknowledged."""
         self._close(receipt, ConsumeResult.SUCCESS)
 
     async def expire(self) -> float:
-        """End deliveries whose time is over. A periodic job."""
+        """A periodic job: end deliveries whose time is over."""
         now = trio.current_time()
         for receipt in [receipt for receipt in self._open if receipt.expires_at <= now]:
             self._close(receipt, ConsumeResult.TIME_OUT)
