@@ -1,6 +1,4 @@
-"""The files below `config/` looked at: whether they are JSON of the form that brokers
-read.
-"""
+"""Checks that the files below `config/` are JSON of the form that brokers read."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ DIRECTORY: Final = "config"
 _WHOLE_FILE: Final = 1 << 30
 _TRIES: Final = 50
 _PAUSE: Final = 0.01
-"""Seconds between two looks at a file that a broker may just be writing."""
+"""Seconds between two looks at a file that a broker may be writing."""
 _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "topics.json": {"topicConfigTable": (1, dict), "dataVersion": (0, dict)},
     "topicQueueMapping.json": {"topicQueueMappingInfoMap": (1, dict), "dataVersion": (0, dict)},
@@ -35,9 +33,7 @@ _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "deletedTopics.json": {"positions": (1, int)},
     "kvConfig.json": {"configTable": (1, dict)},
 }
-"""For each file its members: how many objects stand one in the other above a value, and
-what that is.
-"""
+"""By file, its members: how deep objects are nested above a value, and its type."""
 
 
 def check_config(reader: StoreReader, report: StoreReport) -> None:
@@ -68,8 +64,10 @@ def check_config(reader: StoreReader, report: StoreReport) -> None:
 
 
 def _content(reader: StoreReader, path: str, *, running: bool) -> bytes | None:
-    """A file's bytes; None when it is gone. A broker that writes it takes the old one
-    away a moment before the new one gets its name.
+    """The bytes of a file; None when it is gone.
+
+    A broker that writes it removes the old one a moment before the new one gets its
+    name.
     """
     for _ in range(_TRIES if running else 0):
         data = reader.read(path, 0, _WHOLE_FILE)

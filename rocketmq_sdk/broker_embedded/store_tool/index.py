@@ -1,4 +1,4 @@
-"""Every file of the key index looked at, replayed, and compared with the log."""
+"""Checks every file of the key index, by itself and against the log."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ def _hash(text: str) -> int:
 
 
 def slot_count(size: int) -> int | None:
-    """How many slots a file of this size has, if it has four entries for each, as
-    Apache's default; None when it has not.
+    """How many slots a file of this size has with four entries for each.
+
+    Apache's default; None when the size does not fit.
     """
     slots = (size - HEADER_SIZE) // (SLOT_SIZE + _ENTRIES_PER_SLOT * ENTRY_SIZE)
     return slots if slots > 0 and file_size(slots, slots * _ENTRIES_PER_SLOT) == size else None
 
 
 class IndexWalk:
-    """One pass over `index/`. The numbers of slots and entries come from the size of a
-    file: Apache has four entries for each slot by default.
+    """One pass over `index/`.
+
+    The numbers of slots and entries come from the size of a file: Apache has four
+    entries for each slot by default.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class IndexWalk:
         self._found: set[int] = set()
 
     def run(self) -> None:
-        """Walk."""
+        """Run the pass."""
         report = self._report
         entries = [(name, size) for name, size in self._reader.file_sizes(DIRECTORY) if size > 0]
         first: int | None = None
@@ -95,7 +98,7 @@ class IndexWalk:
                 report.add(f"{DIRECTORY}/{entries[-1][0]}", 0, "index", problem)
 
     def _check(self, path: str, size: int, slots: int) -> int | None:
-        """Check one file; gives the position of its first record."""
+        """Check one file; returns the position of its first record."""
         report = self._report
         header: tuple[int, ...] = _HEADER.unpack(self._reader.read(path, 0, HEADER_SIZE))
         begin_time, end_time, begin, end, used, count = header
@@ -195,8 +198,9 @@ class IndexWalk:
                 )
 
     def _judge(self, value: int, position: int, seconds: int, begin_time: int) -> tuple[str, int]:
-        """What is wrong with an entry, and in which of its bytes; no text when nothing
-        is. `seconds` below 0 are not compared.
+        """What is wrong with an entry, and at which of its bytes.
+
+        The text is empty when nothing is wrong. `seconds` below 0 are not compared.
         """
         if value < 0 or position < 0:
             return f"hash {value} and position {position} cannot be", 0

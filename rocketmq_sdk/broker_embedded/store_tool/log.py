@@ -1,5 +1,7 @@
-"""Every record of a commit log looked at, by rules and a CRC of their own (crcmod), so
-that they do not repeat a fault of the store.
+"""Checks every record of a commit log.
+
+It walks over the records by rules and a CRC (crcmod) of its own: it judges what the
+store has written, so it must not repeat a fault of the store.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ _ZEROS: Final = bytes(_STEP)
 _INNER_BATCH: Final = 0x80
 _NO_UNIT: Final = bytes(20)
 _MOST_SKIPPED: Final = 1024
-"""A larger step between queue offsets is taken for damage of the one, not for records
-that are missing.
+"""A larger step between queue offsets counts as damage of the one record.
+
+It does not count as missing records.
 """
 _MOST_LOST: Final = 1 << 24
 
@@ -86,25 +89,26 @@ class LogRecord:
 
     @property
     def tags_code(self) -> int:
-        """What its unit says of its tags."""
+        """What its unit has as tags code."""
         tags = property_in_text(self.properties, TAGS)
         return java_hash(tags) if tags else 0
 
 
 class BrokenError(Exception):
-    """Why a record is not whole, and at which byte of it that shows."""
+    """Why a record is not whole, and at which of its bytes."""
 
     def __init__(self, at: int, kind: str, problem: str, *, ends_log: bool = True) -> None:
         super().__init__(problem)
         self.ends_log = ends_log
-        """Whether a store that starts takes the log to end here."""
+        """Whether a store that starts takes this for the end of the log."""
         self.at = at
         self.kind = kind
 
 
 def parse_record(data: bytes, position: int) -> LogRecord:
-    """The record in `data` (its bytes and no more), which stands at `position`. Raises
-    `BrokenError`.
+    """The record in `data` (its bytes and no more), which lies at `position`.
+
+    Raises `BrokenError`.
     """
     size = len(data)
     try:
@@ -169,8 +173,9 @@ def _check_property_crc(data: bytes, properties: bytes, size: int) -> None:
 
 
 class RecordReader:
-    """Single records of a log, read by a chunk that is kept: who asks mostly follows
-    the log.
+    """Single records of a log, read in chunks.
+
+    The last chunk is kept, as most callers follow the order of the log.
     """
 
     __slots__ = ("_chain", "_chunk", "_file_size", "_reader", "_starts")
@@ -183,14 +188,14 @@ class RecordReader:
         self._chunk: tuple[str, int, bytes] = ("", 0, b"")
 
     def place(self, position: int) -> tuple[str, int] | None:
-        """The file that holds a position, and where in it."""
+        """The file that holds a position, and the offset in it."""
         index = bisect_right(self._starts, position) - 1
         if index < 0 or position - self._starts[index] >= self._file_size:
             return None
         return self._chain[index][1], position - self._starts[index]
 
     def record(self, position: int) -> LogRecord | None:
-        """The record that begins at a position; None when no whole one does."""
+        """The record that begins at a position; None when none is whole there."""
         place = self.place(position)
         if place is None:
             return None
@@ -212,24 +217,26 @@ class RecordReader:
 
 
 class QueueUnits:
-    """The units that a queue should have, by the log."""
+    """The units that a queue should have according to the log."""
 
     __slots__ = ("first", "units")
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.units = bytearray()
-        """Zeros where the log is damaged, so that nothing is known."""
+        """Zeros where the log is damaged and nothing is known."""
 
     @property
     def next(self) -> int:
-        """The queue offset behind the last."""
+        """The queue offset after the last one."""
         return self.first + len(self.units) // 20
 
 
 class LogWalk:
-    """One pass over the log; `queues` says what should be in the queues, `keyed` which
-    records have keys.
+    """One pass over the log.
+
+    Afterwards `queues` has what should be in the queues, and `keyed` which records have
+    keys.
     """
 
     def __init__(
@@ -258,7 +265,7 @@ class LogWalk:
         self._behind: list[LogRecord] = []
 
     def run(self, advance: Progress) -> None:
-        """Walk. `advance` is told the bytes done."""
+        """Run the pass. `advance` is called with the number of bytes done."""
         report = self._report
         report.log_start = self._chain[0][0] if self._chain else 0
         self.end = report.log_start
@@ -302,13 +309,14 @@ class LogWalk:
             )
 
     def _note_end(self, path: str, at: int, position: int) -> None:
-        """Remember the first damage at which a start would take the log to end."""
+        """Remember the first damage that a start would take for the end of the log."""
         if self._start_ends is None:
             self._start_ends = (path, at, position)
 
     def _walk_file(self, start: int, path: str, data: bytes, length: int) -> int | None:
-        """Walk over one file, of whose `length` bytes those behind `data` are zeros;
-        gives where the log ends in it, None when it goes on.
+        """Walk over one file, which has zeros after `data` up to `length` bytes.
+
+        Returns where the log ends in it, None when it continues.
         """
         at = 0
         while at + 8 <= length:
@@ -375,8 +383,9 @@ class LogWalk:
 
     @staticmethod
     def _next_record(data: bytes, at: int, start: int, length: int) -> int | None:
-        """Where the next thing stands that is surely a record, because it names its own
-        place, or the blank end.
+        """The position of the next certain record, or of the blank end.
+
+        A record is certain when it names its own position.
         """
         for magic in (_V1, _V2):
             code = magic.to_bytes(4)

@@ -1,4 +1,4 @@
-"""Every unit of every queue looked at and compared with the log."""
+"""Checks every unit of every queue against the log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class QueueWalk:
         self._known_topics = known_topics
 
     def run(self) -> None:
-        """Walk."""
+        """Run the pass."""
         reader, report = self._reader, self._report
         batch_topics = set(reader.directory_names(BATCH_DIRECTORY))
         queues: dict[tuple[str, int], str] = {}
@@ -79,8 +79,9 @@ class QueueWalk:
         self._check_extensions()
 
     def _check_extensions(self) -> None:
-        """Names and lengths of the files that units may lead to; what is in them is an
-        aid that may be missing.
+        """Names and lengths of the extension files that units may point to.
+
+        Their content only speeds things up and may be missing.
         """
         reader = self._reader
         parents = [
@@ -154,8 +155,9 @@ class QueueWalk:
     def _compare(
         self, key: tuple[str, int], path: str, offset: int, data: bytes, wanted: QueueUnits
     ) -> None:
-        """Compare the units of one file, which begins at a queue offset, with what the
-        log says; equal stretches at once.
+        """Compare the units of one file with the log; equal stretches at once.
+
+        The file begins at a queue offset.
         """
         low = max(offset, wanted.first)
         at, there = (low - offset) * QUEUE_UNIT_SIZE, (low - wanted.first) * QUEUE_UNIT_SIZE
@@ -171,9 +173,7 @@ class QueueWalk:
                     self._judge_record(key, offset + place // QUEUE_UNIT_SIZE, unit)
 
     def _judge_record(self, key: tuple[str, int], offset: int, unit: bytes) -> None:
-        """Report a record that does not say of itself what the unit says that leads to
-        it.
-        """
+        """Report a record that contradicts the unit that points to it."""
         position, size, _code = _UNIT.unpack(unit)
         record = self._log.record(position)
         place = self._log.place(position)
@@ -237,8 +237,9 @@ class QueueWalk:
                 )
 
     def _code_fits(self, topic: str, code: int, wanted: int) -> bool:
-        """Delay messages have the time of delivery there, units with an extension its
-        address.
+        """Units of delay messages have the delivery time there.
+
+        Units with an extension have its address.
         """
         if topic == SCHEDULE_TOPIC:
             return code >= wanted

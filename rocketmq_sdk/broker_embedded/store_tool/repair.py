@@ -1,9 +1,8 @@
-"""Repair of a store directory: what can be built again from the log is, and a torn end
-is cut. Nothing else is touched.
+"""Repair of a store directory: rebuilds from the log, and cuts a torn end.
 
-The work is done by the store's own recovery, from the first log file on. Damage in the
-middle of the log cannot be repaired, and recovery would cut the log there, so such a
-directory is left alone.
+Nothing else is touched. The work is done by the store's own recovery, from the first
+log file on. Damage in the middle of the log cannot be repaired, and recovery would cut
+the log there, so such a directory is left alone.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NOBODY = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 
 class Plan:
-    """What a repair would do, in words, and why it cannot be done."""
+    """What a repair would do, in words, or why it cannot be done."""
 
     def __init__(self, report: StoreReport) -> None:
         self.queues: list[str] = []
@@ -44,9 +43,7 @@ class Plan:
         self.cut: int | None = None
         self.refusals: list[Finding] = []
         self.left: list[Finding] = []
-        """What stays as it is, because a broker copes with it and nothing here can mend
-        it.
-        """
+        """What stays as it is: a broker copes with it and no repair is possible."""
         self.recover = False
         for finding in report.findings:
             self._place(finding, report)
@@ -98,11 +95,11 @@ def repair_directory(
     queue_file_size: int = 0,
     advance: Progress = lambda _done: None,
 ) -> RepairJob:
-    """Look at a directory and plan its repair. Raises `StoreError` for what cannot be
-    read, `StoreLockedError` when somebody has it open.
+    """Inspect a directory and plan its repair.
 
-    `queue_file_size` is needed only where no queue file is left to tell it; Apache's
-    default is 6,000,000.
+    Raises `StoreError` for what cannot be read, `StoreLockedError` when somebody has it
+    open. `queue_file_size` is needed only when no queue file is left that shows it;
+    Apache's default is 6,000,000.
     """
     check_is_store(root)
     files = OsFileSystem(root)
@@ -115,7 +112,7 @@ def repair_directory(
 
 
 class RepairJob:
-    """A repair that is planned."""
+    """A planned repair."""
 
     def __init__(
         self,
@@ -132,8 +129,9 @@ class RepairJob:
         self._queue_file_size = report.queue_file_size or queue_file_size
 
     async def run(self) -> None:
-        """Do it, telling each step before it is taken. Raises `StoreError`, also for a
-        plan that holds refusals.
+        """Do the repair; each step is reported before it is taken.
+
+        Raises `StoreError`, also for a plan that holds refusals.
         """
         if self.plan.refusals:
             raise StoreError(f"{self.plan.refusals[0]}; a repair would lose what is behind it")

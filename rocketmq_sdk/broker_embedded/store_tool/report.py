@@ -1,4 +1,4 @@
-"""What a look at a store's directory found, and the files as that look reads them."""
+"""What a check of a store's directory found, and how the check reads the files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ NO_FILE = -1
 
 
 class Finding:
-    """Something that is wrong: in which file, at which byte of it, of which kind, and
-    in words.
+    """Something that is wrong: the file, the byte, the kind, and words.
 
     Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and
     `properties` in the log; `tail` for what follows the last whole record; `unit`,
@@ -57,7 +56,7 @@ class Finding:
 
 
 class StoreReport:
-    """All findings and what was counted."""
+    """All findings, and what was counted."""
 
     __slots__ = (
         "batch_file_size",
@@ -82,12 +81,12 @@ class StoreReport:
         self.queue_file_size = 0
         self.batch_file_size = 0
         self.extension_file_size = 0
-        """Sizes found out from the files; 0 without any."""
+        """Sizes derived from the files; 0 without any."""
         self.log_start = self.log_end = 0
         self.bytes = self.records = self.queues = self.units = 0
 
     def add(self, path: str, offset: int, kind: str, problem: str) -> None:
-        """Note a finding."""
+        """Add a finding."""
         self.findings.append(Finding(path, offset, kind, problem))
 
     def as_json(self) -> dict[str, object]:
@@ -111,8 +110,9 @@ class StoreReport:
 
 
 class StoreReader(Protocol):
-    """Read access to a store's directory. Methods raise `OSError` or `StoreError` for
-    what cannot be read.
+    """Read access to a store's directory.
+
+    Methods raise `OSError` or `StoreError` for what cannot be read.
     """
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
@@ -124,13 +124,11 @@ class StoreReader(Protocol):
         ...
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Bytes of a file, fewer at its end, none of one that is missing."""
+        """Bytes of a file; fewer at its end, none of a missing one."""
         ...
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
-        """Where in a range of a file something may have been written; what lies between
-        holds zeros.
-        """
+        """The parts of a range that may have been written; the rest holds zeros."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -139,8 +137,9 @@ class StoreReader(Protocol):
 
 
 class DirectoryReader:
-    """Reads below a directory of the operating system, without writing anything or
-    taking its lock.
+    """Reads a directory of the operating system.
+
+    Writes nothing and does not take its lock.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -154,8 +153,9 @@ class DirectoryReader:
             return []
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
-        """Names and sizes, `NO_FILE` for pipes and the like; files that go meanwhile
-        are left out.
+        """Names and sizes; `NO_FILE` for pipes and the like.
+
+        Files that disappear meanwhile are left out.
         """
         found: list[tuple[str, int]] = []
         for entry in self._entries(directory):
@@ -182,7 +182,7 @@ class DirectoryReader:
             return b""
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
-        """By `SEEK_DATA` where the system has it, else the whole range."""
+        """Found with `SEEK_DATA` where the system has it; otherwise the whole range."""
         try:
             with open_regular(self._root / path) as file:
                 return list(written_ranges(file.fileno(), offset, end))
@@ -213,7 +213,7 @@ class FileSystemReader:
         return self._files.open(path).pread(size, offset) if self._files.exists(path) else b""
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
-        """What the file system knows of it."""
+        """What the file system knows about it."""
         return (
             list(self._files.open(path).data_ranges(offset, end))
             if self._files.exists(path)
@@ -226,8 +226,9 @@ class FileSystemReader:
 
 
 def read_written(reader: StoreReader, path: str, size: int) -> bytes:
-    """The bytes of a file up to the last that may have been written; the rest of its
-    `size` holds zeros.
+    """The bytes of a file up to the last that may have been written.
+
+    The rest of its `size` holds zeros.
     """
     ranges = reader.data_ranges(path, 0, size)
     return reader.read(path, 0, ranges[-1][1]) if ranges else b""
@@ -242,8 +243,9 @@ def usual_size(sizes: list[int]) -> int:
 def chain_of(
     reader: StoreReader, directory: str, size: int, report: StoreReport
 ) -> list[tuple[int, str]]:
-    """Starts and paths of the files of a chain that can be read; what is wrong with
-    names, sizes and gaps is reported.
+    """Starts and paths of the readable files of a chain.
+
+    Wrong names, wrong sizes and gaps are reported.
     """
     found: list[tuple[int, str]] = []
     entries = reader.file_sizes(directory)

@@ -1,9 +1,8 @@
-"""Timer log, wheel and checkpoint looked at, each for itself and against the commit
-log.
+"""Checks timer log, wheel and checkpoint, by themselves and against the commit log.
 
-A wheel that is missing is no finding: the next start makes it again from the log. What
-no check covers: counts of slots, and which turn a timer takes that is more than a
-window ahead, once that is over.
+A missing wheel is no finding: the next start makes it again from the log. Not covered:
+the counts of slots, and for a timer more than a window ahead, which turn it takes once
+that is over.
 """
 
 from __future__ import annotations
@@ -46,8 +45,9 @@ _INT: Final = Struct(">i")
 
 
 class TimerWalk:
-    """One pass over `timerlog/`, `timerwheel` and `config/timercheck`. In a running
-    broker only what its checkpoint covers counts.
+    """One pass over `timerlog/`, `timerwheel` and `config/timercheck`.
+
+    In a running broker only what its checkpoint covers counts.
     """
 
     def __init__(self, reader: StoreReader, report: StoreReport, log: RecordReader) -> None:
@@ -60,7 +60,7 @@ class TimerWalk:
         self._end = 0
 
     def run(self) -> None:
-        """Walk."""
+        """Run the pass."""
         report = self._report
         size = usual_size([length for _name, length in self._reader.file_sizes(DIRECTORY)])
         chain = chain_of(self._reader, DIRECTORY, size, report)
@@ -106,7 +106,7 @@ class TimerWalk:
     # --- the log
 
     def _walk_file(self, path: str, start: int, size: int) -> bool:
-        """Check the records of one file; gives whether the next file goes on."""
+        """Check the records of one file; returns whether the next file continues."""
         data = self._reader.read(path, 0, size)
         self._report.bytes += len(data)
         for at in range(0, len(data), RECORD_SIZE):
@@ -138,7 +138,7 @@ class TimerWalk:
         return self._end >= start + size
 
     def _rest(self, path: str, data: bytes, at: int) -> None:
-        """What follows the last record is empty."""
+        """Check that what follows the last record is empty."""
         rest = data[at:].lstrip(b"\0")
         if rest and not self._report.running:
             self._report.add(
@@ -237,7 +237,7 @@ class TimerWalk:
             )
 
     def _precision(self) -> int:
-        """The width of a slot, by what times have in common."""
+        """The width of a slot, as the common divisor of times tells."""
         return next(
             (width for width in (1000, 500, 200) if all(time % width == 0 for time in self._lasts)),
             _LEAST_PRECISION,

@@ -1,8 +1,8 @@
-"""A look at a whole store directory: log, queues, index, configuration, each for itself
-and against each other.
+"""Checks a whole store directory: log, queues, index and configuration.
 
-Nothing is written and no lock is taken, so the directory may be open in a broker; what
-such a broker has not handed to its files yet is no finding.
+Each by itself and against the others. Nothing is written and no lock is taken, so a
+broker may have the directory open; what that broker has not handed to its files yet is
+no finding.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def verify_directory(
     *,
     running: bool | None = None,
 ) -> StoreReport:
-    """Look at a directory of the operating system; `running` None means: find out
-    whether a broker has it open.
+    """Check a directory of the operating system.
 
-    Raises `StoreError` for one that is missing, is no store or cannot be read.
+    `running` None means to find out whether a broker has it open. Raises `StoreError`
+    for a directory that is missing, is no store or cannot be read.
     """
     check_is_store(root)
     try:
@@ -69,8 +69,9 @@ def verify_directory(
 
 
 def check_is_store(root: str | os.PathLike[str]) -> None:
-    """Raises `StoreError` for a directory that is missing or holds nothing of a
-    store.
+    """Check that a directory exists and holds something of a store.
+
+    Raises `StoreError` if not.
     """
     if not os.path.isdir(root):  # noqa: PTH112 - a path of any kind
         raise StoreError(f"{os.fspath(root)} is no directory")
@@ -97,7 +98,10 @@ def verify(
     advance: Progress = lambda _done: None,
     on_record: Callable[[LogRecord], None] | None = None,
 ) -> StoreReport:
-    """Look at everything. Raises `OSError` or `StoreError` for what cannot be read."""
+    """Check everything.
+
+    Raises `OSError` or `StoreError` for what cannot be read.
+    """
     report = StoreReport()
     report.running = running
     if reader.exists("abort") and not running:

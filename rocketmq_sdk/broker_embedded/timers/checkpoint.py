@@ -1,5 +1,6 @@
-"""The file `config/timercheck`: how far timers were served (`TimerCheckpoint` of Apache
-RocketMQ 5.4.0).
+"""The file `config/timercheck`: up to where timers were served.
+
+`TimerCheckpoint` of Apache RocketMQ 5.4.0.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class TimerCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
-        """The reverse; old brokers leave the data version out. Raises
-        `RemoteProtocolError` when bytes are missing.
+        """The reverse; old brokers leave the data version out.
+
+        Raises `RemoteProtocolError` when bytes are missing.
         """
         try:
             return cls(
@@ -60,8 +62,9 @@ class TimerCheckpoint:
 
 
 def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
-    """What the file says; zeros when it is missing or too short. Raises
-    `StoreError`.
+    """Read the file; zeros when it is missing or too short.
+
+    Raises `StoreError`.
     """
     try:
         return TimerCheckpoint.decode(files.read(PATH) or b"")
@@ -70,8 +73,9 @@ def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
 
 
 def write_checkpoint(files: FileSystem, checkpoint: TimerCheckpoint) -> None:
-    """Put it on the disk by a new file that takes the name, so that it is old or new
-    and never half of each. Raises `StoreError`.
+    """Write the file durably. Raises `StoreError`.
+
+    A new file takes the name, so that it is old or new and never half of each.
     """
     files.write(NEW_PATH, checkpoint.encode().ljust(SIZE, b"\0"))
     files.rename(NEW_PATH, PATH)

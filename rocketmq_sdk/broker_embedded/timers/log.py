@@ -1,9 +1,9 @@
-"""The timer log: which message waits for which moment, in the order in which they came
-(`TimerLog` of Apache RocketMQ 5.4.0).
+"""The timer log: which message waits for which time, in order of arrival.
 
-The records of one slot are chained backwards; the wheel knows the last of them. New
-records stay in memory until `write_out`, which the timer service calls about once a
-second: what a kill takes with it is found again in the queue of the timer topic.
+`TimerLog` of Apache RocketMQ 5.4.0. The records of one slot are chained backwards; the
+wheel knows the last of them. New records stay in memory until `write_out`, which the
+timer service calls about once a second: what a kill loses is found again in the queue
+of the timer topic.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _SPILL: Final = 1024 * 1024
 
 
 class TimerLog:
-    """Positions are byte positions in the chain of files. A new file is made by the
-    first record that goes there.
+    """The log; positions are byte positions in its chain of files.
+
+    The first record that goes to a new file creates it.
     """
 
     __slots__ = (
@@ -55,12 +56,14 @@ class TimerLog:
     def __init__(self, files: FileSystem, file_size: int) -> None:
         self.chain = FileChain(files, DIRECTORY, file_size, SIZE_SETTING)
         self.end = 0
-        """Where the next record goes."""
+        """The position of the next record."""
         self.synced = 0
         """Up to where it is durable."""
         self.doubtful = False
-        """Whether a sync failed: what it covered may be lost although it can be read,
-        and has to be written again.
+        """Whether a sync failed.
+
+        What it covered may be lost although it can be read, and has to be written
+        again.
         """
         self._tail = bytearray()
         self._tail_start = 0
@@ -75,30 +78,32 @@ class TimerLog:
 
     @property
     def min_position(self) -> int:
-        """Where the oldest file starts."""
+        """The position where the oldest file starts."""
         return self.chain.min_position if self.chain.files else self._tail_start
 
     @property
     def unwritten(self) -> int:
-        """Bytes that only this process has."""
+        """How many bytes only this process has."""
         return self.end - self._tail_start
 
     def look_until(self, position: int) -> None:
-        """Take a position for the end while the log is being recovered."""
+        """Take a position for the end, while the log is recovered."""
         self.end = self._tail_start = position
         self._tail = bytearray()
         self._block = b""
 
     def start_at(self, position: int) -> None:
-        """Make a position the end; what is behind it is removed or zeroed. Raises
-        `StoreError`.
+        """Cut the log at a position. Raises `StoreError`.
+
+        What follows is removed or set to zero.
         """
         self.chain.cut(position)
         self.look_until(position)
 
     def boundary(self, position: int) -> int:
-        """A position from which records can be read: the one given, or the nearest in
-        front of it that can be the start of a record.
+        """A position from which records can be read.
+
+        The one given, or the nearest one before it where a record may start.
         """
         files = self.chain.files
         if not files:
@@ -108,8 +113,9 @@ class TimerLog:
         return position if inside % RECORD_SIZE == 0 else position - inside
 
     def last_position(self, end: int) -> int:
-        """Where the last record in front of an end stands; below `min_position` when
-        there is none.
+        """The position of the last record before an end.
+
+        Below `min_position` when there is none.
         """
         inside = end % self.file_size
         if inside or not end:
@@ -122,8 +128,9 @@ class TimerLog:
         )
 
     def append(self, record: bytes) -> int:
-        """Append one record; gives its position. Never fails: what cannot be written
-        yet stays in memory.
+        """Append one record; returns its position. Never fails.
+
+        What cannot be written yet stays in memory.
         """
         position = self.end
         rest = self.file_size - position % self.file_size
@@ -141,8 +148,9 @@ class TimerLog:
         return position
 
     def write_out(self) -> None:
-        """Hand what is only in memory to the file system. Raises `StoreError`; a later
-        call tries again.
+        """Hand what is only in memory to the file system.
+
+        Raises `StoreError`; a later call tries again.
         """
         if self.doubtful:
             self._write_again(self.synced)
@@ -157,8 +165,9 @@ class TimerLog:
         self._spill_at = _SPILL
 
     def prepare_sync(self) -> tuple[int, Callable[[], None]]:
-        """Up to where the files have the log, and what (run in a thread) makes that
-        durable; `synced` is to be set then.
+        """Up to where the files have the log, and what makes that durable.
+
+        The latter runs in a thread; set `synced` afterwards.
         """
         target = self._tail_start
         files: list[StoreFile] = [file.file for file in self.chain.overlapping(self.synced, target)]
@@ -175,8 +184,8 @@ class TimerLog:
     def rewrite(self, start: int) -> None:
         """Write the bytes from a position on over themselves and sync them.
 
-        A sync that failed in a process that is gone may have left pages that look
-        written and are not on the disk.
+        A failed sync of an earlier process may have left pages that look written and
+        are not on the disk.
         """
         self._write_again(start)
         for file in self.chain.overlapping(start, self._tail_start):
@@ -207,8 +216,9 @@ class TimerLog:
         return record if record.is_sound(position) else None
 
     def _cached(self, position: int) -> tuple[bytes, int]:
-        """A block of bytes that holds the record at a position, and where. Chains run
-        backwards, so the block ends behind the record.
+        """A block of bytes that holds the record at a position, and its position.
+
+        Chains run backwards, so the block ends after the record.
         """
         at = position - self._block_start
         if at >= 0 and at + RECORD_SIZE <= len(self._block):
@@ -223,8 +233,9 @@ class TimerLog:
         return self._block, position - low
 
     def scan(self, start: int) -> Iterator[tuple[int, TimerRecord]]:
-        """Sound records of the files from a position on, with their positions, until
-        one is not sound or the log ends.
+        """Sound records from a position on, with their positions.
+
+        Ends at a record that is not sound or at the end of the log.
         """
         file = self.chain.find(start)
         while file is not None:
@@ -237,8 +248,9 @@ class TimerLog:
     def _scan_file(
         self, file: ChainedFile, position: int
     ) -> Generator[tuple[int, TimerRecord], None, bool]:
-        """The records of one file; in the end whether the file is full, so that the
-        next one goes on.
+        """The records of one file.
+
+        Returns whether the file is full, so that the next one continues.
         """
         step = _SPILL // RECORD_SIZE * RECORD_SIZE
         while position + FILLER_SIZE <= file.end:
@@ -259,8 +271,10 @@ class TimerLog:
         return True
 
     def take_expired(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the oldest files whose last message lies below a position of the
-        commit log; never the last file. The caller removes them.
+        """Take out the oldest files of messages that the commit log has no more.
+
+        That is, files whose last message lies below a position of the commit log; the
+        last file always stays. The caller removes the files.
         """
         taken: list[ChainedFile] = []
         while len(self.chain.files) > 1 and self.chain.files[0].end <= self.synced:
@@ -271,5 +285,5 @@ class TimerLog:
         return taken
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         self.chain.close()

@@ -1,6 +1,7 @@
-"""What timers do to messages: where one that has to wait goes, and how it comes back
-(`HookUtils.transformTimerMessage`, `TimerMessageStore.convertMessage` of Apache
-RocketMQ 5.4.0). Pure functions of texts and times.
+"""What timers do to messages: where one waits, and how it comes back.
+
+`HookUtils.transformTimerMessage` and `TimerMessageStore.convertMessage` of Apache
+RocketMQ 5.4.0. Pure functions of texts and times.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 NEVER_ENQUEUED: Final = (1 << 63) - 1
-"""Where the time of entry stands in a message that was due before it came into the
-wheel.
-"""
+"""Property with the time of entry of a message that was due before it entered."""
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _MAX_LONG: Final = (1 << 63) - 1
 _MAX_QUEUE_ID: Final = (1 << 31) - 1
@@ -42,12 +41,13 @@ _REQUESTS: Final = ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER
 
 
 class IllegalTimerError(Exception):
-    """A timer that cannot be taken; the text says why."""
+    """A timer that cannot be accepted; the text says why."""
 
 
 def parse_long(text: str) -> int:
-    """A number as `Long.parseLong` takes it (ASCII digits only here). Raises
-    `ValueError`.
+    """A number as `Long.parseLong` reads it, in ASCII digits only.
+
+    Raises `ValueError`.
     """
     if not _LONG.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a number of 64 bits")
@@ -58,9 +58,9 @@ def parse_long(text: str) -> int:
 
 
 def deliver_time(text: str, now_ms: int) -> int | None:
-    """The moment that the properties ask for (epoch milliseconds); None when they ask
-    for none, or were through the wheel before.
+    """The delivery time that the properties ask for (epoch milliseconds).
 
+    None when they ask for none, or the message went through the wheel before.
     TIMER_DELAY_SEC goes before TIMER_DELAY_MS, and that before TIMER_DELIVER_MS. Raises
     `IllegalTimerError` for a value that is no number.
     """
@@ -79,15 +79,17 @@ def deliver_time(text: str, now_ms: int) -> int | None:
 
 
 def slot_time_of(deliver_ms: int, precision_ms: int) -> int:
-    """The slot for a moment: it fires when its width is over, so it lies before the
-    moment, by up to one width.
+    """The slot for a delivery time.
+
+    It fires when its width is over, so it lies up to one width earlier.
     """
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
 def redirect_to_timer(message: MessageToStore, out_ms: int) -> None:
-    """Send a message to the timer topic; it carries where it wanted to go and the time
-    of its slot.
+    """Redirect a message to the timer topic.
+
+    Its properties get its real topic and queue and the time of its slot.
     """
     text = message.properties
     for name in (REAL_TOPIC, REAL_QID):
@@ -103,8 +105,9 @@ def redirect_to_timer(message: MessageToStore, out_ms: int) -> None:
 
 
 def out_time(text: str) -> int:
-    """The slot time that a message of the timer topic carries. Raises `ValueError` when
-    it does not.
+    """The slot time of a message of the timer topic.
+
+    Raises `ValueError` when it has none.
     """
     value = property_in_text(text, TIMER_OUT_MS)
     if value is None:
@@ -113,7 +116,7 @@ def out_time(text: str) -> int:
 
 
 def is_deletion(text: str) -> bool:
-    """Whether a message takes back another one."""
+    """Whether a message recalls another one."""
     return TIMER_DEL_UNIQKEY in text and property_in_text(text, TIMER_DEL_UNIQKEY) is not None
 
 
@@ -124,8 +127,9 @@ def turns_of(text: str) -> int:
 
 
 def delete_keys(topic: str, unique_key: str) -> tuple[str, str]:
-    """What a taking back may name a message by: its unique key (5.4), or topic and key
-    (5.3.2 to 5.3.4).
+    """What a recall may name a message by.
+
+    Its unique key (5.4), or topic and key (5.3.2 to 5.3.4).
     """
     return unique_key, f"{topic}+{unique_key}"
 
@@ -147,8 +151,9 @@ def _returned(waiting: ReceivedMessage, text: str, topic: str, queue_id: int) ->
 
 
 def _with_times(text: str, additions: dict[str, str]) -> str:
-    """The text with traces of the wheel, or without them where they would make it too
-    long to be stored.
+    """The properties with traces of the wheel.
+
+    Without them where they would make the text too long to be stored.
     """
     changed = text
     for name in additions:
@@ -160,10 +165,10 @@ def _with_times(text: str, additions: dict[str, str]) -> str:
 
 
 def delivered(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int) -> MessageToStore:
-    """The message for its real topic and queue; its properties keep the traces of the
-    wheel, as with Apache.
+    """The message for its real topic and queue.
 
-    Raises `ValueError` when they do not say where it belongs.
+    Its properties keep the traces of the wheel, as with Apache. Raises `ValueError`
+    when they do not say where it belongs.
     """
     topic, queue_id = property_in_text(text, REAL_TOPIC), property_in_text(text, REAL_QID)
     if topic is None or queue_id is None:

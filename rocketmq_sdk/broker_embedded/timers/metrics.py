@@ -1,5 +1,6 @@
-"""How many timers wait for each topic (`TimerMetrics` of Apache RocketMQ 5.4.0), as in
-`config/timermetrics` and GET_TIMER_METRICS.
+"""How many timers wait for each topic (`TimerMetrics` of Apache RocketMQ 5.4.0).
+
+In `config/timermetrics` and in the answer to GET_TIMER_METRICS.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ FILE_NAME: Final = "timermetrics"
 
 
 class TimerMetrics:
-    """Counts by real topic. They are for people: a crash may leave them off by what was
-    under way.
+    """Counts by real topic, for people to read.
+
+    After a crash they may be off by what was under way.
     """
 
     __slots__ = ("_changed_at", "_changes", "_topics", "_version", "dirty")
@@ -26,8 +28,9 @@ class TimerMetrics:
         self.dirty = False
 
     def load(self, value: object | None) -> None:
-        """Take the content of the file over; None: there is none. Raises
-        `FieldError`.
+        """Take over the content of the file; None means there is none.
+
+        Raises `FieldError`.
         """
         if value is not None:
             wrapper = TimerMetricsSerializeWrapper.from_json(value)
@@ -60,6 +63,6 @@ class TimerMetrics:
         return self._topics.get(topic, (0, 0))[0]
 
     def forget(self, topic: str) -> None:
-        """The topic was deleted."""
+        """Forget a topic that was deleted."""
         if self._topics.pop(topic, None) is not None:
             self.dirty = True

@@ -1,10 +1,9 @@
-"""The record of the timer log: one message that waits (`TimerLog` of Apache RocketMQ
-5.4.0).
+"""The record of the timer log: one waiting message.
 
-52 bytes: their number, the position of the record in front of it in the chain of its
-slot (-1 for none), magic, when it was written (epoch milliseconds, a multiple of the
-precision), how much later its slot is, position and size of the message in the commit
-log, hash of its real topic, and 8 bytes that are 0.
+`TimerLog` of Apache RocketMQ 5.4.0. 52 bytes: their number, the position of the record
+before it in the chain of its slot (-1 for none), magic, when it was written (epoch
+milliseconds, a multiple of the precision), how much later its slot is, position and
+size of the message in the commit log, hash of its real topic, and 8 bytes that are 0.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ RECORD: Final = Struct(">iqiqiqiiq")
 RECORD_SIZE: Final = 52
 FILLER: Final = Struct(">iqi")
 FILLER_SIZE: Final = 16
-"""What has to be left behind each record, for the filler that ends a file."""
+"""The bytes left after each record, for the filler that ends a file."""
 FILLER_MAGIC: Final = -875286124
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message goes through the wheel again when its slot is due, because it is too far
-ahead for one turn.
+"""The message goes through the wheel again when its slot is due.
+
+It is too far ahead for one turn.
 """
 MAGIC_DELETE: Final = 4
-"""The message takes back another one of its slot."""
+"""The message recalls another one of its slot."""
 NO_POSITION: Final = -1
 
 
@@ -48,16 +48,16 @@ class TimerRecord(NamedTuple):
 
     @property
     def rolls(self) -> bool:
-        """Whether it comes back for another turn."""
+        """Whether it returns for another turn."""
         return bool(self.magic & MAGIC_ROLL)
 
     @property
     def deletes(self) -> bool:
-        """Whether it takes another message back, now."""
+        """Whether it recalls another message now."""
         return self.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE
 
     def is_sound(self, position: int) -> bool:
-        """Whether it can be a record that stands at a position."""
+        """Whether it can be a record at a position."""
         return (
             self.size == RECORD_SIZE
             and self.magic & ~0xF == 0
@@ -93,5 +93,5 @@ def encode_timer_record(
 
 
 def encode_filler(rest: int) -> bytes:
-    """What stands behind the last record of a file that has `rest` bytes left."""
+    """What follows the last record of a file that has `rest` bytes left."""
     return FILLER.pack(rest, 0, FILLER_MAGIC)

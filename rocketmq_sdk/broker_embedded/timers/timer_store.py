@@ -1,9 +1,8 @@
-"""Wheel, log and checkpoint together (the state of `TimerMessageStore` of Apache
-RocketMQ 5.4.0): who waits until when, across restarts.
+"""Wheel, log and checkpoint together: who waits until when, across restarts.
 
-All methods are synchronous and belong to the thread of the event loop; the timer
-service owns the object and does what has to wait. Files are made by the first flush
-after the first timer.
+The state of `TimerMessageStore` of Apache RocketMQ 5.4.0. All methods are synchronous
+and belong to the thread of the event loop; the timer service owns the object and does
+what has to wait. The first flush after the first timer creates the files.
 """
 
 from __future__ import annotations
@@ -55,17 +54,15 @@ _topic_hash = lru_cache(maxsize=1024)(java_hash)
 
 
 class Entry(Enum):
-    """What became of a message of the timer topic."""
+    """What happened to a message of the timer topic."""
 
     ENTERED = "ENTERED"
     DUE = "DUE"
-    """Its time is over: it goes to its real topic at once."""
+    """It is due: it goes to its real topic at once."""
     SKIPPED = "SKIPPED"
     """It is no timer, or was delivered before."""
     BLOCKED = "BLOCKED"
-    """Its slot is taken by messages that should have left two weeks ago; they go
-    first.
-    """
+    """Its slot still has messages from two weeks ago; those go first."""
 
 
 class Flush(NamedTuple):
@@ -73,13 +70,17 @@ class Flush(NamedTuple):
 
     checkpoint: TimerCheckpoint
     log_position: int
-    """Up to where the commit log has to be durable first: what was delivered must not
-    be lost once the checkpoint says so.
+    """Up to where the commit log has to be durable first.
+
+    What was delivered must not be lost once the checkpoint says so.
     """
 
 
 class TimerStore:
-    """`load` first. `next_offset` is the next message of the timer topic to look at."""
+    """Wheel, log and checkpoint; call `load` first.
+
+    `next_offset` is the offset of the next message of the timer topic to look at.
+    """
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         config = store.config
@@ -95,7 +96,7 @@ class TimerStore:
         self.checkpoint = TimerCheckpoint()
         self.next_offset = 0
         self.pending_count = 0
-        """Messages in slots that are not done, takings back counted as -1."""
+        """Messages in unfinished slots; recalls count as -1."""
         self._write_time = 0
         self._slots: list[int] = []
         self._waiting: set[int] = set()
@@ -110,8 +111,9 @@ class TimerStore:
 
     @property
     def write_time(self) -> int:
-        """The slot that is not over yet; what belongs to an earlier one is due. Never
-        goes back.
+        """The current slot; what belongs to an earlier one is due.
+
+        It never goes back.
         """
         return self._write_time_at(self._clock.now_ms())
 
@@ -123,13 +125,14 @@ class TimerStore:
 
     @property
     def read_time(self) -> int:
-        """All slots below were delivered."""
+        """All earlier slots were delivered."""
         return min(self._slots[0], self._write_time) if self._slots else self._write_time
 
     @property
     def behind_ms(self) -> int:
-        """How long ago the earliest slot that was not delivered began; as with Apache
-        less than two widths of a slot when none waits.
+        """How long ago the earliest undelivered slot began.
+
+        When none waits it is less than two widths of a slot, as with Apache.
         """
         return self._clock.now_ms() - min(
             self.write_time, self._slots[0] if self._slots else self.write_time
@@ -137,7 +140,7 @@ class TimerStore:
 
     @property
     def next_slot(self) -> int | None:
-        """The earliest slot with messages that were not delivered."""
+        """The earliest slot with undelivered messages."""
         return self._slots[0] if self._slots else None
 
     # --- entering
@@ -150,8 +153,9 @@ class TimerStore:
     def enter(
         self, queue_offset: int, physical_offset: int, size: int, text: str, stored_ms: int
     ) -> Entry:
-        """Put a message of the timer topic into its slot; the caller counts
-        `next_offset` on. `text` is its properties.
+        """Put a message of the timer topic into its slot.
+
+        The caller advances `next_offset`. `text` is the message's properties.
         """
         try:
             out_ms = out_time(text)
@@ -209,8 +213,7 @@ class TimerStore:
         return Entry.ENTERED
 
     def _is_done(self, queue_offset: int, out_ms: int, text: str, stored_ms: int) -> bool:
-        """Whether a message that is looked at again was delivered, or waits to be
-        decided by `take_put_off`.
+        """Whether a message seen again was delivered or is left to `take_put_off`.
 
         One that was too far ahead for the wheel is in the topic a second time when its
         first turn is over, and must not come twice.
@@ -228,8 +231,9 @@ class TimerStore:
         return True
 
     def take_put_off(self) -> list[int]:
-        """The numbers of the messages whose second turn was not found, when the replay
-        is over; they are to be entered now.
+        """The offsets of messages whose second turn was not found in the replay.
+
+        They are to be entered now, as the replay is over.
         """
         if self.replaying or not self._put_off:
             return []
@@ -238,8 +242,9 @@ class TimerStore:
         return taken
 
     def _turn(self, ahead_ms: int) -> int:
-        """How many slots ahead a message goes that is more than a window away: half of
-        one when that leaves enough for the next turn.
+        """How many slots ahead a message goes that is more than a window away.
+
+        Half a window when that leaves enough for the next turn.
         """
         window = self._window
         return (
@@ -251,8 +256,9 @@ class TimerStore:
     # --- leaving
 
     def chain(self, time: int) -> Iterator[tuple[int, TimerRecord]]:
-        """The records of a slot with their positions, last one first. Ends where the
-        chain is broken.
+        """The records of a slot with their positions, last one first.
+
+        Ends where the chain is broken.
         """
         slot = self.wheel.get(time)
         position = NO_POSITION if slot is None else slot.last
@@ -265,7 +271,7 @@ class TimerStore:
             position = record.previous
 
     def finish(self, time: int) -> None:
-        """All messages of the earliest slot were delivered."""
+        """Note that all messages of the earliest slot were delivered."""
         assert self._slots[0] == time
         heapq.heappop(self._slots)
         self._waiting.discard(time)
@@ -278,13 +284,14 @@ class TimerStore:
 
     @property
     def replaying(self) -> bool:
-        """Whether messages are looked at again because a part of the log was lost;
-        until that is done the old checkpoint counts.
+        """Whether messages are looked at again because a part of the log was lost.
+
+        The old checkpoint counts until that is done.
         """
         return self.next_offset < self._replay_below
 
     def current_checkpoint(self) -> TimerCheckpoint:
-        """How far timers were served by now."""
+        """Up to where timers have been served by now."""
         offset = max(self.next_offset, self._replay_below)
         return attrs.evolve(
             self.checkpoint,
@@ -294,7 +301,7 @@ class TimerStore:
         )
 
     def begin_flush(self) -> Flush | None:
-        """What to make durable now; None when nothing happened since the last time."""
+        """What to make durable now; None when nothing has happened since."""
         state = (self.next_offset, self.log.end, self._finished)
         if self.replaying or self._put_off or (state == self._saved and not self.wheel.dirty):
             return None
@@ -311,26 +318,28 @@ class TimerStore:
         return Flush(checkpoint, self._store.max_physical_offset)
 
     def forget_flush(self) -> None:
-        """The flush that was begun failed: the next one covers what it did."""
+        """Note that the flush failed; the next one covers what it did."""
         self._saved = (-1, -1, -1)
 
     def expire(self) -> None:
-        """Remove log files whose messages the commit log has no more. Raises
-        `StoreError`.
+        """Remove log files whose messages the commit log has no more.
+
+        Raises `StoreError`.
         """
         for file in self.log.take_expired(self._store.min_physical_offset):
             file.file.close()
             file.remove()
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close all descriptors."""
         self.log.close()
 
     # --- recovery
 
     def load(self) -> None:
-        """Read what is there and bring it together. Raises `StoreCorruptError` for
-        files that cannot be what they claim, `StoreError`.
+        """Load the files and make them agree.
+
+        Raises `StoreCorruptError` when a file is corrupt, and `StoreError`.
         """
         self.checkpoint = checkpoint = read_checkpoint(self._files)
         self.log.chain.load(mend=True)
@@ -368,7 +377,7 @@ class TimerStore:
         self._make_durable(min(start, end), min(read_time, now))
 
     def _sound_end(self, end: int) -> int:
-        """The end of the log without the records whose messages the commit log lost."""
+        """The end of the log without records whose messages the commit log lost."""
         self.log.look_until(end)
         while True:
             position = self.log.last_position(end)
@@ -378,9 +387,10 @@ class TimerStore:
             end = position
 
     def _has_message(self, record: TimerRecord) -> bool:
-        """Whether the commit log holds, or held, the message of a record. The hash of
-        its topic is the end of a record: one that a kill tore there, which nothing else
-        shows, counts as not written.
+        """Whether the commit log has, or had, the message of a record.
+
+        The hash of its topic is the end of a record: one that a kill tore there, which
+        nothing else shows, counts as not written.
         """
         if record.physical_offset < self._store.min_physical_offset:
             return True
@@ -393,8 +403,9 @@ class TimerStore:
         )
 
     def _queue_offset(self, record: TimerRecord) -> int | None:
-        """The number of a record's message in the timer topic; None when there is no
-        such message.
+        """The offset of a record's message in the timer topic.
+
+        None when there is no such message.
         """
         data = self._store.record_at(record.physical_offset, record.message_size)
         if data is None:
@@ -406,10 +417,10 @@ class TimerStore:
         return message.offset if message.topic == TIMER_TOPIC else None
 
     def _next_by_log(self, fresh: list[tuple[int, TimerRecord]], end: int) -> int:
-        """The number behind the last message that the log holds.
+        """The offset after the last message that the log holds.
 
-        Without records behind the checkpoint that is the checkpoint's. Messages come
-        into the log in their order, except some of a replay.
+        Without records after the checkpoint it is the checkpoint's. Messages enter the
+        log in their order, except some of a replay.
         """
         checkpoint = self.checkpoint
         if not fresh and 0 < checkpoint.log_flushed <= end:
@@ -424,8 +435,9 @@ class TimerStore:
         return 0 if offset is None else offset + 1
 
     def _catch_up(self, fresh: list[tuple[int, TimerRecord]], read_time: int) -> bool:
-        """Bring records that the wheel on disk may lack into it; False when the two do
-        not fit.
+        """Add the records that the wheel on disk may lack.
+
+        Returns False when wheel and log do not fit.
         """
         precision = self.precision_ms
         for position, record in fresh:
@@ -450,9 +462,7 @@ class TimerStore:
             self.wheel.put(time, slot.first, position, slot.number + change)
 
     def _agrees(self, read_time: int) -> bool:
-        """Whether the last record of each slot that counts is there and belongs to
-        it.
-        """
+        """Whether each slot that counts has its last record in the log."""
         precision = self.precision_ms
         for slot in self.wheel.slots(read_time):
             record = self.log.record(slot.last)
@@ -469,7 +479,10 @@ class TimerStore:
                 self._link(position, record, time)
 
     def _forget_delivered(self, now: int, read_time: int) -> None:
-        """Slots that come again were delivered; new messages begin new chains there."""
+        """Free slots whose turn comes again.
+
+        Their messages were delivered; new messages begin new chains there.
+        """
         for slot in list(self.wheel.slots(now)):
             if slot.time < read_time:
                 self.wheel.clear(slot.time)
@@ -481,8 +494,9 @@ class TimerStore:
         self._slots = sorted(self._waiting)
 
     def _make_durable(self, start: int, read_time: int) -> None:
-        """What counts from now on must not change with a power cut, or records behind
-        it would be linked to what is not there.
+        """Make durable what counts from now on.
+
+        Otherwise records after a power cut would be linked to what is not there.
         """
         self.log.rewrite(start)
         pages = self.wheel.take_dirty()

@@ -1,10 +1,9 @@
-"""The timer wheel: for each second of two weeks the chain of the messages that are due
-then (`TimerWheel` of Apache RocketMQ 5.4.0).
+"""The timer wheel: for each second of two weeks the messages that are due then.
 
-1,209,600 slots of 32 bytes: time divided by the precision, positions of the first and
-the last record in the timer log, number of messages, and a magic that is 0. Slot number
-is the time divided by the precision, modulo the number of slots; a slot belongs to a
-time only if it holds it.
+`TimerWheel` of Apache RocketMQ 5.4.0. 1,209,600 slots of 32 bytes: time divided by the
+precision, positions of the first and the last record in the timer log, number of
+messages, and a magic that is 0. The slot number is the time divided by the precision,
+modulo the number of slots; a slot belongs to a time only if it holds it.
 
 Only pages of slots that were used are kept in memory, and only pages that changed are
 written.
@@ -45,7 +44,10 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """`precision_ms` is the width of a slot. Nothing is made until `write_pages`."""
+    """The wheel; `precision_ms` is the width of a slot.
+
+    No file is created until `write_pages`.
+    """
 
     __slots__ = ("_dirty", "_files", "_pages", "precision_ms")
 
@@ -56,8 +58,9 @@ class TimerWheel:
         self._dirty: set[int] = set()
 
     def load(self) -> bool:
-        """Read the file; False when there is none. Raises `StoreCorruptError` for a
-        length that no wheel has, `StoreError`.
+        """Read the file; False when there is none.
+
+        Raises `StoreCorruptError` for an impossible length, and `StoreError`.
         """
         if not self._files.exists(PATH):
             return False
@@ -89,7 +92,7 @@ class TimerWheel:
         return index // _PER_PAGE, index % _PER_PAGE * SLOT_SIZE
 
     def get(self, time: int) -> Slot | None:
-        """The slot of a time; None when nothing was put there."""
+        """The slot of a time; None when it is empty."""
         units = time // self.precision_ms
         page, at = self._place(units)
         data = self._pages.get(page)
@@ -101,7 +104,7 @@ class TimerWheel:
         return Slot(units * self.precision_ms, first, last, count)
 
     def occupant(self, time: int) -> Slot | None:
-        """Whatever is in the place of a time, also if it belongs to another time."""
+        """Whatever is in the place of a time, even if it belongs to another time."""
         page, at = self._place(time // self.precision_ms)
         data = self._pages.get(page)
         if data is None:
@@ -140,7 +143,7 @@ class TimerWheel:
             self._pages[page] = bytearray(_PAGE)
 
     def slots(self, since: int) -> Iterator[Slot]:
-        """The slots that belong to times from `since` on, in no order."""
+        """The slots of times from `since` on, in no order."""
         least = since // self.precision_ms
         for page in self._pages.values():
             for units, first, last, count, _magic in SLOT.iter_unpack(page):
@@ -153,8 +156,9 @@ class TimerWheel:
         return bool(self._dirty)
 
     def take_dirty(self) -> list[tuple[int, bytes]]:
-        """Offsets and bytes of the pages that changed, neighbours joined; they count as
-        written until `give_back`.
+        """Offsets and bytes of the changed pages, neighbours joined.
+
+        They count as written until `give_back`.
         """
         runs: list[tuple[int, bytearray]] = []
         for page in sorted(self._dirty):
@@ -167,13 +171,14 @@ class TimerWheel:
         return [(offset, bytes(data[: WHEEL_SIZE - offset])) for offset, data in runs]
 
     def give_back(self, taken: list[tuple[int, bytes]]) -> None:
-        """The pages could not be made durable: they will be written again."""
+        """Have pages written again that could not be made durable."""
         for offset, data in taken:
             self._dirty.update(range(offset // _PAGE, (offset + len(data) + _PAGE - 1) // _PAGE))
 
     def write_pages(self, taken: list[tuple[int, bytes]]) -> StoreFile:
-        """Write pages from `take_dirty`; gives the file to sync. Raises
-        `StoreError`.
+        """Write pages from `take_dirty`; returns the file to sync.
+
+        Raises `StoreError`.
         """
         file = (
             self._files.open(PATH)
