@@ -33,7 +33,7 @@ TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 NEVER_ENQUEUED: Final = (1 << 63) - 1
-"""Property with the time of entry of a message that was due before it entered."""
+"""The entry time of a message that was due before it came into the wheel."""
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _MAX_LONG: Final = (1 << 63) - 1
 _MAX_QUEUE_ID: Final = (1 << 31) - 1
