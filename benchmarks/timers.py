@@ -96,7 +96,7 @@ async def _round(
     ):
         await Admin(client=producer.client).topics.create(topic, queues=4)
         await Admin(client=other.client).topics.create("beside", queues=4)
-        # Room for the sends themselves: the first moment lies behind the last send.
+        # Room for the sends themselves: the first moment comes after the last send.
         first = producer.client.clock.now_ms() + LEAD_MS + count // 8
         first -= first % 1000 - 500
         rate = await _submit(

@@ -67,7 +67,7 @@ class StreamPlanner:
                 bounds = await cluster.bounds(queues)
                 if (
                     self._frozen is not None
-                ):  # a beginning behind the end of the run would look like lost messages
+                ):  # a beginning after the end of the run would look like lost messages
                     bounds = {
                         queue: self._frozen[queue] for queue in bounds if queue in self._frozen
                     }

@@ -32,7 +32,7 @@ from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
 MOST_PROPERTY_BYTES: Final = 32767 - 300
 """What a record has room for, less what producer and broker add."""
 _ID_ROOM: Final = 40
-"""A dedup id behind its start: 32 digits, an ordinal."""
+"""A dedup id after its start: 32 digits, an ordinal."""
 _MOST_NAMES: Final = 10_000
 _SEPARATORS: Final = (b"\x01", b"\x02")
 _ZEROS: Final = bytes(4)

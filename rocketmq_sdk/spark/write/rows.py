@@ -2,7 +2,7 @@
 
 Spark is not needed here.
 
-Plain rows become frames of client batches column by column (`columns_out`). What is
+Plain rows become frames of client batches column by column (`ColumnEncoder`). What is
 written here looks at one row at a time: at those that are delayed or large, which
 are sent alone, and at those that break a rule.
 """
