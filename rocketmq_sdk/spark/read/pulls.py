@@ -23,18 +23,18 @@ from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.spark.cluster import bridge
+from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
 from rocketmq_sdk.spark.cluster.view import broker_address
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
+from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.rows.records import cut_to
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.spark.cluster.access import ClusterAccess
     from rocketmq_sdk.spark.options.parsing import SparkOptions
-    from rocketmq_sdk.spark.plan.offsets import QueueKey
     from rocketmq_sdk.spark.plan.ranges import Range
 
 logger = logging.getLogger("rocketmq_sdk.spark")
@@ -67,7 +67,7 @@ ALL_OFFSETS: Final = 1 << 62
 class PullPlan:
     """What a task needs to know to pull; pickles."""
 
-    connection: "ClusterAccess"
+    connection: ClusterAccess
     expression: str
     expression_type: str
     batch_size: int
@@ -91,7 +91,7 @@ class PullPlan:
 class Piece:
     """Records of one queue in a row; those outside of [begin, end) are not meant."""
 
-    queue: "QueueKey"
+    queue: QueueKey
     begin: int
     end: int
     records: bytes

@@ -51,7 +51,7 @@ class Frames:
 
     topic: str
     data: memoryview
-    offsets: "array[int]"
+    offsets: array[int]
     sharding: Sequence[str | None] | None
 
     def __len__(self) -> int:

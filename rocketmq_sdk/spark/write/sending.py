@@ -16,9 +16,11 @@ from rocketmq_sdk.errors import MessageIllegalError, RocketMQError
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.queue_selector import key_hash
 from rocketmq_sdk.spark.cluster import bridge
+from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.write.rows import BadRowError, LoneRow
+from rocketmq_sdk.spark.write.visible import Ends
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,10 +28,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.producer import Producer
-    from rocketmq_sdk.spark.cluster.access import ClusterAccess
     from rocketmq_sdk.spark.options.parsing import SparkOptions
     from rocketmq_sdk.spark.write.columns import Frames
-    from rocketmq_sdk.spark.write.visible import Ends
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
@@ -46,7 +46,7 @@ _Lane = tuple[str, "MessageQueue | None"]
 class SendPlan:
     """What a task needs to know to send; pickles."""
 
-    connection: "ClusterAccess"
+    connection: ClusterAccess
     group: str
     batch_size: int
     batch_bytes: int
@@ -83,7 +83,7 @@ class Tally:
     skipped: int = 0
     """Refused by a broker, and left out."""
     first_skipped: BadRowError | None = None
-    ends: "Ends" = attrs.field(factory=dict)
+    ends: Ends = attrs.field(factory=dict)
     """Lowest possible ends of the queues, by what was acknowledged.
 
     Rows that the broker holds back for later do not count.
