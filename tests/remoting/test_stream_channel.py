@@ -376,7 +376,7 @@ def test_everything_at_once_in_any_pieces(seed: int, capacity: int, encoding: He
 
         async def ask(channel, number: int) -> None:
             await trio.sleep(rand.random())
-            body = b"%d " % number + b"x" * rand.randrange(2000)
+            body = b"%d " % number + b"x" * rand.randrange(min(40 * capacity, 2000))
             command = Command(
                 10,
                 ext_fields={"kind": rand.choice(["now", "later", "respond"])},
