@@ -177,7 +177,8 @@ class TimerStore:
         if out_ms < now:
             return Entry.DUE
         time = out_ms - out_ms % precision
-        magic = MAGIC_DEFAULT
+        deletes = is_deletion(text)
+        magic = MAGIC_DEFAULT | MAGIC_DELETE if deletes else MAGIC_DEFAULT
         if out_ms - now >= self._window * precision:
             magic |= MAGIC_ROLL
             time = now + self._turn(out_ms - now) * precision
@@ -190,9 +191,6 @@ class TimerStore:
             and occupant.time in self._waiting
         ):
             return Entry.BLOCKED
-        deletes = is_deletion(text)
-        if deletes:
-            magic |= MAGIC_DELETE
         real_topic = property_in_text(text, REAL_TOPIC) or ""
         previous, first, count = (
             (occupant.last, occupant.first, occupant.number)
