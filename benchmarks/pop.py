@@ -70,13 +70,13 @@ async def _measure(path: Path, count: int, *, merge: bool) -> float:
         EmbeddedBroker(path, enable_pop_buffer_merge=merge) as broker,
         trio.open_nursery() as connections,
     ):
-        broker.context.topics.put(TopicConfig(TOPIC, 8, 8))
+        broker.core.topics.put(TopicConfig(TOPIC, 8, 8))
         for number in range(count):
             broker.store.put(MessageToStore(TOPIC, number % 8, b"x" * 100))
         clients = [
             _Client(
                 await broker.open_channel(
-                    broker.context.address(), lambda _channel, _command: None, connections
+                    broker.core.address(), lambda _channel, _command: None, connections
                 )
             )
             for _ in range(POPPERS)

@@ -1,5 +1,5 @@
-"""The embedded broker: a name server and a broker in this process, and the root where
-all their parts are put together.
+"""The embedded broker: a name server and a broker in this process, opened, run and
+closed.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ import os
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.composition import (
-    make_context,
-    make_dispatcher,
-    resolve_settings,
-    vip_dispatcher,
-)
+from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
+from rocketmq_sdk.broker_embedded.composition import Parts, make_parts, resolve_settings
+from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
-from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
+from rocketmq_sdk.broker_embedded.part import Service
+from rocketmq_sdk.broker_embedded.ports import Ports
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
-from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
-from rocketmq_sdk.broker_embedded.replication.role import open_ha_listeners, wants_port
+from rocketmq_sdk.broker_embedded.request import handlers_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
@@ -36,18 +33,17 @@ from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
-from rocketmq_sdk.names import SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.local import check_same_run
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
-from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.part import SavedTable
+    from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Channel, Handler
@@ -60,10 +56,6 @@ CLOSE_TIMEOUT: Final = 10.0
 ABANDON_TIMEOUT: Final = 2.0
 """The same when the block is left by an exception or a cancellation."""
 _NO_LIMIT: Final = (1 << 31) - 1
-_LOCAL_HOST: Final = "127.0.0.1"
-_DEFAULT_PORT: Final = 10911
-VIP_DISTANCE: Final = 2
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 
 class EmbeddedBroker(RunsOnce):
@@ -112,8 +104,7 @@ class EmbeddedBroker(RunsOnce):
         self._live = LiveConfig(resolve_settings(config, settings))
         root = self._live.current.store_path_root_dir if path is None else os.fspath(path)
         self._path = None if root is None or root == MEMORY else Path(root)
-        self._listen = _parse_listen(listen)
-        self._namesrv_listen = _parse_listen(namesrv_listen)
+        self._ports = Ports(listen, namesrv_listen, self._live)
         if tls is not None and not isinstance(tls, ssl.SSLContext):
             raise ConfigurationError(
                 f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate"
@@ -121,12 +112,9 @@ class EmbeddedBroker(RunsOnce):
         self._tls = tls
         self._clock = clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
-        self._host = _LOCAL_HOST
-        self._port: int | None = None
-        self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
         self.on_recovery: Callable[[int, int], None] | None = None
-        """Told, from another thread, how many bytes of how many of the log a long start
-        has read; to be set before the block is entered.
+        """Progress callback `(done, total)` in log bytes, called from a worker thread
+        while a long start reads the log. Set it before the block is entered.
         """
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
@@ -136,11 +124,12 @@ class EmbeddedBroker(RunsOnce):
         """`host:port` for slaves; None where this broker has none (see
         `haListenPort`).
         """
-        self._ha_port = 0
-        self._ha_listeners: list[trio.SocketListener] = []
-        self._vip_listeners: list[trio.SocketListener] = []
-        self.context: BrokerContext
-        """Managers, services and store, while the broker is open."""
+        self.core: Core
+        """Store, tables and settings, while the broker is open."""
+        self.parts: Parts
+        """Its subjects by name, while the broker is open."""
+        self.requests: tuple[Request, ...]
+        """A row for each request that it serves, while the broker is open."""
         self.namesrv: NameServer
         """The name server, while the broker is open."""
         self.server: RemotingServer
@@ -162,7 +151,7 @@ class EmbeddedBroker(RunsOnce):
     @property
     def store(self) -> MessageStore:
         """The message store, while the broker is open."""
-        return self.context.store
+        return self.core.store
 
     @property
     def handler(self) -> Dispatcher:
@@ -173,7 +162,7 @@ class EmbeddedBroker(RunsOnce):
 
     def knows(self, address: str) -> bool:
         """Whether an address is this broker's own."""
-        return address in (self._own_address(), self.namesrv_address)
+        return address in (self._ports.own_address, self.namesrv_address)
 
     async def open_channel(
         self,
@@ -193,7 +182,7 @@ class EmbeddedBroker(RunsOnce):
         if self._token is None:
             raise ClosedError(f"{self!r} is not open")
         check_same_run(self._token)
-        own = self._own_address()
+        own = self._ports.own_address
         if address is None or address == self.namesrv_address:
             return await self.namesrv_server.local(
                 handler, nursery, address=own, through_codec=through_codec
@@ -211,20 +200,14 @@ class EmbeddedBroker(RunsOnce):
         self._token = trio.lowlevel.current_trio_token()
         async with AsyncExitStack() as stack:
             stack.callback(self._forget_run)
-            listeners = await self._open_listeners(stack)
-            packed = pack_host(*split_address(self._own_address()))
+            await self._open_ports(stack)
+            packed = pack_host(*split_address(self._ports.own_address))
             store = MessageStore(self._store_config(), self._files(), self._clock, packed)
             store.on_recovery = self.on_recovery
             await stack.enter_async_context(store)
-            caller = await self._open_caller(stack)
-            self._make_parts(store, packed, caller)
-            if not self.config.is_slave:
-                await store.files.run(self.context.transactions.load)
-                # A power cut can leave offsets behind the ends of their queues; new
-                # half messages must not come to lie below them.
-                await self._housekeeping.persist_offsets()
+            await self._open_parts(store, packed, await self._open_caller(stack))
             async with open_quiet_nursery() as nursery:
-                await self._start(nursery, listeners)
+                await self._start(nursery)
                 limit, problems = ABANDON_TIMEOUT, list[Exception]()
                 try:
                     yield
@@ -259,45 +242,11 @@ class EmbeddedBroker(RunsOnce):
             ) from error
         return OsFileSystem(self._path)
 
-    async def _open_listeners(self, stack: AsyncExitStack) -> list[list[trio.SocketListener]]:
-        """Bind what has to be bound, broker first; the port is known before the store
-        opens, because records hold it.
-        """
-        opened: list[list[trio.SocketListener]] = []
-        for wanted in (self._listen, self._namesrv_listen):
-            listeners: list[trio.SocketListener] = []
-            if wanted is not None:
-                listeners, port = await open_tcp_listeners(*wanted)
-                stack.callback(_close_all, listeners)
-                address = join_address(_stable_host(listeners), port)
-                if wanted is self._listen:
-                    self._host, self._port = _stable_host(listeners), port
-                    self.address = self._own_address()
-                else:
-                    self.namesrv_address = address
-            opened.append(listeners)
-        await self._open_more_listeners(stack)
-        return opened
-
-    async def _open_more_listeners(self, stack: AsyncExitStack) -> None:
-        """The ports beside the broker's own: for slaves, and the one two below for
-        requests that must not wait behind others (VIP).
-        """
-        if self._listen is None or self._port is None:
-            return
-        if wants_port(self.config):
-            self._ha_listeners, self._ha_port = await open_ha_listeners(
-                self._listen[0], self.config.ha_listen_port, self._port, self._listen[1]
-            )
-            stack.callback(_close_all, self._ha_listeners)
-        try:
-            self._vip_listeners, _port = await open_tcp_listeners(
-                self._listen[0], self._port - VIP_DISTANCE
-            )
-        except ConfigurationError as error:
-            logger.info("there is no VIP port: %s", error)
-        else:
-            stack.callback(_close_all, self._vip_listeners)
+    async def _open_ports(self, stack: AsyncExitStack) -> None:
+        await self._ports.open(stack)
+        self.namesrv_address = self._ports.namesrv_address
+        if self._ports.port is not None:
+            self.address = self._ports.own_address
 
     async def _open_caller(self, stack: AsyncExitStack) -> RemotingClient | None:
         """What carries calls to name servers elsewhere, and of a slave to its
@@ -309,157 +258,97 @@ class EmbeddedBroker(RunsOnce):
             RemotingClient.open(TcpChannelSource(), Dispatcher())
         )
 
-    def _own_address(self) -> str:
-        """The address in records, message ids and, for clients of this process, in
-        routes.
-        """
-        return join_address(self.config.broker_ip1 or self._host, self._port or _DEFAULT_PORT)
-
-    def _make_parts(
+    async def _open_parts(
         self, store: MessageStore, packed: bytes, caller: RemotingClient | None
     ) -> None:
-        self.context = make_context(store, self._live, self._clock, packed, self._own_address)
-        self._dispatcher = make_dispatcher(self.context)
-        own_address = dialled_address(lambda: self._port, self._own_address())
+        ports, live = self._ports, self._live
+        self.core = Core(
+            store, live, self._clock, store_host=packed, address=lambda: ports.own_address
+        )
         self.namesrv = NameServer(
-            self._clock, kv_file=ConfigFile(store.files, "kvConfig.json"), own_address=own_address
+            self._clock,
+            kv_file=ConfigFile(store.files, "kvConfig.json"),
+            own_address=dialled_address(lambda: ports.port, ports.own_address),
         )
-        self._registration = RegistrationService(
-            self._live,
-            self.context.topics,
-            identity=self._identity,
-            namesrv=self.namesrv,
-            caller=caller,
-        )
-        self.context.topics.on_change = self._registration.topic_changed
-        self.context.registered = self._registration.waiting
-        self._registration.on_master = self.context.replication.found_master
-        self._housekeeping = Housekeeping(self.context)
+        self.parts = make_parts(self.core, self.namesrv, caller, self._identity)
+        self._tables: list[SavedTable] = [
+            *self.core.saved_tables(),
+            *(table for part in self.parts for table in part.saved_tables()),
+        ]
+        self.requests = tuple(row for part in self.parts for row in part.requests())
+        self._make_servers()
+        for part in self.parts:
+            await part.load()
+        if not self.config.is_slave:
+            # A power cut can leave offsets behind the ends of their queues; new half
+            # messages must not come to lie below them.
+            await self.core.offsets.persist()
+
+    def _make_servers(self) -> None:
+        store, rows, slave = self.core.store, self.requests, self.config.is_slave
+        refused = {int(row.code): row.remark for row in REFUSED}
+        self._dispatcher = Dispatcher(handlers_of(rows, slave=slave), refused)
+        of_vip = Dispatcher(handlers_of((row for row in rows if row.vip), slave=slave), refused)
         # In memory there is no write to join.
         turn = store if store.files.write_through else None
-        overdue = FastFailure(self._live)
         self.server = RemotingServer(
             self._dispatcher,
             on_close=self._channel_closed,
             tls=self._tls,
             turn=turn,
-            overdue=overdue,
+            overdue=FastFailure(self._live, rows),
+        )
+        self.vip_server = RemotingServer(
+            of_vip, on_close=self._channel_closed, tls=self._tls, turn=turn
         )
         self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
-        self.vip_server = RemotingServer(
-            vip_dispatcher(self._dispatcher),
-            on_close=self._channel_closed,
-            tls=self._tls,
-            turn=turn,
-        )
-        if self.config.is_slave:
-            assert caller is not None
-            store.listen(self.context.replication.follow(self.context, caller).on_arrival)
-            holders = [self.context.held_pulls]
-        else:
-            pop = self.context.pop
-            store.listen(self.context.schedule.on_arrival, topic=SCHEDULE_TOPIC)
-            store.listen(self.context.timers.on_arrival, topic=TIMER_TOPIC)
-            store.listen(pop.revive.on_arrival, topic=revive_topic(self.config.broker_cluster_name))
-            holders = [self.context.held_pulls, pop.waiting, pop.notifications]
-        for holder in holders:
-            store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
-        self.context.topic_queues = TopicQueues(
-            self._live, self._clock, self.namesrv.table.route, caller
-        )
 
     def _identity(self) -> BrokerIdentity:
-        config = self.config
-        host = config.broker_ip2 or split_address(self._own_address())[0]
+        config, address = self.config, self._ports.own_address
+        host = config.broker_ip2 or split_address(address)[0]
         return BrokerIdentity(
             config.broker_cluster_name,
             config.broker_name,
             config.broker_id,
-            self._own_address(),
-            join_address(host, self._ha_port_told()),
+            address,
+            join_address(host, self._ports.told_ha_port),
         )
 
-    def _ha_port_told(self) -> int:
-        """The port for slaves; where there is none the one that Apache's broker would
-        have.
-        """
-        return self._ha_port or self.config.ha_listen_port or (self._port or _DEFAULT_PORT) + 1
-
-    async def _start(
-        self, nursery: trio.Nursery, listeners: list[list[trio.SocketListener]]
-    ) -> None:
-        self._registration.register_own()
-        context = self.context
-        # What writes messages of its own is a master's; a slave gets them with its
-        # master's log.
-        of_masters: list[tuple[str, Callable[[], Awaitable[None]]]] = [
-            ("schedule service", context.schedule.run),
-            ("timer service", context.timers.run),
-            ("check of transactions", context.transaction_checks.run),
-            ("pop polling", context.pop.waiting.run),
-            ("notifications of pop", context.pop.notifications.run),
-            ("pop buffer", context.pop.buffer.run),
-            ("revival of popped messages", context.pop.revive.run),
-        ]
-        of_role = [("replication", context.replication.run)] if self.config.is_slave else of_masters
-        services: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
-            ("long polling", context.held_pulls.run),
-            *of_role,
-            ("housekeeping", self._housekeeping.run),
-            ("name server", self.namesrv.run),
-            ("registration", self._registration.run),
+    async def _start(self, nursery: trio.Nursery) -> None:
+        registration = self.parts.registration.service
+        registration.register_own()
+        services = [service for part in self.parts for service in part.services()]
+        services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
+        services.append(Service("name server", self.namesrv.run))
+        for service in services:
+            nursery.start_soon(_guarded, service)
+        ports = self._ports
+        servers = (
+            (self.server, ports.broker),
+            (self.namesrv_server, ports.namesrv),
+            (self.vip_server, ports.vip),
         )
-        for name, run in services:
-            nursery.start_soon(_guarded, name, run)
-        for server, listening in zip((self.server, self.namesrv_server), listeners, strict=True):
-            if listening:
-                await nursery.start(self._accept, server, listening)
-        if self._vip_listeners:
-            await nursery.start(self._accept, self.vip_server, self._vip_listeners)
-        if self._ha_listeners:
-            await nursery.start(context.replication.serve, self._ha_listeners)
-            self.ha_address = join_address(self._host, self._ha_port)
-        await self._registration.wait_tried()
-
-    async def _accept(
-        self,
-        server: RemotingServer,
-        listeners: Sequence[trio.abc.Listener[Any]],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Serve listeners until the broker closes."""
-        ended = trio.Event()
-        try:
-            with trio.CancelScope() as scope:
-                self._accepting.append((scope, ended))
-                await server.serve(listeners, task_status=task_status)
-        finally:
-            ended.set()
+        await ports.serve(nursery, servers, self.parts.replication.serve)
+        if ports.ha:
+            self.ha_address = join_address(ports.host, ports.ha_port)
+        await registration.wait_tried()
 
     async def _close(self, problems: list[Exception]) -> None:
         """Everything that leaving means, within the bound of the caller. Each step is
         tried; what goes wrong is added to `problems`.
         """
-        context = self.context
-        persist: tuple[Callable[[], Awaitable[None]], ...] = (
-            self._housekeeping.persist_offsets,
-            context.schedule.persist,
-            context.filters.persist,
-        )
-        if not self.config.is_slave:
-            persist = (*persist, context.timers.persist, context.pop.order.persist)
-        steps: tuple[Callable[[], Awaitable[None]], ...] = (
+        save = [table.save for table in self._tables]
+        steps: list[Callable[[], Awaitable[None]]] = [
             self._release_held,
-            context.pop.close,
-            self.context.timers.close,
-            *persist,
-            self._registration.unregister,
-            self._stop_accepting,
+            *(part.close for part in reversed(self.parts)),
+            *save,
+            *(part.leave for part in reversed(self.parts)),
+            self._ports.stop_accepting,
             self.server.aclose,
             self.vip_server.aclose,
             self.namesrv_server.aclose,
-            *persist,
-        )
+            *save,
+        ]
         for step in steps:
             try:
                 await step()
@@ -473,66 +362,29 @@ class EmbeddedBroker(RunsOnce):
                 problems.append(error)
 
     async def _release_held(self) -> None:
-        self.context.held_pulls.release_all()
-        self.context.pop.release()
-
-    async def _stop_accepting(self) -> None:
-        for scope, _ended in self._accepting:
-            scope.cancel()
-        for _scope, ended in self._accepting:
-            await ended.wait()
+        for part in self.parts:
+            part.release()
 
     def _channel_closed(self, channel: Channel) -> None:
-        """Each table forgets the channel, whatever happens in the others."""
-        pop = self.context.pop
-        for table in (
-            self.context.held_pulls,
-            pop.waiting,
-            pop.notifications,
-            self.context.consumers,
-            self.context.producers,
-        ):
+        """Each part forgets the channel, whatever happens in the others."""
+        for part in self.parts:
             try:
-                table.channel_closed(channel)
+                part.channel_closed(channel)
             except Exception:
                 logger.exception(
                     "%s failed over the closed channel of %s",
-                    type(table).__name__,
+                    type(part).__name__,
                     channel.remote_address,
                 )
 
 
-async def _guarded(name: str, run: Callable[[], Awaitable[None]]) -> None:
+async def _guarded(service: Service) -> None:
     """Run a service; what ends it becomes an error that names it."""
     try:
-        await run()
+        await service.run()
     except RocketMQError:
         raise
     except Exception as error:
         raise RocketMQError(
-            f"the {name} of the embedded broker failed: {type(error).__name__}: {error}"
+            f"the {service.name} of the embedded broker failed: {type(error).__name__}: {error}"
         ) from error
-
-
-def _close_all(listeners: list[trio.SocketListener]) -> None:
-    for listener in listeners:
-        listener.socket.close()
-
-
-def _stable_host(listeners: list[trio.SocketListener]) -> str:
-    """The bound address, IPv4 first; 127.0.0.1 for a wildcard."""
-    hosts = sorted(
-        (str(listener.socket.getsockname()[0]) for listener in listeners),
-        key=lambda host: ":" in host,
-    )
-    return _LOCAL_HOST if hosts[0] in _WILDCARDS else hosts[0]
-
-
-def _parse_listen(listen: str | int | None) -> tuple[str, int] | None:
-    if listen is None:
-        return None
-    if isinstance(listen, int):
-        if not 0 <= listen <= 65535:
-            raise ConfigurationError(f"{listen} is no port")
-        return _LOCAL_HOST, listen
-    return split_address(listen)

@@ -12,74 +12,27 @@ else can look.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.request import Request, Wait
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
-    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
-
-_LIMITS: Final[dict[int, Callable[[BrokerConfig], int]]] = {
-    **dict.fromkeys(
-        (
-            RequestCode.SEND_MESSAGE,
-            RequestCode.SEND_MESSAGE_V2,
-            RequestCode.SEND_BATCH_MESSAGE,
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            RequestCode.RECALL_MESSAGE,
-        ),
-        lambda config: config.wait_time_mills_in_send_queue,
-    ),
-    **dict.fromkeys(
-        (
-            RequestCode.PULL_MESSAGE,
-            RequestCode.POP_MESSAGE,
-            RequestCode.PEEK_MESSAGE,
-            RequestCode.NOTIFICATION,
-            RequestCode.POLLING_INFO,
-        ),
-        lambda config: config.wait_time_mills_in_pull_queue,
-    ),
-    RequestCode.LITE_PULL_MESSAGE: lambda config: config.wait_time_mills_in_lite_pull_queue,
-    RequestCode.HEART_BEAT: lambda config: config.wait_time_mills_in_heartbeat_queue,
-    RequestCode.END_TRANSACTION: lambda config: config.wait_time_mills_in_transaction_queue,
-    **dict.fromkeys(
-        (
-            RequestCode.ACK_MESSAGE,
-            RequestCode.BATCH_ACK_MESSAGE,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        ),
-        lambda config: config.wait_time_mills_in_ack_queue,
-    ),
-}
-_WITHOUT_LIMIT: Final = frozenset(
-    {
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.UNREGISTER_CLIENT,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    }
-)
-"""What Apache serves by pools that nobody cleans."""
+    from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
 
 
 class FastFailure:
     """Judges a request that had to wait; all others are none of its business."""
 
-    __slots__ = ("_config", "failed")
+    __slots__ = ("_config", "_settings", "failed")
 
-    def __init__(self, config: LiveConfig) -> None:
+    def __init__(self, config: LiveConfig, rows: Iterable[Request]) -> None:
+        """The rows say which setting limits the wait of each request."""
         self._config = config
+        self._settings = {int(row.code): row.wait.value for row in rows}
         self.failed = 0
         """Requests refused so far."""
 
@@ -88,13 +41,11 @@ class FastFailure:
         is to be served. `behind` others wait behind it.
         """
         config = self._config.current
-        if not config.broker_fast_failure_enable or request.code in _WITHOUT_LIMIT:
+        setting = self._settings.get(request.code, Wait.ADMIN.value)
+        if not config.broker_fast_failure_enable or not setting:
             return None
-        limit = _LIMITS.get(request.code)
         waited_ms = int(waited * 1000)
-        if waited_ms < (
-            config.wait_time_mills_in_admin_broker_queue if limit is None else limit(config)
-        ):
+        if waited_ms < getattr(config, setting):
             return None
         self.failed += 1
         remark = (

@@ -104,7 +104,7 @@ async def test_by_key_and_tag_within_a_time(autojump_clock: MockClock) -> None:
                     tags="paid" if number % 2 else "open",
                 )
             )
-            times.append(broker.context.clock.now_ms())
+            times.append(broker.core.clock.now_ms())
             await trio.sleep(10)
         assert [message.body for message in await admin.messages.by_key("orders", "all")] == [
             b"0",
@@ -168,7 +168,7 @@ async def test_by_time_in_the_order_of_their_store_times(autojump_clock: MockClo
         times = []
         for number in range(100):
             await producer.send(Message("orders", b"%d" % number), queue=queues[number * 7 % 3 % 2])
-            times.append(broker.context.clock.now_ms())
+            times.append(broker.core.clock.now_ms())
             await trio.sleep(1)
         every = [int(message.body) async for message in admin.messages.in_time("orders", None)]
         assert every == list(range(100))

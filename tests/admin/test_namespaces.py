@@ -70,8 +70,8 @@ async def consume(broker: EmbeddedBroker, admin: Admin, count: int) -> None:
 async def test_topics_have_the_tenants_names(autojump_clock: MockClock) -> None:
     async with tenant() as (broker, admin):
         await admin.topics.create("orders", queues=2)
-        assert broker.context.topics.get("shop%orders") is not None
-        assert broker.context.topics.get("orders") is None
+        assert broker.core.topics.get("shop%orders") is not None
+        assert broker.core.topics.get("orders") is None
         assert "orders" in await admin.topics.names()
         assert await admin.topics.exists("orders")
         assert (await admin.topics.route("orders")).queue_datas[0].read_queue_nums == 2
@@ -85,7 +85,7 @@ async def test_topics_have_the_tenants_names(autojump_clock: MockClock) -> None:
             await other.topics.create("orders")
         await admin.topics.delete("orders")
         assert not await admin.topics.exists("orders")
-        assert broker.context.topics.get("orders") is not None
+        assert broker.core.topics.get("orders") is not None
         with pytest.raises(TopicNotFoundError):
             await admin.topics.offsets("orders")
 
@@ -94,7 +94,7 @@ async def test_groups_and_their_offsets_have_the_tenants_names(autojump_clock: M
     async with tenant() as (broker, admin):
         await admin.topics.create("orders", queues=1)
         await admin.groups.create(SubscriptionGroupConfig("billing", retry_max_times=3))
-        made = broker.context.groups.find_existing("shop%billing")
+        made = broker.core.groups.find_existing("shop%billing")
         assert made is not None
         assert made.retry_max_times == 3
         config = await admin.groups.config("billing")
@@ -110,10 +110,10 @@ async def test_groups_and_their_offsets_have_the_tenants_names(autojump_clock: M
         }
         await admin.groups.create("copy")
         await admin.groups.clone_offsets("billing", "copy", "orders", offline=True)
-        assert broker.context.offsets.query("shop%copy", "shop%orders", 0) == 3
+        assert broker.core.offsets.query("shop%copy", "shop%orders", 0) == 3
         await admin.groups.delete("billing")
-        assert broker.context.groups.find_existing("shop%billing") is None
-        assert broker.context.offsets.query("shop%billing", "shop%orders", 0) == -1
+        assert broker.core.groups.find_existing("shop%billing") is None
+        assert broker.core.offsets.query("shop%billing", "shop%orders", 0) == -1
 
 
 async def test_messages_are_found_and_named_as_the_tenant_writes_them(
@@ -170,6 +170,6 @@ async def test_a_namespace_of_the_second_kind_is_named_in_each_request_and_names
             assert [message.topic for message in await admin.messages.by_key("orders", "k")] == [
                 "orders"
             ]
-            assert broker.context.topics.get("orders") is not None
+            assert broker.core.topics.get("orders") is not None
     assert asked
     assert set(asked) == {("true", "shop")}

@@ -65,7 +65,7 @@ async def test_the_trace_of_a_message_that_failed_twice(autojump_clock: MockCloc
             assert (published.body_length, published.message_type) == (7, MessageType.NORMAL)
             assert published.success is True
             assert (published.store_host, published.offset_message_id) == (
-                broker.context.address(),
+                broker.core.address(),
                 sent.offset_message_id,
             )
             assert [

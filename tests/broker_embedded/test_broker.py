@@ -120,7 +120,7 @@ async def test_a_directory_is_durable_and_has_one_opener(tmp_path: Path) -> None
     with trio.fail_after(60):
         async with open_broker(tmp_path) as (broker, peer):
             await peer.send("orders", b"kept", tag="A")
-            broker.context.offsets.commit("CG", "orders", 0, 1)
+            broker.core.offsets.commit("CG", "orders", 0, 1)
             with pytest.raises(StoreLockedError, match=str(tmp_path)):
                 async with EmbeddedBroker(tmp_path):
                     raise AssertionError("opened twice")
@@ -130,7 +130,7 @@ async def test_a_directory_is_durable_and_has_one_opener(tmp_path: Path) -> None
         async with open_broker(tmp_path) as (broker, peer):
             [message] = await peer.pull("orders")
             assert message.body == b"kept"
-            assert broker.context.offsets.query("CG", "orders", 0) == 1
+            assert broker.core.offsets.query("CG", "orders", 0) == 1
 
 
 @pytest.mark.real_time
@@ -178,7 +178,7 @@ async def test_closing_answers_held_pulls_and_closes_channels(autojump_clock: Mo
                 await peer.send("orders", b"hello")
                 nursery.start_soon(hold, peer)
                 await trio.testing.wait_all_tasks_blocked()
-                assert broker.context.held_pulls.held == 1
+                assert broker.parts.pull.held.held == 1
                 begin = trio.current_time()
             assert trio.current_time() - begin <= 10
             await peer.channel.wait_closed()
@@ -332,7 +332,7 @@ async def test_a_client_that_is_gone_takes_nothing_along(tmp_path: Path) -> None
             bad.channel.submit(pull_request("orders", 10_000, hold=15), 20)
             bad.channel.abort("gone")
             await good.send("orders", b"last")
-            while broker.context.held_pulls.held:
+            while broker.parts.pull.held.held:
                 await trio.sleep(0.01)
             assert len(broker.server.channels) <= 2
             nursery.cancel_scope.cancel()
@@ -387,8 +387,8 @@ async def test_closing_tries_everything_although_a_file_can_not_be_written(
             peer.channel = await TcpChannelSource().open_channel(
                 broker.address, peer.handle, nursery
             )
-            broker.context.offsets.commit("CG", "orders", 0, 1)
-            broker.context.schedule.dirty = True
+            broker.core.offsets.commit("CG", "orders", 0, 1)
+            broker.parts.timers.schedule.dirty = True
             monkeypatch.setattr(ConfigFile, "save", failing)
             if block_fails:
                 raise KeyError("mine")

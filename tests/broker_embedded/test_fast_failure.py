@@ -24,6 +24,7 @@ from support.broker import send_request
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 LIMITS = {
@@ -38,11 +39,32 @@ LIMITS = {
     RequestCode.ACK_MESSAGE: 3.0,
     RequestCode.GET_BROKER_RUNTIME_INFO: 5.0,
 }
+NEVER_REFUSED = (
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+    RequestCode.UNREGISTER_CLIENT,
+    RequestCode.CHECK_CLIENT_CONFIG,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.QUERY_ASSIGNMENT,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+)
+
+
+@pytest.fixture
+async def rows() -> tuple[Request, ...]:
+    async with EmbeddedBroker() as broker:
+        return broker.requests
 
 
 @pytest.mark.parametrize(("code", "limit"), LIMITS.items())
-def test_each_kind_has_apaches_limit(code: RequestCode, limit: float) -> None:
-    judge = FastFailure(LiveConfig(BrokerConfig()))
+async def test_each_kind_has_apaches_limit(
+    autojump_clock: MockClock, rows: tuple[Request, ...], code: RequestCode, limit: float
+) -> None:
+    judge = FastFailure(LiveConfig(BrokerConfig()), rows)
     assert judge(Command.request(code), limit - 0.001, 7) is None
     answer = judge(Command.request(code), limit + 0.0001, 7)
     assert answer is not None
@@ -55,14 +77,19 @@ def test_each_kind_has_apaches_limit(code: RequestCode, limit: float) -> None:
     assert judge.failed == 1
 
 
-def test_offsets_of_consumers_are_never_refused() -> None:
-    judge = FastFailure(LiveConfig(BrokerConfig()))
-    assert judge(Command.request(RequestCode.UPDATE_CONSUMER_OFFSET), 1000.0, 0) is None
+@pytest.mark.parametrize("code", NEVER_REFUSED)
+async def test_what_nobody_cleans_in_apaches_broker_is_never_refused(
+    autojump_clock: MockClock, rows: tuple[Request, ...], code: RequestCode
+) -> None:
+    judge = FastFailure(LiveConfig(BrokerConfig()), rows)
+    assert judge(Command.request(code), 1000.0, 0) is None
 
 
-def test_it_can_be_switched_off_and_changed_while_the_broker_runs() -> None:
+async def test_it_can_be_switched_off_and_changed_while_the_broker_runs(
+    autojump_clock: MockClock, rows: tuple[Request, ...]
+) -> None:
     live = LiveConfig(BrokerConfig())
-    judge = FastFailure(live)
+    judge = FastFailure(live, rows)
     live.update({"waitTimeMillsInSendQueue": "1000"}, 0)
     assert judge(Command.request(RequestCode.SEND_MESSAGE), 0.9, 0) is None
     assert judge(Command.request(RequestCode.SEND_MESSAGE), 1.1, 0) is not None

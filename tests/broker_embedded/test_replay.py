@@ -154,7 +154,7 @@ def first_offsets(lines: list[Line]) -> dict[tuple[str, int], int]:
 def prepare(broker: EmbeddedBroker, lines: list[Line]) -> None:
     """Give the broker the topics and the messages that the recorded one had."""
     for topic, queues in TOPICS.items():
-        broker.context.topics.put(TopicConfig(topic, queues, queues))
+        broker.core.topics.put(TopicConfig(topic, queues, queues))
     for (topic, queue_id), count in first_offsets(lines).items():
         for _ in range(count):
             assert broker.store.put(MessageToStore(topic, queue_id, b"before the recording")).ok

@@ -11,18 +11,18 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.request import Asked
 from rocketmq_sdk.codes import RequestCode
 from support.broker import connect
-from support.paths import DOCS
+from support.requests_page import PAGE, page
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.protocol.command import Command
 
-PAGE = DOCS / "requests.md"
 ROWS = re.findall(
-    r"^\| (\d+) \| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    r"^\| (\d+) \| `(\w+)` \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text("utf-8"), re.MULTILINE
 )
 NOT_SUPPORTED = 3
 
@@ -64,3 +64,48 @@ async def test_what_becomes_of_a_request(
                 code,
             )
             nursery.cancel_scope.cancel()
+
+
+async def test_the_page_is_made_from_the_rows(autojump_clock: MockClock) -> None:
+    assert PAGE.read_text("utf-8") == await page(), "run `python -m tools.requests_page` in tests/"
+
+
+async def test_each_code_has_one_row(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker:
+        for rows in (broker.requests, broker.namesrv.requests()):
+            codes = [row.code for row in rows]
+            assert len(codes) == len(set(codes))
+
+
+async def test_what_only_a_master_serves(autojump_clock: MockClock) -> None:
+    """As `rejectRequest` of Apache's processors says, and the two that say why."""
+    async with EmbeddedBroker() as broker:
+        asked = {row.code: row.asked for row in broker.requests}
+    assert {code for code, who in asked.items() if who is Asked.MASTER} == {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+    }
+    assert {code for code, who in asked.items() if who is Asked.MASTER_BY_NAME} == {
+        RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
+    }
+
+
+async def test_what_the_vip_port_does_not_serve(autojump_clock: MockClock) -> None:
+    """What Apache registers at its main server only, because it may be held."""
+    async with EmbeddedBroker() as broker:
+        assert {row.code for row in broker.requests if not row.vip} == {
+            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.POP_MESSAGE,
+            RequestCode.NOTIFICATION,
+            RequestCode.POLLING_INFO,
+        }

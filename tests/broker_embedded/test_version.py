@@ -74,10 +74,10 @@ async def test_unknown_members_of_config_files_are_no_hindrance(autojump_clock: 
     files = FaultyFileSystem()
     with trio.fail_after(60):
         async with open_on(files) as (broker, peer):
-            broker.context.topics.put(
+            broker.core.topics.put(
                 TopicConfig("urgent", 2, 2, attributes={"message.type": "PRIORITY"})
             )
-            broker.context.offsets.commit("CG", "orders", 0, 7)
+            broker.core.offsets.commit("CG", "orders", 0, 7)
         for name, member, value in (
             ("consumerOffset.json", "groupTopicMap", {"CG": ["orders"]}),
             ("consumerOrderInfo.json", "orderedConsumptionLevel", "QUEUE"),
@@ -88,8 +88,8 @@ async def test_unknown_members_of_config_files_are_no_hindrance(autojump_clock: 
             content[member] = value
             files.write(path, json.dumps(content).encode())
         async with open_on(files) as (broker, peer):
-            assert broker.context.offsets.query("CG", "orders", 0) == 7
-            urgent = broker.context.topics.get("urgent")
+            assert broker.core.offsets.query("CG", "orders", 0) == 7
+            urgent = broker.core.topics.get("urgent")
             assert urgent is not None
             assert urgent.attributes == {"message.type": "PRIORITY"}
             await peer.send("urgent", b"x")
@@ -134,7 +134,7 @@ async def test_queries_with_the_fields_of_a_new_client_are_served(
 async def test_a_priority_chooses_the_queue(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            broker.context.topics.put(TopicConfig("orders", 4, 4))
+            broker.core.topics.put(TopicConfig("orders", 4, 4))
             for priority, queue in (("2", "2"), ("9", "3")):
                 answer = await peer.send(
                     "orders", b"x", queue_id=1, properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02"
@@ -149,7 +149,7 @@ async def test_the_topics_of_rocksdb_transactions_belong_to_the_broker(
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             for topic in ROCKSDB:
-                config = broker.context.topics.get(topic)
+                config = broker.core.topics.get(topic)
                 assert config is not None
                 assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
                 assert (

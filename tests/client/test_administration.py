@@ -51,11 +51,11 @@ async def administrated() -> AsyncIterator[tuple[EmbeddedBroker, Client, str]]:
 async def test_settings_of_a_running_broker(autojump_clock: MockClock) -> None:
     async with administrated() as (broker, client, address):
         assert f"brokerName={NAME}\n" in await broker_config(client, address)
-        before = broker.context.config.current
+        before = broker.core.config.current
         await update_broker_config(client, address, "autoCreateTopicEnable=false\n")
         assert (
             before.auto_create_topic_enable,
-            broker.context.config.current.auto_create_topic_enable,
+            broker.core.config.current.auto_create_topic_enable,
         ) == (True, False)
         assert "autoCreateTopicEnable=false\n" in await broker_config(client, address)
         with pytest.raises(BrokerError):
@@ -101,7 +101,7 @@ async def test_a_topic_comes_and_goes(autojump_clock: MockClock) -> None:
 async def test_a_group_comes_and_goes(autojump_clock: MockClock) -> None:
     async with administrated() as (broker, client, address):
         await update_group(client, address, SubscriptionGroupConfig("billing", retry_max_times=3))
-        group = broker.context.groups.find_existing("billing")
+        group = broker.core.groups.find_existing("billing")
         assert group is not None
         assert group.retry_max_times == 3
         await create_topic(
@@ -110,7 +110,7 @@ async def test_a_group_comes_and_goes(autojump_clock: MockClock) -> None:
         await update_consumer_offset(client, NAME, "billing", "orders", 0, 5)
         assert await query_consumer_offset(client, NAME, "billing", "orders", 0) == 5
         await delete_group(client, address, "billing", clean_offset=True)
-        assert broker.context.groups.find_existing("billing") is None
+        assert broker.core.groups.find_existing("billing") is None
         assert await query_consumer_offset(client, NAME, "billing", "orders", 0) in (None, 0)
 
 

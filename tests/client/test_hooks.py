@@ -115,7 +115,7 @@ async def test_consume_hooks_see_each_call_and_filter_hooks_leave_messages_out(
         ):
             await sender.send("orders", "good", "filtered", "bad", "filtered", queue=0)
             await until(lambda: len(collector.messages) == 3)
-        assert broker.context.offsets.query("billing", "orders", 0) == 4
+        assert broker.core.offsets.query("billing", "orders", 0) == 4
     assert collector.bodies == ["good", "bad", "bad"]
     assert [success for when, _count, success in noting.consumed if when == "after"] == [
         True,
@@ -142,7 +142,7 @@ async def test_filter_hooks_leave_popped_messages_out_for_good(autojump_clock: M
             await until(lambda: consumer.statistics().popped)
             await sender.send("orders", "good", "filtered", "better", "filtered", queue=0)
             await trio.sleep(300)  # nothing of it comes again
-            assert broker.context.topics.get(pop_retry_topic_v1("orders", "billing")) is None
+            assert broker.core.topics.get(pop_retry_topic_v1("orders", "billing")) is None
     assert collector.bodies == ["good", "better"]
 
 
@@ -268,13 +268,13 @@ async def test_short_heartbeats_leave_out_subscriptions_that_the_broker_knows(
             sizes = [len(request.body) for request in heartbeats.requests]
             assert min(sizes) < max(sizes) * 0.6
             assert sizes[-1] == min(sizes)
-            assert broker.context.consumers.subscription("billing", "orders") is not None
+            assert broker.parts.members.consumers.subscription("billing", "orders") is not None
             await consumer.subscribe("refunds", "paid")
-            assert broker.context.consumers.subscription("billing", "refunds") is not None
+            assert broker.parts.members.consumers.subscription("billing", "refunds") is not None
             await trio.sleep(300)
             assert sizes[-1] == min(sizes)
-            assert broker.context.consumers.subscription("billing", "refunds") is not None
-            assert broker.context.consumers.subscription("billing", "orders") is not None
+            assert broker.parts.members.consumers.subscription("billing", "refunds") is not None
+            assert broker.parts.members.consumers.subscription("billing", "orders") is not None
 
 
 async def test_short_heartbeats_never_leave_out_what_a_broker_lacks(

@@ -71,13 +71,15 @@ async def test_a_tenant_has_names_of_its_own(autojump_clock: MockClock) -> None:
             result = await producer.send(Message("orders", b"one"))
             assert result.queue.topic == "shop%orders"
             await until(lambda: len(inside.messages) == 2 and outside.messages, 100)
-            assert set(broker.context.consumers.client_ids("shop%billing")) == {shop.client_id}
-            assert broker.context.topics.get("orders") is None
+            assert set(broker.parts.members.consumers.client_ids("shop%billing")) == {
+                shop.client_id
+            }
+            assert broker.core.topics.get("orders") is None
         async with PushConsumer(
             "undertaker", client=shop, subscriptions={"%DLQ%billing": "*"}, listener=dead
         ):
             await until(lambda: dead.messages)
-        assert broker.context.topics.get("%DLQ%shop%billing") is not None
+        assert broker.core.topics.get("%DLQ%shop%billing") is not None
     assert {message.topic for message in inside.messages} == {"orders"}
     assert [message.reconsume_times for message in inside.messages] == [0, 1]
     assert inside.messages[1].properties["RETRY_TOPIC"] == "shop%orders"
@@ -146,7 +148,7 @@ async def test_other_consumers_are_in_the_namespace_too(autojump_clock: MockCloc
                 while not messages:
                     messages = await consumer.poll(1)
         assert [message.topic for message in messages] == ["orders"]
-        assert broker.context.offsets.topics_of("shop%audit") == {"shop%orders"}
+        assert broker.core.offsets.topics_of("shop%audit") == {"shop%orders"}
 
 
 async def test_a_namespace_of_the_second_kind_is_named_in_each_request(

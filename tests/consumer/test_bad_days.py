@@ -221,6 +221,6 @@ async def test_cancelled_at_any_moment_a_consumer_leaves_nothing_behind(
                             elif kind is SimpleConsumer:
                                 await consumer.receive(1, 10, 1)
                 await trio.sleep(1)
-                assert not broker.context.consumers.client_ids("billing"), (
+                assert not broker.parts.members.consumers.client_ids("billing"), (
                     f"cancelled after {steps} steps"
                 )

@@ -113,7 +113,7 @@ async def test_ordered_queues_tell_of_their_lock_and_of_poison(autojump_clock: M
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 2)
-        broker.context.locks.lock(
+        broker.parts.members.locks.lock(
             "billing", [MessageQueue("orders", "broker-a", 1)], "killed member"
         )
         await sender.send("orders", "poison", queue=0)

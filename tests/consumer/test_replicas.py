@@ -55,7 +55,7 @@ def _open_master(slave: EmbeddedBroker, path: Path, port: int = 0) -> EmbeddedBr
 
 
 def _follows(slave: EmbeddedBroker) -> bool:
-    replication = slave.context.replication
+    replication = slave.parts.replication
     return replication.slave is not None and replication.slave.state is SlaveState.FOLLOWING
 
 
@@ -138,10 +138,10 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
             async with first.consumer:
                 await first.has(10)
             await _send(namesrv, "orders", range(10, 20))
-            assert slave.context.replication.sync is not None
-            slave.context.replication.sync.wake()
+            assert slave.parts.replication.sync is not None
+            slave.parts.replication.sync.wake()
             await until(
-                lambda: sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 10
+                lambda: sum(slave.core.offsets.offsets_of("parted", "orders").values()) == 10
             )
             await master.end()
             await always.has(20)
@@ -151,7 +151,7 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
             assert sorted(second.bodies) == list(range(10, 20)), (
                 "it goes on where the group had come to, as the slave knows it"
             )
-            assert sum(slave.context.offsets.offsets_of("parted", "orders").values()) == 20, (
+            assert sum(slave.core.offsets.offsets_of("parted", "orders").values()) == 20, (
                 "offsets are kept at whoever is there"
             )
             master = _Running(_open_master(slave, tmp_path / "master", port))
@@ -159,7 +159,7 @@ async def test_a_group_goes_on_at_the_slave_and_comes_back(tmp_path: Path) -> No
             await until(lambda: _has_master(slave) and _follows(slave))
             await _send(namesrv, "orders", range(20, 25))
             await always.has(25)
-            await until(lambda: master.broker.context.held_pulls.held > 0)
+            await until(lambda: master.broker.parts.pull.held.held > 0)
         assert sorted(set(always.bodies)) == list(range(25))
         await master.end()
 
@@ -195,4 +195,4 @@ async def test_a_slow_reader_follows_the_suggestion_to_the_slave(tmp_path: Path)
                     while len(found) < 100:
                         found += [int(message.body) for message in await consumer.poll(timeout=5)]
             assert sorted(found) == list(range(100))
-            assert slave.context.stats.got_messages > 0
+            assert slave.core.stats.got_messages > 0

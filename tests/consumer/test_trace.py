@@ -96,7 +96,7 @@ async def test_nothing_is_told_unless_it_is_asked_for(autojump_clock: MockClock)
             [message] = await consumer.receive()
             await consumer.ack(message)
             await until(lambda: message.receipt.state.name == "COMMIT")
-        trace_topic = broker.context.topics.get("RMQ_SYS_TRACE_TOPIC")
+        trace_topic = broker.core.topics.get("RMQ_SYS_TRACE_TOPIC")
         assert trace_topic is not None
         assert not any(
             broker.store.max_offset("RMQ_SYS_TRACE_TOPIC", queue)

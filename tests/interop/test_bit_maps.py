@@ -138,7 +138,7 @@ def bit_maps(broker: EmbeddedBroker, topic: str) -> list[tuple[bytes, bytes, byt
                 (
                     message.body,
                     extension.bit_map,
-                    broker.context.filters.bit_map(topic, message.properties),
+                    broker.parts.filters.expressions.bit_map(topic, message.properties),
                 )
             )
     return sorted(found)

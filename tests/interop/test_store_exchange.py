@@ -145,20 +145,21 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Contents
 
 async def _write(base: Path) -> tuple[Path, Path, Contents]:
     async with our_broker(base / "store") as broker:
-        broker.context.topics.put(TopicConfig(TOPIC, 4, 4))
-        broker.context.topics.put(TopicConfig(BATCHES, 1, 1, attributes={"queue.type": "BatchCQ"}))
+        broker.core.topics.put(TopicConfig(TOPIC, 4, 4))
+        broker.core.topics.put(TopicConfig(BATCHES, 1, 1, attributes={"queue.type": "BatchCQ"}))
         async with Producer("exchange-producer", namesrv=broker) as producer:
             await send_everything(producer, [broker.config.broker_name])
         store = broker.store
         await until(
             lambda: (
-                store.max_offset(SCHEDULE_TOPIC, 0) == 5 and broker.context.schedule.offset(1) == 5
+                store.max_offset(SCHEDULE_TOPIC, 0) == 5
+                and broker.parts.timers.schedule.offset(1) == 5
             )
         )
         for queue_id in range(4):
-            broker.context.offsets.commit(GROUP, TOPIC, queue_id, 10 + queue_id)
-        await broker.context.offsets.persist()
-        await broker.context.schedule.persist()
+            broker.core.offsets.commit(GROUP, TOPIC, queue_id, 10 + queue_id)
+        await broker.core.offsets.persist()
+        await broker.parts.timers.schedule.persist()
         wanted = await contents_of_store(store, WANTED_TOPICS)
         killed = base / "killed"
         # No append runs meanwhile, so this is what the death of the process would
@@ -218,9 +219,12 @@ async def test_we_open_what_apache_wrote(
             found = await contents_of_store(store, {topic for topic, _queue_id in wanted.queues})
         assert verify_directory(root).findings == []
         async with our_broker(root) as broker:
-            assert [
-                broker.context.offsets.query(GROUP, TOPIC, queue_id) for queue_id in range(4)
-            ] == [10, 11, 12, 13]
+            assert [broker.core.offsets.query(GROUP, TOPIC, queue_id) for queue_id in range(4)] == [
+                10,
+                11,
+                12,
+                13,
+            ]
         return found
 
     def start() -> java.ApacheCluster:

@@ -87,7 +87,7 @@ async def test_java_sends_timers_to_our_broker_and_takes_one_back(json_driver: j
         await json_driver.do(
             "producer", id=producer, group=unique("pg"), namesrv=broker.namesrv_address
         )
-        now = broker.context.clock.now_ms()
+        now = broker.core.clock.now_ms()
         bodies = [b"%d kept" % (now + wait) for wait in (3000, 4500, 6000)]
         for body in bodies:
             sent = await json_driver.do(
@@ -120,7 +120,7 @@ async def test_pending_timers_move_with_their_directory_there_and_back(
     topic = unique("timers")
     root, came = tmp_path / "store", Came()
     async with our_broker(root) as broker, Producer("pg", namesrv=broker) as producer:
-        now = broker.context.clock.now_ms()
+        now = broker.core.clock.now_ms()
         ours = [b"%d ours" % (now + wait) for wait in (9000, 15_000)]
         for body in ours:
             await producer.send(Message(topic, body, deliver_at=int(body.split()[0])))
@@ -174,7 +174,7 @@ async def test_pending_timers_move_with_their_directory_there_and_back(
     finally:
         cluster.close()
     async with our_broker(root) as broker:
-        await until(lambda: broker.context.timers.timers.next_slot is None, seconds=120)
+        await until(lambda: broker.parts.timers.service.timers.next_slot is None, seconds=120)
         stored = Came()
         for message in messages_of(broker, topic):
             stored.add(message)

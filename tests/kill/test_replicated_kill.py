@@ -68,7 +68,7 @@ async def test_every_acknowledged_message_of_a_killed_master_is_at_its_slave(
         async with EmbeddedBroker(
             tmp_path / "slave", listen=0, namesrv_addr=master.namesrv, **slave_settings
         ) as slave:
-            replication = slave.context.replication
+            replication = slave.parts.replication
             await until(
                 lambda: (
                     replication.slave is not None
@@ -105,7 +105,7 @@ async def test_every_acknowledged_message_of_a_killed_master_is_at_its_slave(
                 slave.store.max_offset("made_by_the_last_send", last.queue.queue_id)
                 == last.queue_offset + 1
             )
-            assert slave.context.topics.get("made_by_the_last_send") is not None
+            assert slave.core.topics.get("made_by_the_last_send") is not None
         async with EmbeddedBroker(tmp_path / "slave", **SIZES) as promoted:
             for queue_id, offset in acknowledged.values():
                 assert promoted.store.queue_unit("load", queue_id, offset) is not None

@@ -61,7 +61,7 @@ async def test_no_acknowledged_timer_is_lost_and_none_is_early(flush: str, tmp_p
         assert broker.stop() == 0
     found: list[tuple[bytes, int]] = []
     async with EmbeddedBroker(tmp_path, mapped_file_size_timer_log=5200) as last:
-        await until(lambda: last.context.timers.timers.next_slot is None, seconds=120)
+        await until(lambda: last.parts.timers.service.timers.next_slot is None, seconds=120)
         for queue_id in last.store.queue_ids(TOPIC):
             for offset in range(
                 last.store.min_offset(TOPIC, queue_id), last.store.max_offset(TOPIC, queue_id)

@@ -47,7 +47,7 @@ async def opened(
     auto_batch: Any = True, **options: Any
 ) -> AsyncIterator[tuple[EmbeddedBroker, Producer, Counted]]:
     async with EmbeddedBroker() as broker:
-        broker.context.topics.put(TopicConfig("orders", 1, 1))
+        broker.core.topics.put(TopicConfig("orders", 1, 1))
         counted = Counted(broker)
         async with Producer("PG", namesrv=broker, auto_batch=auto_batch, **options) as producer:
             yield broker, producer, counted
@@ -150,7 +150,7 @@ async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock) 
 async def test_tags_topics_and_wait_store_ok_part_batches(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with opened() as (broker, producer, counted):
-            broker.context.topics.put(TopicConfig("bills", 1, 1))
+            broker.core.topics.put(TopicConfig("bills", 1, 1))
             kinds = [
                 ("orders", "a", True),
                 ("orders", "b", True),
@@ -186,7 +186,7 @@ async def test_flush_and_leaving_send_what_has_gathered(autojump_clock: MockCloc
             assert bodies_in(broker, "orders") == [b"flushed", b"left"]
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker:
-            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
             async with Producer(
                 "PG", namesrv=broker, auto_batch=AutoBatch(linger=3600)
             ) as producer:

@@ -29,8 +29,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def topics(broker: EmbeddedBroker) -> None:
     for kind in (*KINDS, "TRANSACTION", "MIXED", "UNSPECIFIED"):
-        broker.context.topics.put(TopicConfig(f"t-{kind}", 2, 2, attributes={"message.type": kind}))
-    broker.context.topics.put(TopicConfig("t-plain", 2, 2))
+        broker.core.topics.put(TopicConfig(f"t-{kind}", 2, 2, attributes={"message.type": kind}))
+    broker.core.topics.put(TopicConfig("t-plain", 2, 2))
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS.items())
@@ -99,9 +99,7 @@ async def test_nothing_is_checked_unasked(autojump_clock: MockClock) -> None:
 async def test_a_priority_is_the_queue(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(
-                TopicConfig("p", 4, 4, attributes={"message.type": "PRIORITY"})
-            )
+            broker.core.topics.put(TopicConfig("p", 4, 4, attributes={"message.type": "PRIORITY"}))
             results = [
                 await producer.send(Message("p", b"x", priority=priority))
                 for priority in (0, 1, 3, 9)

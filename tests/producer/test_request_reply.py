@@ -58,7 +58,7 @@ async def replier(
 async def test_a_request_gets_its_reply(autojump_clock: MockClock) -> None:
     with trio.fail_after(120):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("rpc", 2, 2))
+            broker.core.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker) as asked:
                 reply = await producer.request(Message("rpc", b"question", keys=["k"]), timeout=8)
                 assert (reply.body, reply.tags, reply.properties["a"], reply.topic) == (
@@ -80,7 +80,7 @@ async def test_many_requests_at_a_time_get_their_own_replies(autojump_clock: Moc
     replies: dict[int, bytes] = {}
     with trio.fail_after(120):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("rpc", 4, 4))
+            broker.core.topics.put(TopicConfig("rpc", 4, 4))
 
             async def ask(number: int) -> None:
                 replies[number] = (
@@ -96,7 +96,7 @@ async def test_many_requests_at_a_time_get_their_own_replies(autojump_clock: Moc
 async def test_no_reply_in_time(autojump_clock: MockClock) -> None:
     with trio.fail_after(120):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("rpc", 2, 2))
+            broker.core.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker, delay=5) as asked:
                 started = trio.current_time()
                 with pytest.raises(RequestTimeoutError, match="no reply"):
@@ -110,7 +110,7 @@ async def test_no_reply_in_time(autojump_clock: MockClock) -> None:
 async def test_a_cancelled_request_waits_no_more(autojump_clock: MockClock) -> None:
     with trio.fail_after(120):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("rpc", 2, 2))
+            broker.core.topics.put(TopicConfig("rpc", 2, 2))
             with trio.move_on_after(1) as scope:
                 await producer.request(Message("rpc", b"?"), timeout=10)
             assert scope.cancelled_caught
@@ -125,7 +125,7 @@ async def test_a_reply_to_a_client_that_is_gone_is_refused_and_stored(
             EmbeddedBroker() as broker,
             Producer("PG_replier", namesrv=broker, retry_times=0) as producer,
         ):
-            broker.context.topics.put(TopicConfig("rpc", 1, 1))
+            broker.core.topics.put(TopicConfig("rpc", 1, 1))
             async with Producer("PG", namesrv=broker, instance_name="gone") as asker:
                 with pytest.raises(RequestTimeoutError):
                     await asker.request(Message("rpc", b"?"), timeout=0.5)
@@ -145,7 +145,7 @@ async def test_replies_are_not_stored_when_that_is_off(autojump_clock: MockClock
             EmbeddedBroker(store_reply_message_enable=False) as broker,
             Producer("PG", namesrv=broker) as producer,
         ):
-            broker.context.topics.put(TopicConfig("rpc", 2, 2))
+            broker.core.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker):
                 assert (
                     await producer.request(Message("rpc", b"?"), timeout=8)
@@ -157,7 +157,7 @@ async def test_big_replies_are_compressed_on_the_way(autojump_clock: MockClock) 
     body = b"a long answer " * 1000
     with trio.fail_after(120):
         async with EmbeddedBroker() as broker, Producer("PG", namesrv=broker) as producer:
-            broker.context.topics.put(TopicConfig("rpc", 2, 2))
+            broker.core.topics.put(TopicConfig("rpc", 2, 2))
             async with replier(broker, body=body):
                 assert (await producer.request(Message("rpc", b"?"), timeout=8)).body == body
 

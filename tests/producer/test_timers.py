@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 async def test_a_message_comes_at_its_moment(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, Producer("pg", namesrv=broker) as producer:
         with trio.fail_after(60):
-            now = broker.context.clock.now_ms()
+            now = broker.core.clock.now_ms()
             moment = datetime.fromtimestamp(now / 1000, UTC) + timedelta(seconds=20)
             await Admin(client=producer.client).topics.create("t")
             result = await producer.send(Message("t", b"x", deliver_at=moment))
@@ -40,7 +40,7 @@ async def test_a_message_comes_at_its_moment(autojump_clock: MockClock) -> None:
 async def test_a_message_is_taken_back(by_result: bool, autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, Producer("pg", namesrv=broker) as producer:
         with trio.fail_after(60):
-            due = broker.context.clock.now_ms() + 20_000
+            due = broker.core.clock.now_ms() + 20_000
             result = await producer.send(Message("t", b"x", deliver_at=due))
             assert result.recall_handle is not None
             assert (
@@ -61,7 +61,7 @@ async def test_another_producer_can_take_a_message_back_by_its_handle(
     async with EmbeddedBroker() as broker, Producer("pg", namesrv=broker) as producer:
         with trio.fail_after(60):
             result = await producer.send(
-                Message("t", b"x", deliver_at=broker.context.clock.now_ms() + 20_000)
+                Message("t", b"x", deliver_at=broker.core.clock.now_ms() + 20_000)
             )
             assert result.recall_handle is not None
             async with Client(broker) as client, Producer("other", client=client) as other:
@@ -84,7 +84,7 @@ async def test_what_can_not_be_taken_back(autojump_clock: MockClock) -> None:
             with pytest.raises(ConfigurationError, match="cannot be taken back"):
                 await producer.recall(RecallHandle("%RETRY%g", "broker-a", "1", "K").encode())
             timer = await producer.send(
-                Message("t", b"x", deliver_at=broker.context.clock.now_ms() + 20_000)
+                Message("t", b"x", deliver_at=broker.core.clock.now_ms() + 20_000)
             )
             parts = decode_recall_handle(timer.recall_handle or "")
             with pytest.raises(BrokerError, match="broker service not available"):
@@ -96,7 +96,7 @@ async def test_a_moment_too_far_away_is_refused(autojump_clock: MockClock) -> No
         with trio.fail_after(60):
             with pytest.raises(BrokerError, match="bigger than the max delay") as caught:
                 await producer.send(
-                    Message("t", b"x", deliver_at=broker.context.clock.now_ms() + 259_300_000)
+                    Message("t", b"x", deliver_at=broker.core.clock.now_ms() + 259_300_000)
                 )
             assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 

@@ -53,7 +53,7 @@ async def opened(
     checker: Checker, **options: Any
 ) -> AsyncIterator[tuple[EmbeddedBroker, TransactionProducer]]:
     async with EmbeddedBroker() as broker:
-        broker.context.topics.put(TopicConfig("orders", 1, 1))
+        broker.core.topics.put(TopicConfig("orders", 1, 1))
         async with TransactionProducer("PG", checker, namesrv=broker, **options) as producer:
             yield broker, producer
 
@@ -129,10 +129,10 @@ async def test_a_cancelled_block_is_left_to_the_checker(autojump_clock: MockCloc
                     await trio.sleep_forever()
             assert scope.cancelled_caught
             assert transaction.state is TransactionState.UNKNOWN
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
             await trio.sleep(40)
             assert len(checker.asked) == 1
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
             assert bodies_in(broker, "orders") == []
 
 
@@ -269,7 +269,7 @@ async def test_checkers_that_hang_are_cancelled_and_asked_again(
 
     with trio.fail_after(600):
         async with EmbeddedBroker() as broker:
-            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
             async with TransactionProducer(
                 "PG", checker, check_workers=2, check_timeout=10, namesrv=broker
             ) as producer:
@@ -286,7 +286,7 @@ async def test_checkers_that_hang_are_cancelled_and_asked_again(
 async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: MockClock) -> None:
     with trio.fail_after(600):
         async with EmbeddedBroker() as broker:
-            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
             async with (
                 TransactionProducer(
                     "PG", Checker(TransactionState.COMMIT), namesrv=broker
@@ -295,7 +295,7 @@ async def test_a_group_without_anybody_keeps_its_transaction(autojump_clock: Moc
             ):
                 transaction.unknown()
             await trio.sleep(100)
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
             checker = Checker(TransactionState.COMMIT)
             async with TransactionProducer("PG", checker, topics=["orders"], namesrv=broker):
                 await trio.sleep(40)

@@ -7,18 +7,23 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from rocketmq_sdk.broker_embedded import admin
-from rocketmq_sdk.broker_embedded.core import BrokerContext
-from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
-from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
+from rocketmq_sdk.broker_embedded.admin.part import AdminPart
+from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
+from rocketmq_sdk.broker_embedded.core import Core
+from rocketmq_sdk.broker_embedded.filter.part import FilterPart
+from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
+from rocketmq_sdk.broker_embedded.members.part import MemberPart
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
-from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
+from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
+from rocketmq_sdk.broker_embedded.request import Request, handlers_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
@@ -121,6 +126,7 @@ class StoreOfOffsets:
         self.deleted: list[str] = []
         self.max_physical_offset = 1000
         self.min_physical_offset = 0
+        self.files = MemoryFileSystem(1 << 20)
         self.dispatched = SimpleNamespace(value=900)
         self.flushed = SimpleNamespace(value=800)
 
@@ -156,44 +162,43 @@ class Scene:
         self.config = LiveConfig(config or BrokerConfig(broker_ip1="127.0.0.1"))
         self.namesrv = NameServer(self.clock)
         self.store = StoreOfOffsets()
-        self.context = context = BrokerContext()
-        context.clock = self.clock
-        context.config = self.config
-        context.topics = self.topics = TopicManager(self.files["topics"], self.config, self.clock)
-        context.groups = self.groups = GroupManager(self.files["groups"], self.config, self.clock)
-        context.offsets = self.offsets = ConsumerOffsetManager(
+        self.core = core = Core.__new__(Core)
+        core.clock, core.config, core.store = self.clock, self.config, cast("Any", self.store)
+        core.store_host, core.address = b"\x7f\0\0\1\0\0\x55\x97", lambda: ADDRESS
+        core.topics = self.topics = TopicManager(self.files["topics"], self.config, self.clock)
+        core.groups = self.groups = GroupManager(self.files["groups"], self.config, self.clock)
+        core.offsets = self.offsets = ConsumerOffsetManager(
             cast("Any", self.files["offsets"]), self.clock
         )
-        context.offsets.load()
-        context.consumers = ConsumerManager(self.clock)
-        context.producers = ProducerManager(self.clock)
-        context.stats = BrokerStats()
-        context.store = cast("Any", self.store)
-        context.schedule = cast(
-            "Any",
-            SimpleNamespace(
+        core.offsets.load()
+        core.stats = BrokerStats()
+        core.boot_ms = self.clock.time_ms
+        core.topic_deleted, core.group_deleted = [], []
+        waiting = SimpleNamespace(behind_ms=0, pending_count=0)
+        timers = SimpleNamespace(
+            service=SimpleNamespace(enqueued=0, dequeued=0, behind_messages=0, timers=waiting),
+            schedule=SimpleNamespace(
                 wrapper=lambda: DelayOffsetSerializeWrapper({1: 2, 18: 0}, self.topics.data_version)
             ),
         )
-        waiting = SimpleNamespace(behind_ms=0, pending_count=0)
-        context.timers = cast(
-            "Any", SimpleNamespace(enqueued=0, dequeued=0, behind_messages=0, timers=waiting)
+        filters = FilterPart(core)
+        topic_queues = TopicQueues(self.config, self.clock, self.namesrv.table.route, None)
+        self.members = MemberPart(core, filters, topic_queues)
+        part = RegistrationPart(
+            core,
+            self.namesrv,
+            None,
+            lambda: BrokerIdentity("DefaultCluster", "broker-a", 0, ADDRESS, "192.0.2.2:21912"),
         )
-        context.boot_ms = self.clock.time_ms
-        context.address = lambda: ADDRESS
-        context.topic_deleted, context.group_deleted = [], []
-        self.registration = RegistrationService(
-            self.config,
-            self.topics,
-            identity=lambda: BrokerIdentity(
-                "DefaultCluster", "broker-a", 0, ADDRESS, "192.0.2.2:21912"
-            ),
-            namesrv=self.namesrv,
-        )
-        self.topics.on_change = self.registration.topic_changed
-        context.registered = self.registration.waiting
+        self.registration = part.service
         self.registration.register_own()
-        self.broker = Dispatcher(admin.handlers(context), admin.REFUSED)
+        admin = AdminPart(core, part, self.members, filters, cast("Any", timers), cast("Any", None))
+        delays = Request(
+            RequestCode.GET_ALL_DELAY_OFFSET,
+            lambda: Command.response(body=timers.schedule.wrapper().encode()),
+        )
+        refused = {int(row.code): row.remark for row in REFUSED}
+        self.broker = Dispatcher(handlers_of([*admin.requests(), delays]), refused)
 
     def ask(self, request: Command, *, namesrv: bool = False) -> Command:
         """The answer, which must be there at once."""

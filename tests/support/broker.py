@@ -158,7 +158,7 @@ async def connect(
     """Another connection to an open broker, or to its name server."""
     peer = Peer()
     peer.channel = await broker.open_channel(
-        None if namesrv else broker.context.address(), peer.handle, nursery, **options
+        None if namesrv else broker.core.address(), peer.handle, nursery, **options
     )
     return peer
 

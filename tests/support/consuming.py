@@ -189,4 +189,4 @@ async def drain(consumer: LitePullConsumer, count: int) -> list[str]:
 
 def committed(broker: EmbeddedBroker, group: str, topic: str, queues: int = 4) -> list[int]:
     """The offsets that the broker keeps for a group, -1 where there is none."""
-    return [broker.context.offsets.query(group, topic, queue_id) for queue_id in range(queues)]
+    return [broker.core.offsets.query(group, topic, queue_id) for queue_id in range(queues)]

@@ -184,7 +184,7 @@ class World:
                 (offset for offset, body in enumerate(bodies) if body not in self.seen.finished),
                 len(bodies),
             )
-            committed = self.broker.context.offsets.query(GROUP, TOPIC, queue)
+            committed = self.broker.core.offsets.query(GROUP, TOPIC, queue)
             self.seen.check(
                 committed <= first,
                 (
@@ -338,7 +338,7 @@ class World:
 
     def _dead(self) -> set[str]:
         assert self.broker is not None
-        store = self.broker.context.store
+        store = self.broker.core.store
         topic = dead_letter_topic(GROUP)
         dead: set[str] = set()
         for offset in range(store.max_offset(topic, 0)):

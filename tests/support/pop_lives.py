@@ -173,15 +173,15 @@ async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
             files.cut_at = files.operations + generator.randrange(20, 900)
         with suppress(RocketMQError):
             async with open_on(files, clock=clock, **settings) as (broker, peer):
-                if broker.context.topics.get("T") is None:
-                    broker.context.topics.put(TopicConfig("T", 2, 2))
+                if broker.core.topics.get("T") is None:
+                    broker.core.topics.put(TopicConfig("T", 2, 2))
                 await story.work(peer, generator.choice([10, 40, 80]))
                 if generator.random() < 0.5:
                     files.halt()
         deaths += files.dead
         files = files.power_cut(seed) if power_cut and files.dead else files.kill()
     async with open_on(files, clock=clock, **settings) as (broker, peer):
-        if broker.context.topics.get("T") is not None:
+        if broker.core.topics.get("T") is not None:
             await story.work(peer, 30)
             await story.finish(peer)
     return deaths

@@ -90,7 +90,7 @@ async def ours_behind_apache(cluster: java.ApacheCluster, directory: Path, count
 
 
 def _state(slave: EmbeddedBroker) -> SlaveState | None:
-    following = slave.context.replication.slave
+    following = slave.parts.replication.slave
     return None if following is None else following.state
 
 
@@ -104,7 +104,7 @@ async def _wait_and_compare(
 ) -> int:
     store = slave.store
     await until(lambda: store.dispatched.value > last, LIMIT)
-    await until(lambda: slave.context.topics.get(topic) is not None)
+    await until(lambda: slave.core.topics.get(topic) is not None)
     for (queue_id, offset), body in bodies.items():
         unit = store.queue_unit(topic, queue_id, offset)
         assert unit is not None, (queue_id, offset)
@@ -133,8 +133,8 @@ async def apache_behind_ours(directory: Path, count: int, *, restart: bool = Tru
     parts = 2 if restart else 1
     async with EmbeddedBroker(ours, listen=0, namesrv_listen=0, **options) as master:
         assert master.namesrv_address is not None
-        assert master.context.replication.master is not None
-        replicas = master.context.replication.master.replicas
+        assert master.parts.replication.master is not None
+        replicas = master.parts.replication.master.replicas
         cluster = java.ApacheCluster(
             theirs, master.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {}
         )

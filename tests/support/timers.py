@@ -25,7 +25,7 @@ class Deliveries:
         self.times: list[int] = []
         broker.store.arrivals.append(
             lambda arrival: (
-                self.times.append(broker.context.clock.now_ms()) if arrival.topic == topic else None
+                self.times.append(broker.core.clock.now_ms()) if arrival.topic == topic else None
             )
         )
 

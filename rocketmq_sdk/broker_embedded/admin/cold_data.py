@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
+from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.json_dialect import encode_json
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Handler
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.remoting.channel import Channel
 
 MOST_GROUPS: Final = 10_000
 GROUP_THRESHOLD: Final = 3 * 1024 * 1024
@@ -32,45 +34,72 @@ _READ_MODE: Final = "READ_AHEAD_MODE"
 _NORMAL, _RANDOM = "0", "1"
 
 
-class ColdData:
+class ColdDataRequests:
     """The thresholds that administrators set, by group."""
 
-    __slots__ = ("_thresholds",)
+    __slots__ = ("_core", "_thresholds")
 
-    def __init__(self) -> None:
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._thresholds: dict[str, int] = {}
 
-    def update(self, _context: BrokerContext, command: Command) -> Command:
+    def requests(self) -> Iterable[Request]:
+        """The rows. Their arguments are texts or fields without a header class."""
+        return (
+            Request(
+                RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+                self.update,
+                raw=True,
+                cost=Cost.BODY,
+                writes=Writes.SETTINGS,
+            ),
+            Request(
+                RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+                self.remove,
+                raw=True,
+                writes=Writes.SETTINGS,
+            ),
+            Request(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.show, cost=Cost.TABLE),
+            Request(
+                RequestCode.SET_COMMITLOG_READ_MODE,
+                self.read_mode,
+                raw=True,
+                writes=Writes.SETTINGS,
+            ),
+            Request(RequestCode.SWITCH_TIMER_ENGINE, self.timer_engine, raw=True),
+        )
+
+    def update(self, _channel: Channel, command: Command) -> Command:
         """UPDATE_COLD_DATA_FLOW_CTR_CONFIG (2001): lines of `group=bytes`, all of them
         or none.
         """
         try:
             texts = read_properties(command.body.decode())
         except UnicodeDecodeError as error:
-            return refused(ResponseCode.SYSTEM_ERROR, f"UnsupportedEncodingException {error}")
+            return refuse(ResponseCode.SYSTEM_ERROR, f"UnsupportedEncodingException {error}")
         if not texts:
-            return refused(ResponseCode.SYSTEM_ERROR, "string2Properties error")
+            return refuse(ResponseCode.SYSTEM_ERROR, "string2Properties error")
         try:
             wanted = {group: int(text) for group, text in texts.items()}
         except ValueError as error:
-            return refused(ResponseCode.SYSTEM_ERROR, f"a threshold is no number of bytes: {error}")
+            return refuse(ResponseCode.SYSTEM_ERROR, f"a threshold is no number of bytes: {error}")
         if len(self._thresholds | wanted) > MOST_GROUPS:
-            return refused(
+            return refuse(
                 ResponseCode.SYSTEM_ERROR,
                 f"more than {MOST_GROUPS} groups have thresholds; remove some first",
             )
         self._thresholds |= wanted
         return Command.response()
 
-    def remove(self, _context: BrokerContext, command: Command) -> Command:
+    def remove(self, _channel: Channel, command: Command) -> Command:
         """REMOVE_COLD_DATA_FLOW_CTR_CONFIG (2002): the body is the name of a group."""
         group = command.body.decode("utf-8", "replace").strip()
         if not group:
-            return refused(ResponseCode.SYSTEM_ERROR, "the request names no group")
+            return refuse(ResponseCode.SYSTEM_ERROR, "the request names no group")
         self._thresholds.pop(group, None)
         return Command.response()
 
-    def show(self, _context: BrokerContext, _command: Command) -> Command:
+    def show(self) -> Command:
         """GET_COLD_DATA_FLOW_CTR_INFO (2003)."""
         info = {
             "cgColdReadThreshold": GROUP_THRESHOLD,
@@ -81,21 +110,21 @@ class ColdData:
         }
         return Command.response(body=encode_json(info))
 
-    def read_mode(self, context: BrokerContext, command: Command) -> Command:
+    def read_mode(self, _channel: Channel, command: Command) -> Command:
         """SET_COMMITLOG_READ_MODE (2004): 0 lets the system read the log ahead, 1 tells
         it that reads are at random.
         """
         mode = command.ext_fields.get(_READ_MODE)
         if mode not in (_NORMAL, _RANDOM):
-            return refused(
+            return refuse(
                 ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error"
             )
-        context.store.read_log_ahead(wanted=mode == _NORMAL)
+        self._core.store.read_log_ahead(wanted=mode == _NORMAL)
         answer = Command.response()
         answer.remark = f"set commitlog readahead mode success, mode: {mode}"
         return answer
 
-    def timer_engine(self, _context: BrokerContext, command: Command) -> Command:
+    def timer_engine(self, _channel: Channel, command: Command) -> Command:
         """SWITCH_TIMER_ENGINE (5001): F, the file wheel, is what runs; there is no
         other.
         """
@@ -107,17 +136,4 @@ class ColdData:
             if engine == "R"
             else "the engine is R or F"
         )
-        return refused(ResponseCode.INVALID_PARAMETER, f"switch timer engine: {reason}")
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The handlers by request code."""
-    cold = ColdData()
-    served: dict[RequestCode, Serve] = {
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: cold.update,
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: cold.remove,
-        RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: cold.show,
-        RequestCode.SET_COMMITLOG_READ_MODE: cold.read_mode,
-        RequestCode.SWITCH_TIMER_ENGINE: cold.timer_engine,
-    }
-    return bind_all(context, served)
+        return refuse(ResponseCode.INVALID_PARAMETER, f"switch timer engine: {reason}")

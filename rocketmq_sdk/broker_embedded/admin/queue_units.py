@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all, refused
+from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command
@@ -12,60 +12,72 @@ from rocketmq_sdk.protocol.headers.queries import QueryConsumeQueueRequestHeader
 from rocketmq_sdk.protocol.json_dialect import encode_pretty
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Handler
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.part import FilterPart
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
 
 MOST_UNITS: Final = 4096
 """Units of one answer; a tool that wants more asks again from the next index."""
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The handlers by request code."""
-    return bind_all(context, _SERVED)
+class QueueUnitRequests:
+    """The units of one consume queue."""
 
+    def __init__(self, core: Core, members: MemberPart, filters: FilterPart) -> None:
+        self._core = core
+        self._members = members
+        self._filters = filters
 
-def query_consume_queue(context: BrokerContext, command: Command) -> Command:
-    """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a
-    group subscribes to.
-
-    Whether the filter lets a unit through is said for units with an extension only, as
-    Apache does it.
-    """
-    header = QueryConsumeQueueRequestHeader.from_ext(command.ext_fields)
-    store, topic, queue_id = context.store, header.topic or "", header.queue_id
-    if queue_id not in store.queue_ids(topic):
-        return refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-    subscription, note = None, None
-    if header.consumer_group:
-        subscription = context.consumers.subscription(header.consumer_group, topic)
-        note = (
-            _filter_data(context, header.consumer_group, topic)
-            if subscription
-            else f"{header.consumer_group}@{topic} is not online!"
+    def requests(self) -> Iterable[Request]:
+        """The rows."""
+        return (
+            Request(
+                RequestCode.QUERY_CONSUME_QUEUE,
+                self.query_consume_queue,
+                QueryConsumeQueueRequestHeader,
+                cost=Cost.MESSAGES,
+            ),
         )
-    low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-    if not low <= header.index < high:
-        answer = Command.response(
-            body=QueryConsumeQueueResponseBody(subscription, note, None, high, low).encode()
+
+    def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> Command:
+        """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a
+        group subscribes to.
+
+        Whether the filter lets a unit through is said for units with an extension only,
+        as Apache does it.
+        """
+        store, topic, queue_id = self._core.store, header.topic or "", header.queue_id
+        if queue_id not in store.queue_ids(topic):
+            return refuse(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        subscription, note = None, None
+        if header.consumer_group:
+            subscription = self._members.consumers.subscription(header.consumer_group, topic)
+            note = (
+                self._filter_data(header.consumer_group, topic)
+                if subscription
+                else f"{header.consumer_group}@{topic} is not online!"
+            )
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if not low <= header.index < high:
+            answer = Command.response(
+                body=QueryConsumeQueueResponseBody(subscription, note, None, high, low).encode()
+            )
+            answer.remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
+            return answer
+        last = min(high, header.index + max(0, min(header.count, MOST_UNITS)))
+        units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
+        found = tuple(
+            ConsumeQueueData(position, size, code) for position, size, code in filter(None, units)
         )
-        answer.remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
-        return answer
-    last = min(high, header.index + max(0, min(header.count, MOST_UNITS)))
-    units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
-    found = tuple(
-        ConsumeQueueData(position, size, code) for position, size, code in filter(None, units)
-    )
-    return Command.response(
-        body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode()
-    )
+        return Command.response(
+            body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode()
+        )
 
-
-def _filter_data(context: BrokerContext, group: str, topic: str) -> str:
-    """What is known of a group's expression as text of JSON, `null` for groups that
-    filter by tags.
-    """
-    data = context.filters.get(topic, group)
-    return "null" if data is None else encode_pretty(data.to_json())
-
-
-_SERVED: Final[dict[RequestCode, Serve]] = {RequestCode.QUERY_CONSUME_QUEUE: query_consume_queue}
+    def _filter_data(self, group: str, topic: str) -> str:
+        """What is known of a group's expression as text of JSON, `null` for groups that
+        filter by tags.
+        """
+        data = self._filters.expressions.get(topic, group)
+        return "null" if data is None else encode_pretty(data.to_json())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocketmq_sdk.broker_embedded.request import Refusal
 from rocketmq_sdk.codes import RequestCode
 
 _CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
@@ -53,9 +54,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
     _STATIC: (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
 }
 
-REFUSED: Final[dict[int, str]] = {
-    int(code): f" request type {int(code)} not supported: {code.name} {reason}"
-    for reason, codes in _REASONS.items()
-    for code in codes
-}
-"""Reasons by request code. A code that has a handler is served all the same."""
+REFUSED: Final[tuple[Refusal, ...]] = tuple(
+    Refusal(code, reason) for reason, codes in _REASONS.items() for code in codes
+)

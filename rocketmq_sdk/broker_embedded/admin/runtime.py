@@ -12,24 +12,21 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketmq_sdk.broker_embedded.handlers import bind_all
+from rocketmq_sdk.broker_embedded.request import Cost, Request
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Handler
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.timers.part import TimerPart
 
 VERSION_TEXT: Final = "V5_4_0"
 WINDOWS: Final = (10.0, 60.0, 600.0)
 _QUEUES: Final = ("send", "pull", "litePull", "query", "ack")
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The handlers by request code."""
-    return bind_all(context, {RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(context).serve})
 
 
 class Totals(NamedTuple):
@@ -76,21 +73,26 @@ class RateMeter:
 
 
 class RuntimeInfo:
-    """Makes the table."""
+    """Makes the table of the broker's running info."""
 
-    __slots__ = ("_context", "_meter")
+    __slots__ = ("_core", "_meter", "_timer_part")
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._meter = RateMeter(context.clock.monotonic(), self._totals())
+    def __init__(self, core: Core, timers: TimerPart) -> None:
+        self._core = core
+        self._timer_part = timers
+        self._meter = RateMeter(core.clock.monotonic(), self._totals())
 
-    def serve(self, _context: BrokerContext, _command: Command) -> Command:
+    def requests(self) -> Iterable[Request]:
+        """The one row."""
+        return (Request(RequestCode.GET_BROKER_RUNTIME_INFO, self.serve, cost=Cost.TABLE),)
+
+    def serve(self) -> Command:
         """Answer the request."""
         return Command.response(body=KVTable.of(self.table()).encode())
 
     def _totals(self) -> Totals:
-        stats = self._context.stats
-        timers = self._context.timers
+        stats = self._core.stats
+        timers = self._timer_part.service
         return Totals(
             stats.put_messages,
             stats.pull_found,
@@ -103,13 +105,13 @@ class RuntimeInfo:
 
     def table(self) -> dict[str, object]:
         """All keys."""
-        context = self._context
-        now_ms = context.clock.now_ms()
+        core = self._core
+        now_ms = core.clock.now_ms()
         totals = self._totals()
-        config = context.config.current
+        config = core.config.current
         return {
-            "bootTimestamp": context.boot_ms,
-            "runtime": duration_text(now_ms - context.boot_ms),
+            "bootTimestamp": core.boot_ms,
+            "runtime": duration_text(now_ms - core.boot_ms),
             "brokerActive": "true",
             "brokerVersionDesc": VERSION_TEXT,
             "startAcceptSendRequestTimeStamp": config.start_accept_send_request_time_stamp,
@@ -127,7 +129,7 @@ class RuntimeInfo:
         }
 
     def _puts(self, totals: Totals) -> dict[str, object]:
-        stats = self._context.stats
+        stats = self._core.stats
         yesterday, today = stats.mornings
         return {
             "putMessageTimesTotal": stats.put_times,
@@ -146,7 +148,7 @@ class RuntimeInfo:
         }
 
     def _rates(self, totals: Totals) -> dict[str, object]:
-        rates = self._meter.look(self._context.clock.monotonic(), totals)
+        rates = self._meter.look(self._core.clock.monotonic(), totals)
 
         def text(*places: int) -> str:
             return " ".join(
@@ -164,7 +166,7 @@ class RuntimeInfo:
         }
 
     def _log(self) -> dict[str, object]:
-        store = self._context.store
+        store = self._core.store
         end = store.max_physical_offset
         ratio = store.used_ratio()
         return {
@@ -179,7 +181,7 @@ class RuntimeInfo:
         }
 
     def _timers(self) -> dict[str, object]:
-        service = self._context.timers
+        service = self._timer_part.service
         return {
             "timerReadBehind": service.timers.behind_ms // 1000,
             "timerOffsetBehind": service.behind_messages,
@@ -187,11 +189,11 @@ class RuntimeInfo:
         }
 
     def _delays(self) -> dict[str, object]:
-        context = self._context
-        delivered = context.schedule.wrapper().offset_table
+        core = self._core
+        delivered = self._timer_part.schedule.wrapper().offset_table
         return {
             f"scheduleMessageOffset_{level}": (
-                f"{offset},{context.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+                f"{offset},{core.store.max_offset(SCHEDULE_TOPIC, level - 1)}"
             )
             for level, offset in sorted(delivered.items())
         }

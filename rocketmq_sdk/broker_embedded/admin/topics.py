@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.handlers import (
-    Serve,
-    answer_when_registered,
-    bind_all,
-    page,
-    refused,
-)
+from rocketmq_sdk.broker_embedded.admin.parts_of_tables import page
+from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.tables.attributes import (
     CLEANUP_POLICY,
     MESSAGE_TYPE,
@@ -32,8 +27,11 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import topics as headers
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Continuation, Handler
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
+    from rocketmq_sdk.remoting.channel import Continuation
 
 MOST_QUEUES: Final = 65_536
 """More queues than this would only hurt: each answer about the topic names all of
@@ -44,145 +42,169 @@ _UNSUPPORTED: Final = {
 }
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The handlers by request code."""
-    return bind_all(context, _SERVED)
+class TopicRequests:
+    """Topics: made, changed, deleted, listed."""
 
+    def __init__(self, core: Core, registration: RegistrationPart) -> None:
+        self._core = core
+        self._registration = registration
 
-def _check_name(context: BrokerContext, topic: str) -> None:
-    """Raises `InvalidParameterError` for a name that is not legal or belongs to the
-    broker.
-    """
-    problem = topic_problem(topic)
-    if problem is not None:
-        raise InvalidParameterError(ResponseCode.INVALID_PARAMETER, problem)
-    if context.config.current.validate_system_topic_when_update_topic and context.topics.is_system(
-        topic
-    ):
-        raise InvalidParameterError(
-            ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
+    def requests(self) -> Iterable[Request]:
+        """The rows."""
+        return (
+            Request(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                self.update_topic,
+                headers.CreateTopicRequestHeader,
+                writes=Writes.TOPICS,
+            ),
+            Request(
+                RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+                self.update_topics,
+                body=CreateTopicListRequestBody,
+                cost=Cost.BODY,
+                writes=Writes.TOPICS,
+            ),
+            Request(
+                RequestCode.DELETE_TOPIC_IN_BROKER,
+                self.delete_topic,
+                headers.DeleteTopicRequestHeader,
+                cost=Cost.TABLE,
+                writes=Writes.TOPICS | Writes.OFFSETS | Writes.FILES,
+            ),
+            Request(
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                self.all_topics,
+                headers.GetAllTopicConfigRequestHeader,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.GET_TOPIC_CONFIG, self.one_topic, headers.GetTopicConfigRequestHeader
+            ),
+            Request(
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics, cost=Cost.TABLE
+            ),
         )
 
+    def _check_name(self, topic: str) -> None:
+        """Raises `InvalidParameterError` for a name that is not legal or belongs to the
+        broker.
+        """
+        problem = topic_problem(topic)
+        if problem is not None:
+            raise InvalidParameterError(ResponseCode.INVALID_PARAMETER, problem)
+        if (
+            self._core.config.current.validate_system_topic_when_update_topic
+            and self._core.topics.is_system(topic)
+        ):
+            raise InvalidParameterError(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
+            )
 
-def _check(context: BrokerContext, requested: TopicConfig) -> None:
-    """Raises `InvalidParameterError` for a topic that is not created,
-    `ConfigurationError` for attributes that are not acceptable.
-    """
-    _check_name(context, requested.topic_name)
-    if not (
-        0 <= requested.read_queue_nums <= MOST_QUEUES
-        and 0 <= requested.write_queue_nums <= MOST_QUEUES
-    ):
-        raise InvalidParameterError(
-            ResponseCode.INVALID_PARAMETER, f"the numbers of queues must be 0 to {MOST_QUEUES}"
+    def _check(self, requested: TopicConfig) -> None:
+        """Raises `InvalidParameterError` for a topic that is not created,
+        `ConfigurationError` for attributes that are not acceptable.
+        """
+        self._check_name(requested.topic_name)
+        if not (
+            0 <= requested.read_queue_nums <= MOST_QUEUES
+            and 0 <= requested.write_queue_nums <= MOST_QUEUES
+        ):
+            raise InvalidParameterError(
+                ResponseCode.INVALID_PARAMETER, f"the numbers of queues must be 0 to {MOST_QUEUES}"
+            )
+        attributes = self._core.topics.altered_attributes(requested)
+        if (
+            attributes.get(MESSAGE_TYPE) == "MIXED"
+            and not self._core.config.current.enable_mixed_message_type
+        ):
+            raise InvalidParameterError(
+                ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+            )
+        for key, (value, reason) in _UNSUPPORTED.items():
+            if attributes.get(key) == value:
+                raise InvalidParameterError(
+                    ResponseCode.INVALID_PARAMETER, f"{key}={value}: {reason}"
+                )
+        if attributes.get(RESERVE_TIME, "-1") != "-1":
+            raise InvalidParameterError(
+                ResponseCode.INVALID_PARAMETER, f"{RESERVE_TIME}: this broker has no tiered store"
+            )
+
+    def update_topic(self, header: headers.CreateTopicRequestHeader) -> Command | Continuation:
+        """UPDATE_AND_CREATE_TOPIC (17)."""
+        requested = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            header.order,
+            parse_attributes(header.attributes),
         )
-    attributes = context.topics.altered_attributes(requested)
-    if (
-        attributes.get(MESSAGE_TYPE) == "MIXED"
-        and not context.config.current.enable_mixed_message_type
-    ):
-        raise InvalidParameterError(
-            ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported."
+        return self._update((requested,))
+
+    def update_topics(self, body: CreateTopicListRequestBody) -> Command | Continuation:
+        """UPDATE_AND_CREATE_TOPIC_LIST (18): all of them or none."""
+        return self._update(body.topic_config_list)
+
+    def _update(self, requested: tuple[TopicConfig, ...]) -> Command | Continuation:
+        for topic in requested:
+            self._check(topic)
+        with self._core.topics.together():
+            changed = [self._core.topics.update(topic) for topic in requested]
+        answer = Command.response()
+        return self._registration.answer_when_registered(answer) if any(changed) else answer
+
+    def delete_topic(self, header: headers.DeleteTopicRequestHeader) -> Command:
+        """DELETE_TOPIC_IN_BROKER (215), with the retry topics that pop consumers of it
+        have.
+        """
+        topic = header.topic
+        self._check_name(topic)
+        names = [topic]
+        if self._core.config.current.clear_retry_topic_when_delete_topic:
+            groups = self._core.offsets.groups_of(topic)
+            retry_topics = (
+                f"{RETRY_PREFIX}{group}{separator}{topic}" for group in groups for separator in "_+"
+            )
+            names += [name for name in retry_topics if self._core.topics.get(name) is not None]
+        for name in names:
+            self._core.topics.delete(name)
+            self._core.offsets.remove_topic(name)
+            self._core.store.delete_topic(name)
+            for tell in self._core.topic_deleted:
+                tell(name)
+        return Command.response()
+
+    def all_topics(self, header: headers.GetAllTopicConfigRequestHeader) -> Command:
+        """GET_ALL_TOPIC_CONFIG (21), whole or in parts."""
+        config = self._core.config.current
+        whole = self._core.topics.wrapper()
+        version = whole.data_version or DataVersion()
+        table = page(
+            whole.topic_config_table,
+            version,
+            start=header.topic_seq if config.enable_split_metadata else None,
+            asked_version=header.data_version,
+            limit=header.max_topic_num,
+            most=config.split_metadata_size,
         )
-    for key, (value, reason) in _UNSUPPORTED.items():
-        if attributes.get(key) == value:
-            raise InvalidParameterError(ResponseCode.INVALID_PARAMETER, f"{key}={value}: {reason}")
-    if attributes.get(RESERVE_TIME, "-1") != "-1":
-        raise InvalidParameterError(
-            ResponseCode.INVALID_PARAMETER, f"{RESERVE_TIME}: this broker has no tiered store"
+        body = attrs.evolve(whole, topic_config_table=table)
+        answer = headers.GetAllTopicConfigResponseHeader(
+            total_topic_num=len(whole.topic_config_table)
         )
+        return Command.response(0, answer, body=body.encode())
 
+    def one_topic(self, header: headers.GetTopicConfigRequestHeader) -> Command:
+        """GET_TOPIC_CONFIG (351)."""
+        topic = header.topic
+        found = self._core.topics.get(topic)
+        if found is None:
+            return refuse(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return Command.response(body=found.encode())
 
-def update_topic(context: BrokerContext, command: Command) -> Command | Continuation:
-    """UPDATE_AND_CREATE_TOPIC (17)."""
-    header = headers.CreateTopicRequestHeader.from_ext(command.ext_fields)
-    requested = TopicConfig(
-        header.topic,
-        header.read_queue_nums,
-        header.write_queue_nums,
-        header.perm,
-        header.topic_filter_type,
-        header.topic_sys_flag or 0,
-        header.order,
-        parse_attributes(header.attributes),
-    )
-    return _update(context, (requested,))
-
-
-def update_topics(context: BrokerContext, command: Command) -> Command | Continuation:
-    """UPDATE_AND_CREATE_TOPIC_LIST (18): all of them or none."""
-    return _update(context, CreateTopicListRequestBody.decode(command.body).topic_config_list)
-
-
-def _update(context: BrokerContext, requested: tuple[TopicConfig, ...]) -> Command | Continuation:
-    for topic in requested:
-        _check(context, topic)
-    with context.topics.together():
-        changed = [context.topics.update(topic) for topic in requested]
-    answer = Command.response()
-    return answer_when_registered(context, answer) if any(changed) else answer
-
-
-def delete_topic(context: BrokerContext, command: Command) -> Command:
-    """DELETE_TOPIC_IN_BROKER (215), with the retry topics that pop consumers of it
-    have.
-    """
-    topic = headers.DeleteTopicRequestHeader.from_ext(command.ext_fields).topic
-    _check_name(context, topic)
-    names = [topic]
-    if context.config.current.clear_retry_topic_when_delete_topic:
-        groups = context.offsets.groups_of(topic)
-        retry_topics = (
-            f"{RETRY_PREFIX}{group}{separator}{topic}" for group in groups for separator in "_+"
-        )
-        names += [name for name in retry_topics if context.topics.get(name) is not None]
-    for name in names:
-        context.topics.delete(name)
-        context.offsets.remove_topic(name)
-        context.store.delete_topic(name)
-        for tell in context.topic_deleted:
-            tell(name)
-    return Command.response()
-
-
-def all_topics(context: BrokerContext, command: Command) -> Command:
-    """GET_ALL_TOPIC_CONFIG (21), whole or in parts."""
-    header = headers.GetAllTopicConfigRequestHeader.from_ext(command.ext_fields)
-    config = context.config.current
-    whole = context.topics.wrapper()
-    version = whole.data_version or DataVersion()
-    table = page(
-        whole.topic_config_table,
-        version,
-        start=header.topic_seq if config.enable_split_metadata else None,
-        asked_version=header.data_version,
-        limit=header.max_topic_num,
-        most=config.split_metadata_size,
-    )
-    body = attrs.evolve(whole, topic_config_table=table)
-    answer = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(whole.topic_config_table))
-    return Command.response(0, answer, body=body.encode())
-
-
-def one_topic(context: BrokerContext, command: Command) -> Command:
-    """GET_TOPIC_CONFIG (351)."""
-    topic = headers.GetTopicConfigRequestHeader.from_ext(command.ext_fields).topic
-    found = context.topics.get(topic)
-    if found is None:
-        return refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-    return Command.response(body=found.encode())
-
-
-def system_topics(context: BrokerContext, _command: Command) -> Command:
-    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
-    return Command.response(body=TopicList(tuple(context.topics.system_names())).encode())
-
-
-_SERVED: Final[dict[RequestCode, Serve]] = {
-    RequestCode.UPDATE_AND_CREATE_TOPIC: update_topic,
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: update_topics,
-    RequestCode.DELETE_TOPIC_IN_BROKER: delete_topic,
-    RequestCode.GET_ALL_TOPIC_CONFIG: all_topics,
-    RequestCode.GET_TOPIC_CONFIG: one_topic,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: system_topics,
-}
+    def system_topics(self) -> Command:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+        return Command.response(body=TopicList(tuple(self._core.topics.system_names())).encode())

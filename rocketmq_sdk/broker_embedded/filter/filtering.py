@@ -14,13 +14,14 @@ from rocketmq_sdk.names import retry_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
     from rocketmq_sdk.broker_embedded.filter.consumer_filters import (
         ConsumerFilterData,
         ConsumerFilterManager,
     )
     from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression
+    from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.store.messages import MessageFilter
+    from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 _INT_MAX: Final = 0x7FFFFFFF
@@ -127,97 +128,6 @@ def _work_of(expression: CompiledExpression, length: int) -> int:
     return length + text + (length * text >> 8)
 
 
-def check_supported(context: BrokerContext, subscription: SubscriptionData) -> None:
-    """Raises `BrokerError` (1) for a language that the broker is not set to serve."""
-    if not subscription.is_tag_type and not context.config.current.enable_property_filter:
-        remark = (
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}"
-        )
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
-
-
-def registered_filter(
-    context: BrokerContext, group: str, subscription: SubscriptionData, client_version: int
-) -> MessageFilter | None:
-    """The filter of a subscription that a heartbeat brought, None for all messages.
-
-    Raises `BrokerError`: 27 when its expression could not be compiled, 28 when the pull
-    is of a newer one, 1 when the language is not served.
-    """
-    if subscription.is_tag_type:
-        return _tag_or_retry_filter(context, group, subscription)
-    data = context.filters.get(subscription.topic, group)
-    if data is None:
-        remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-        raise BrokerError(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
-    if data.client_version < client_version:
-        raise BrokerError(
-            ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
-        )
-    check_supported(context, subscription)
-    return sql_filter(context, data)
-
-
-def header_filter(
-    context: BrokerContext, group: str, subscription: SubscriptionData
-) -> MessageFilter | None:
-    """The filter of a subscription that comes with the request itself, None for all
-    messages.
-
-    An expression that cannot be compiled lets all messages through, as with Apache;
-    that is told once. Raises `BrokerError` (1).
-    """
-    if subscription.is_tag_type:
-        return _tag_or_retry_filter(context, group, subscription)
-    check_supported(context, subscription)
-    topic = subscription.topic
-    try:
-        data = context.filters.build(
-            topic,
-            group,
-            subscription.sub_string,
-            subscription.expression_type,
-            subscription.sub_version,
-        )
-    except FilterSyntaxError as error:
-        context.filters.complain(group, topic, error)
-        return None
-    return sql_filter(context, data)
-
-
-def pop_filter(
-    context: BrokerContext, group: str, subscription: SubscriptionData
-) -> MessageFilter | None:
-    """The filter of a subscription that a pop brings, None for all messages.
-
-    Pops are strict where pulls are not, and do not ask whether property filters are
-    switched on, as with Apache. Raises `BrokerError` (23) with the reason when an
-    expression cannot be compiled.
-    """
-    if subscription.is_tag_type:
-        return tag_filter(subscription)
-    text, kind = subscription.sub_string, subscription.expression_type
-    try:
-        return sql_filter(
-            context,
-            context.filters.build(subscription.topic, group, text, kind, context.clock.now_ms()),
-        )
-    except FilterSyntaxError as error:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {error}",
-        ) from error
-
-
-def _tag_or_retry_filter(
-    context: BrokerContext, group: str, subscription: SubscriptionData
-) -> MessageFilter | None:
-    if context.config.current.filter_support_retry and subscription.topic == retry_topic(group):
-        return RetryFilter(context.filters, group)
-    return tag_filter(subscription)
-
-
 def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
     """The filter of a tag subscription, None for all messages. A text that holds no
     tag, blanks for one, lets nothing through.
@@ -227,6 +137,100 @@ def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
     return TagFilter(subscription.code_set)
 
 
-def sql_filter(context: BrokerContext, data: ConsumerFilterData) -> SqlFilter | None:
-    """The filter of an expression, None when it was not compiled."""
-    return None if data.compiled is None else SqlFilter(data, data.compiled, context.filters)
+class SubscriptionFilters:
+    """Makes the filters of subscriptions, by the settings in force and the expressions
+    of all groups.
+    """
+
+    __slots__ = ("_clock", "_config", "_filters")
+
+    def __init__(self, filters: ConsumerFilterManager, config: LiveConfig, clock: Clock) -> None:
+        self._filters = filters
+        self._config = config
+        self._clock = clock
+
+    def check_supported(self, subscription: SubscriptionData) -> None:
+        """Raises `BrokerError` (1) for a language that the broker is not set to
+        serve.
+        """
+        if not subscription.is_tag_type and not self._config.current.enable_property_filter:
+            remark = (
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}"
+            )
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
+
+    def registered(
+        self, group: str, subscription: SubscriptionData, client_version: int
+    ) -> MessageFilter | None:
+        """The filter of a subscription that a heartbeat brought, None for all messages.
+
+        Raises `BrokerError`: 27 when its expression could not be compiled, 28 when the
+        pull is of a newer one, 1 when the language is not served.
+        """
+        if subscription.is_tag_type:
+            return self._tag_or_retry(group, subscription)
+        data = self._filters.get(subscription.topic, group)
+        if data is None:
+            remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            raise BrokerError(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        if data.client_version < client_version:
+            raise BrokerError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        self.check_supported(subscription)
+        return self._sql(data)
+
+    def of_request(self, group: str, subscription: SubscriptionData) -> MessageFilter | None:
+        """The filter of a subscription that comes with the request itself, None for all
+        messages.
+
+        An expression that cannot be compiled lets all messages through, as with Apache;
+        that is told once. Raises `BrokerError` (1).
+        """
+        if subscription.is_tag_type:
+            return self._tag_or_retry(group, subscription)
+        self.check_supported(subscription)
+        topic = subscription.topic
+        try:
+            data = self._filters.build(
+                topic,
+                group,
+                subscription.sub_string,
+                subscription.expression_type,
+                subscription.sub_version,
+            )
+        except FilterSyntaxError as error:
+            self._filters.complain(group, topic, error)
+            return None
+        return self._sql(data)
+
+    def of_pop(self, group: str, subscription: SubscriptionData) -> MessageFilter | None:
+        """The filter of a subscription that a pop brings, None for all messages.
+
+        Pops are strict where pulls are not, and do not ask whether property filters are
+        switched on, as with Apache. Raises `BrokerError` (23) with the reason when an
+        expression cannot be compiled.
+        """
+        if subscription.is_tag_type:
+            return tag_filter(subscription)
+        text, kind = subscription.sub_string, subscription.expression_type
+        try:
+            return self._sql(
+                self._filters.build(subscription.topic, group, text, kind, self._clock.now_ms()),
+            )
+        except FilterSyntaxError as error:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"parse the consumer's subscription failed: {error}",
+            ) from error
+
+    def _tag_or_retry(self, group: str, subscription: SubscriptionData) -> MessageFilter | None:
+        if self._config.current.filter_support_retry and subscription.topic == retry_topic(group):
+            return RetryFilter(self._filters, group)
+        return tag_filter(subscription)
+
+    def _sql(self, data: ConsumerFilterData) -> SqlFilter | None:
+        """The filter of an expression, None when it was not compiled."""
+        return None if data.compiled is None else SqlFilter(data, data.compiled, self._filters)

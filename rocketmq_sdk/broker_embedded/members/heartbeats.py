@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.filter.filtering import check_supported
 from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
-from rocketmq_sdk.broker_embedded.send.send import UNIT_SUB_FLAG
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.names import retry_topic
 from rocketmq_sdk.protocol.bodies.members import (
@@ -29,30 +28,31 @@ from rocketmq_sdk.protocol.headers.members import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Channel, Handler
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = ClientProcessor(context)
-    return {
-        RequestCode.HEART_BEAT: processor.heartbeat,
-        RequestCode.UNREGISTER_CLIENT: processor.unregister,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: processor.consumer_list,
-        RequestCode.CHECK_CLIENT_CONFIG: processor.check_config,
-    }
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.part import FilterPart
+    from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
+    from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 class ClientProcessor:
     """Keeps the tables of consumers and producers."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(
+        self,
+        core: Core,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        filters: FilterPart,
+    ) -> None:
+        self._core = core
+        self._consumers = consumers
+        self._producers = producers
+        self._filters = filters
         self._fingerprints: dict[str, int] = {}
-        context.group_deleted.append(self._forget_group)
 
-    def _forget_group(self, group: str) -> None:
+    def forget_group(self, group: str) -> None:
+        """A group is gone: its next heartbeat has to bring everything."""
         self._fingerprints.pop(group, None)
 
     def heartbeat(self, channel: Channel, request: Command) -> Command:
@@ -63,8 +63,8 @@ class ClientProcessor:
         or when the group is not known any more.
         """
         data = HeartbeatData.decode(request.body)
-        context = self._context
-        clock = context.clock
+        core = self._core
+        clock = core.clock
         client = ClientChannel(
             channel,
             data.client_id,
@@ -73,7 +73,7 @@ class ClientProcessor:
             clock.monotonic(),
             clock.now_ms(),
         )
-        with context.groups.together(), context.topics.together():
+        with core.groups.together(), core.topics.together():
             if data.heartbeat_fingerprint:
                 return self._heartbeat_v2(channel, data, client)
             for consumer in data.consumer_data_set:
@@ -84,7 +84,7 @@ class ClientProcessor:
     def _heartbeat_v2(
         self, channel: Channel, data: HeartbeatData, client: ClientChannel
     ) -> Command:
-        consumers = self._context.consumers
+        consumers = self._consumers
         changed = False
         for consumer in data.consumer_data_set:
             name = consumer.group_name
@@ -104,26 +104,26 @@ class ClientProcessor:
     def _register_consumer(
         self, channel: Channel, client: ClientChannel, data: ConsumerData
     ) -> None:
-        context = self._context
-        config = context.groups.get(data.group_name)
+        core = self._core
+        config = core.groups.get(data.group_name)
         if config is None:
             return
-        context.topics.create_retry(
+        core.topics.create_retry(
             retry_topic(data.group_name),
             config.retry_queue_nums,
-            sys_flag=UNIT_SUB_FLAG if data.unit_mode else 0,
+            sys_flag=UNIT_SUBSCRIPTION_FLAG if data.unit_mode else 0,
         )
-        context.consumers.register(
+        self._consumers.register(
             channel, client, data, notifies=config.notify_consumer_ids_changed_enable
         )
-        context.filters.register(data.group_name, data.subscription_data_set)
+        self._filters.expressions.register(data.group_name, data.subscription_data_set)
 
     def _register_producers(
         self, channel: Channel, client: ClientChannel, data: HeartbeatData
     ) -> None:
-        if self._context.config.current.enable_register_producer:
+        if self._core.config.current.enable_register_producer:
             for group in data.producer_data_set:
-                self._context.producers.register(group, channel, client)
+                self._producers.register(group, channel, client)
 
     def unregister(self, channel: Channel, request: Command) -> Command:
         """A client leaves a producer group, a consumer group or both; never an
@@ -131,32 +131,31 @@ class ClientProcessor:
         """
         header = UnregisterClientRequestHeader.from_ext(request.ext_fields)
         if header.producer_group:
-            self._context.producers.unregister(header.producer_group, channel)
+            self._producers.unregister(header.producer_group, channel)
         if header.consumer_group:
-            self._context.consumers.unregister(channel, header.consumer_group)
+            self._consumers.unregister(channel, header.consumer_group)
         return Command.response()
 
-    def consumer_list(self, _channel: Channel, request: Command) -> Command:
+    def consumer_list(self, header: GetConsumerListByGroupRequestHeader) -> Command:
         """The client ids of a group's members."""
-        group = GetConsumerListByGroupRequestHeader.from_ext(request.ext_fields).consumer_group
-        ids = self._context.consumers.client_ids(group)
+        group = header.consumer_group
+        ids = self._consumers.client_ids(group)
         if not ids:
             return Command.response(
                 ResponseCode.SYSTEM_ERROR, remark=f"no consumer for this group, {group}"
             )
         return Command.response(body=ConsumerList(tuple(ids)).encode())
 
-    def check_config(self, _channel: Channel, request: Command) -> Command:
+    def check_config(self, body: CheckClientRequestBody) -> Command:
         """Whether a subscription can be served; tags always can, an expression when it
         compiles.
         """
-        body = CheckClientRequestBody.decode(request.body)
         subscription = body.subscription_data
         if subscription is None or subscription.is_tag_type:
             return Command.response()
-        check_supported(self._context, subscription)
+        self._filters.subscriptions.check_supported(subscription)
         try:
-            self._context.filters.build(
+            self._filters.expressions.build(
                 subscription.topic,
                 body.group or "",
                 subscription.sub_string,

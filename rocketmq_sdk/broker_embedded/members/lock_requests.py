@@ -1,4 +1,4 @@
-"""Locks of queues for orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)
+"""Locks on queues for orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)
 (`AdminBrokerProcessor`).
 """
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.members import (
     LockBatchRequestBody,
     LockBatchResponseBody,
@@ -15,21 +14,21 @@ from rocketmq_sdk.protocol.bodies.members import (
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.broker_embedded.members.queue_locks import QueueLocks
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
+class LockProcessor:
+    """Locks queues for members, and unlocks them."""
 
-    def lock(_channel: Channel, request: Command) -> Command:
-        body = LockBatchRequestBody.decode(request.body)
-        owned = context.locks.lock(body.consumer_group, body.mq_set, body.client_id)
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+
+    def lock(self, body: LockBatchRequestBody) -> Command:
+        """LOCK_BATCH_MQ: the queues that the member holds now."""
+        owned = self._locks.lock(body.consumer_group, body.mq_set, body.client_id)
         return Command.response(body=LockBatchResponseBody(tuple(owned)).encode())
 
-    def unlock(_channel: Channel, request: Command) -> Command:
-        body = UnlockBatchRequestBody.decode(request.body)
-        context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+    def unlock(self, body: UnlockBatchRequestBody) -> Command:
+        """UNLOCK_BATCH_MQ: the member gives queues back."""
+        self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return Command.response()
-
-    return {RequestCode.LOCK_BATCH_MQ: lock, RequestCode.UNLOCK_BATCH_MQ: unlock}

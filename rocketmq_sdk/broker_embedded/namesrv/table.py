@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 AddressResolver = Callable[[str], str]
 """What an asking client is told for a registered address."""
 
-UNIT_FLAG = 1
-UNIT_SUBSCRIPTION_FLAG = 2
 _WRITE = int(Permission.WRITE)
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
 

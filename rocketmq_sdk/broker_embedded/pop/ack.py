@@ -13,9 +13,9 @@ import trio
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
-from rocketmq_sdk.broker_embedded.send.put import STORED
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.timers.intake import STORED
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError
 from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, decode_bit_set
 from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, match_key
@@ -27,9 +27,11 @@ from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle, t
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.pop.service import PopService
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command | None]]
 
@@ -43,18 +45,9 @@ reads.
 """
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = AckProcessor(context)
-    return {
-        RequestCode.ACK_MESSAGE: processor.ack,
-        RequestCode.BATCH_ACK_MESSAGE: processor.batch_ack,
-    }
-
-
-def check_queue(context: BrokerContext, channel: Channel, topic: str, queue_id: int) -> None:
+def check_queue(core: Core, channel: Channel, topic: str, queue_id: int) -> None:
     """Raises `BrokerError` when a queue cannot be one of popped messages."""
-    found = context.topics.get(topic)
+    found = core.topics.get(topic)
     if found is None:
         raise BrokerError(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}"
@@ -68,26 +61,24 @@ def check_queue(context: BrokerContext, channel: Channel, topic: str, queue_id: 
         )
 
 
-def check_offset(
-    context: BrokerContext, topic: str, queue_id: int, offset: int, *, behind: int
-) -> None:
+def check_offset(core: Core, topic: str, queue_id: int, offset: int, *, behind: int) -> None:
     """Raises `BrokerError` when a queue does not hold an offset; `behind` is how far
     over its end one may be.
     """
     least, most = (
-        context.store.min_offset(topic, queue_id),
-        context.store.max_offset(topic, queue_id),
+        core.store.min_offset(topic, queue_id),
+        core.store.max_offset(topic, queue_id),
     )
     if not least <= offset < most + behind:
         remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{least}~{most}"
         raise BrokerError(ResponseCode.NO_MESSAGE, remark)
 
 
-def check_revive_queue(context: BrokerContext, queue_id: int) -> None:
+def check_revive_queue(core: Core, service: PopService, queue_id: int) -> None:
     """Raises `BrokerError` when no pop of this broker can have named a revive queue."""
     if (
-        not 0 <= queue_id < context.config.current.revive_queue_num
-        and queue_id not in context.store.queue_ids(context.pop.records.topic)
+        not 0 <= queue_id < core.config.current.revive_queue_num
+        and queue_id not in core.store.queue_ids(service.records.topic)
     ):
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -98,8 +89,9 @@ def check_revive_queue(context: BrokerContext, queue_id: int) -> None:
 class AckProcessor:
     """Takes acks."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, core: Core, service: PopService) -> None:
+        self._core = core
+        self._service = service
         self._handles: dict[str, ReceiptHandle] = {}
         """Handles by their text without the message's own offset, which is the same for
         all messages of one pop of one queue.
@@ -129,13 +121,13 @@ class AckProcessor:
             header.queue_id,
             header.offset,
         )
-        check_queue(self._context, channel, topic, queue_id)
-        check_offset(self._context, topic, queue_id, offset, behind=1)
+        check_queue(self._core, channel, topic, queue_id)
+        check_offset(self._core, topic, queue_id, offset, behind=1)
         handle = self._handle(header.extra_info)
         if handle.is_ordered:
             return self.acknowledge_ordered(topic, group, queue_id, offset, handle.pop_time)
         return answer_when_stored(
-            self._context, self.acknowledge(topic, group, queue_id, handle, [offset])
+            self._service.intake, self.acknowledge(topic, group, queue_id, handle, [offset])
         )
 
     def acknowledge(
@@ -144,8 +136,8 @@ class AckProcessor:
         """Take acks of one pop of one queue; the result of storing what was not in
         memory, None when all was.
         """
-        check_revive_queue(self._context, handle.revive_queue_id)
-        service = self._context.pop
+        check_revive_queue(self._core, self._service, handle.revive_queue_id)
+        service = self._service
         key = match_key(
             topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
         )
@@ -174,16 +166,16 @@ class AckProcessor:
         """One message of an ordered pop is done; the group's offset goes to the first
         one that is not.
         """
-        context, service = self._context, self._context.pop
-        if offset < context.offsets.query(group, topic, queue_id):
+        core, service = self._core, self._service
+        if offset < core.offsets.query(group, topic, queue_id):
             return Command.response()
         reached = service.order.commit_and_next(topic, group, queue_id, offset, pop_time)
         if reached == -1:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, next:{reached}"
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=remark)
         if reached >= 0:
-            if not context.offsets.has_reset(group, topic, queue_id):
-                context.offsets.commit(group, topic, queue_id, reached)
+            if not core.offsets.has_reset(group, topic, queue_id):
+                core.offsets.commit(group, topic, queue_id, reached)
             if service.order.is_free(topic, group, queue_id):
                 service.waiting.wake(topic, group, queue_id)
         return Command.response()
@@ -200,12 +192,10 @@ class AckProcessor:
             return Command.response(ResponseCode.NO_MESSAGE)
         broker_name = body.get("brokerName") if isinstance(body, dict) else None
         name = (
-            broker_name
-            if isinstance(broker_name, str)
-            else self._context.config.current.broker_name
+            broker_name if isinstance(broker_name, str) else self._core.config.current.broker_name
         )
         if len(entries) <= _SLICE:
-            return answer_when_stored(self._context, self._take(channel, name, entries))
+            return answer_when_stored(self._service.intake, self._take(channel, name, entries))
         return lambda: self._take_slices(channel, name, entries)
 
     async def _take_slices(
@@ -219,7 +209,7 @@ class AckProcessor:
                 if not is_stored(result):
                     break
             await trio.lowlevel.checkpoint()
-        answer = answer_when_stored(self._context, last)
+        answer = answer_when_stored(self._service.intake, last)
         if isinstance(answer, Command):
             return answer
         return await answer() or Command.response()
@@ -237,12 +227,12 @@ class AckProcessor:
     def _take_entry(
         self, channel: Channel, broker_name: str, entry: BatchAckEntry
     ) -> PutResult | None:
-        context = self._context
+        core = self._core
         topic = topic_of_kind(entry.retry, entry.topic, entry.consumer_group)
-        check_queue(context, channel, topic, entry.queue_id)
+        check_queue(core, channel, topic, entry.queue_id)
         least, most = (
-            context.store.min_offset(topic, entry.queue_id),
-            context.store.max_offset(topic, entry.queue_id),
+            core.store.min_offset(topic, entry.queue_id),
+            core.store.max_offset(topic, entry.queue_id),
         )
         distances = decode_bit_set(entry.bit_set, max(0, most - entry.start_offset))
         offsets = [
@@ -271,7 +261,7 @@ class AckProcessor:
 
 
 def answer_when_stored(
-    context: BrokerContext, result: PutResult | None, answer: Command | None = None
+    intake: Intake, result: PutResult | None, answer: Command | None = None
 ) -> Answer:
     """The answer for what was written: at once, behind the sync where senders wait for
     it, or an error.
@@ -280,17 +270,18 @@ def answer_when_stored(
     if result is None:
         return success
     if not is_stored(result):
-        code, remark = context.put.failure(result.status)
+        code, remark = intake.failure(result.status)
         return Command.response(code, remark=remark)
-    if not context.store.needs_wait:
+    store = intake.store
+    if not store.needs_wait:
         return success
     stored = result
 
     async def wait() -> Command:
-        status = await context.store.wait_durable(stored)
+        status = await store.wait_durable(stored)
         if status in STORED:
             return success
-        code, remark = context.put.failure(PutStatus.SERVICE_NOT_AVAILABLE)
+        code, remark = intake.failure(PutStatus.SERVICE_NOT_AVAILABLE)
         return Command.response(code, remark=remark)
 
     return wait

@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.pop.ack import (
     check_revive_queue,
 )
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.bodies.pop_records import PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
@@ -24,14 +24,10 @@ from rocketmq_sdk.protocol.headers.pop import (
 from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pop.ack import Answer
-    from rocketmq_sdk.remoting.channel import Channel, Handler
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    return {RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeProcessor(context).change}
+    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 class ChangeInvisibleTimeProcessor:
@@ -39,19 +35,20 @@ class ChangeInvisibleTimeProcessor:
     pop.
     """
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._acks = AckProcessor(context)
+    def __init__(self, core: Core, service: PopService) -> None:
+        self._core = core
+        self._service = service
+        self._acks = AckProcessor(core, service)
 
     def change(self, channel: Channel, request: Command) -> Answer:
         """The old receipt handle ends with that; when the new checkpoint cannot be
         stored it stands.
         """
         header = ChangeInvisibleTimeRequestHeader.from_ext(request.ext_fields)
-        context = self._context
-        check_queue(context, channel, header.topic, header.queue_id)
-        check_offset(context, header.topic, header.queue_id, header.offset, behind=0)
-        longest = context.config.current.store.timer_max_delay_sec * 1000
+        core = self._core
+        check_queue(core, channel, header.topic, header.queue_id)
+        check_offset(core, header.topic, header.queue_id, header.offset, behind=0)
+        longest = core.config.current.store.timer_max_delay_sec * 1000
         if header.invisible_time > longest:
             remark = (
                 f"the invisible time {header.invisible_time}ms is longer than {longest}ms, "
@@ -61,10 +58,10 @@ class ChangeInvisibleTimeProcessor:
         handle = ReceiptHandle.parse_extra_info(header.extra_info)
         if handle.is_ordered:
             return self._change_ordered(header, handle)
-        check_revive_queue(context, handle.revive_queue_id)
+        check_revive_queue(core, self._service, handle.revive_queue_id)
         # Later than the pop also within its millisecond: acks of the old checkpoint
         # would end the new one if both had the same time.
-        now = max(context.clock.now_ms(), handle.pop_time + 1)
+        now = max(core.clock.now_ms(), handle.pop_time + 1)
         checkpoint = PopCheckPoint(
             header.topic,
             header.consumer_group,
@@ -76,7 +73,7 @@ class ChangeInvisibleTimeProcessor:
             [0],
             broker_name=handle.broker_name,
         )
-        stored = context.pop.records.put_checkpoint(checkpoint, handle.revive_queue_id)
+        stored = self._service.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
             remark = (
                 f"the checkpoint could not be stored: {stored.status.name}; the receipt handle "
@@ -88,7 +85,9 @@ class ChangeInvisibleTimeProcessor:
         )
         answer = _answer(now, header.invisible_time, handle.revive_queue_id)
         return answer_when_stored(
-            context, acked if acked is not None and is_stored(acked) else stored, answer
+            self._service.intake,
+            acked if acked is not None and is_stored(acked) else stored,
+            answer,
         )
 
     def _change_ordered(
@@ -97,9 +96,9 @@ class ChangeInvisibleTimeProcessor:
         """A message of an ordered pop keeps its handle's pop time; who waits for the
         queue looks again when it is free.
         """
-        context, service = self._context, self._context.pop
-        visible_at = context.clock.now_ms() + header.invisible_time
-        if header.offset >= context.offsets.query(
+        core, service = self._core, self._service
+        visible_at = core.clock.now_ms() + header.invisible_time
+        if header.offset >= core.offsets.query(
             header.consumer_group, header.topic, header.queue_id
         ):
             service.order.change_visible(

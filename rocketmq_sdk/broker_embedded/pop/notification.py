@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.popping import LATE_MS, checked_group, checked_topic
 from rocketmq_sdk.broker_embedded.pop.service import policy_of
-from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -19,32 +18,26 @@ from rocketmq_sdk.protocol.headers.pop import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.pop.service import PopService
     from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel
 
 _REMARK: Final = "not set any response code"
 _LEAST_WAIT: Final = 0.05
 
 
-def handlers(processor: NotificationProcessor) -> dict[int, Handler]:
-    """The table of this module."""
-    return {
-        RequestCode.NOTIFICATION: processor.notify,
-        RequestCode.POLLING_INFO: processor.polling_info,
-    }
-
-
 class NotificationProcessor:
     """Tells whether a pop would find something, and waits for that."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, core: Core, service: PopService) -> None:
+        self._core = core
+        self._service = service
 
     def notify(self, channel: Channel, request: Command) -> Command | None:
         """A question that may be held."""
         header = NotificationRequestHeader.from_ext(request.ext_fields)
-        clock = self._context.clock
+        clock = self._core.clock
         now = clock.now_ms()
         left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
         if left < -LATE_MS:
@@ -64,9 +57,9 @@ class NotificationProcessor:
     def _look(
         self, channel: Channel, request: Command, header: NotificationRequestHeader, expires: float
     ) -> Command | None:
-        context, service = self._context, self._context.pop
-        topic = checked_topic(context, channel, header.topic, header.queue_id)
-        checked_group(context, header.consumer_group)
+        core, service = self._core, self._service
+        topic = checked_topic(core, channel, header.topic, header.queue_id)
+        checked_group(core, header.consumer_group)
         queues = (
             range(topic.read_queue_nums)
             if header.queue_id < 0
@@ -81,7 +74,7 @@ class NotificationProcessor:
                 free_at = min(free_at or blocked_until, blocked_until)
         if self._has_retries(header):
             return _answer(found=True)
-        clock, waiting, config = context.clock, service.notifications, context.config.current
+        clock, waiting, config = core.clock, service.notifications, core.config.current
         key = (header.topic, header.consumer_group, header.queue_id)
         if waiting.closing or header.poll_time <= 0 or expires - clock.monotonic() < _LEAST_WAIT:
             return _answer(found=False)
@@ -102,8 +95,8 @@ class NotificationProcessor:
         """Whether there is something in a queue, and until when the queue is
         blocked.
         """
-        context, service, group = self._context, self._context.pop, header.consumer_group
-        committed = context.offsets.query(group, topic, queue_id)
+        core, service, group = self._core, self._service, header.consumer_group
+        committed = core.offsets.query(group, topic, queue_id)
         if header.order:
             blocked_until = service.order.blocked_until(
                 topic, group, queue_id, header.attempt_id, committed
@@ -112,18 +105,18 @@ class NotificationProcessor:
                 return False, blocked_until
         else:
             committed = max(committed, service.buffer.position((topic, group, queue_id)))
-        return context.store.max_offset(topic, queue_id) > max(
-            committed, context.store.min_offset(topic, queue_id)
+        return core.store.max_offset(topic, queue_id) > max(
+            committed, core.store.min_offset(topic, queue_id)
         ), 0
 
     def _has_retries(self, header: NotificationRequestHeader) -> bool:
         if header.order:
             return False
-        context = self._context
-        for name in policy_of(context.config.current).retry_topics(
+        core = self._core
+        for name in policy_of(core.config.current).retry_topics(
             header.topic, header.consumer_group, 0
         ):
-            topic = context.topics.get(name)
+            topic = core.topics.get(name)
             if topic is not None and any(
                 self._has_messages(header, name, queue_id)[0]
                 for queue_id in range(topic.read_queue_nums)
@@ -134,11 +127,9 @@ class NotificationProcessor:
     def polling_info(self, channel: Channel, request: Command) -> Command:
         """How many pops wait for a queue, or for any."""
         header = PollingInfoRequestHeader.from_ext(request.ext_fields)
-        checked_topic(self._context, channel, header.topic, header.queue_id)
-        checked_group(self._context, header.consumer_group)
-        number = self._context.pop.waiting.waiting(
-            header.topic, header.consumer_group, header.queue_id
-        )
+        checked_topic(self._core, channel, header.topic, header.queue_id)
+        checked_group(self._core, header.consumer_group)
+        number = self._service.waiting.waiting(header.topic, header.consumer_group, header.queue_id)
         return Command.response(
             header=PollingInfoResponseHeader(polling_num=number), remark=_REMARK
         )

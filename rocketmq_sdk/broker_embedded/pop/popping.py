@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from rocketmq_sdk.broker_embedded.core import FAQ
-from rocketmq_sdk.broker_embedded.filter.filtering import pop_filter
 from rocketmq_sdk.broker_embedded.pop.plan import (
     HUNDRED,
     PopAnswer,
@@ -31,7 +30,7 @@ from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.service import policy_of
 from rocketmq_sdk.broker_embedded.pull.pull import MAX_BYTES, parse_subscription
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT, PopCheckPoint
@@ -46,12 +45,14 @@ from rocketmq_sdk.protocol.receipt_handle import NORMAL, ORDERED_QUEUE, ReceiptH
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.filtering import SubscriptionFilters
     from rocketmq_sdk.broker_embedded.pop.buffer import QueueKey
+    from rocketmq_sdk.broker_embedded.pop.service import PopService
     from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
     from rocketmq_sdk.broker_embedded.store.messages import MessageFilter, PutResult
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
     Wanted = tuple[str, int, int, int, MessageFilter | None]
@@ -74,11 +75,6 @@ _NOTHING_FOR_IT: Final = frozenset(
         GetStatus.NO_MATCHED_LOGIC_QUEUE,
     }
 )
-
-
-def handlers(processor: PopProcessor) -> dict[int, Handler]:
-    """The table of this module."""
-    return {RequestCode.POP_MESSAGE: processor.pop, RequestCode.PEEK_MESSAGE: processor.peek}
 
 
 class _Pop:
@@ -129,14 +125,22 @@ class _Pop:
 class PopProcessor:
     """Hands messages out for a time."""
 
-    def __init__(self, context: BrokerContext, *, draws: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        service: PopService,
+        filters: SubscriptionFilters,
+        *,
+        draws: Callable[[], int] | None = None,
+    ) -> None:
         """`draws` gives numbers below 100, from which each pop takes its order of
         queues and whether retries come first.
         """
-        self._context = context
-        self._store = context.store
-        self._offsets = context.offsets
-        self._service = context.pop
+        self._core = core
+        self._store = core.store
+        self._offsets = core.offsets
+        self._service = service
+        self._filters = filters
         self._turn = 0
         self._locked: set[QueueKey] = set()
         self._draw = draws or (lambda: random.randrange(HUNDRED))
@@ -144,16 +148,14 @@ class PopProcessor:
     def pop(self, channel: Channel, request: Command) -> Answer:
         """A pop that may be held."""
         header = PopMessageRequestHeader.from_ext(request.ext_fields)
-        now = self._context.clock.now_ms()
+        now = self._core.clock.now_ms()
         left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
         if left < -LATE_MS:
             return _refusal(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{self._host()}] pop message is timeout, please check client's clock",
             )
-        return self._run(
-            _Pop(channel, request, header, self._context.clock.monotonic() + left / 1000)
-        )
+        return self._run(_Pop(channel, request, header, self._core.clock.monotonic() + left / 1000))
 
     def rerun(self, held: HeldPull) -> Answer:
         """A pop that was held, from its beginning; it may be held again."""
@@ -179,12 +181,12 @@ class PopProcessor:
         except BrokerError as error:
             return _refusal(error.code, error.remark or "")
         header = pop.header
-        pop.pop_time = self._context.clock.now_ms()
+        pop.pop_time = self._core.clock.now_ms()
         pop.draw = self._draw()
         if header.order:
             pop.revive_queue = ORDERED_QUEUE
         else:
-            pop.revive_queue = self._turn % self._context.config.current.revive_queue_num
+            pop.revive_queue = self._turn % self._core.config.current.revive_queue_num
             self._turn += 1
         reading = self._collect(pop)
         try:
@@ -215,11 +217,11 @@ class PopProcessor:
     # What may be popped
 
     def _host(self) -> str:
-        return self._context.address().rpartition(":")[0]
+        return self._core.address().rpartition(":")[0]
 
     def _check(self, pop: _Pop) -> None:
-        context, header = self._context, pop.header
-        config = context.config.current
+        core, header = self._core, pop.header
+        config = core.config.current
         if not config.broker_permission & Permission.READ:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION, f"the broker[{self._host()}] pop message is forbidden"
@@ -238,8 +240,8 @@ class PopProcessor:
                     "false"
                 ),
             )
-        pop.topic = checked_topic(context, pop.channel, header.topic, header.queue_id)
-        checked_group(context, header.consumer_group)
+        pop.topic = checked_topic(core, pop.channel, header.topic, header.queue_id)
+        checked_group(core, header.consumer_group)
         longest = config.store.timer_max_delay_sec * 1000
         if header.invisible_time > longest:
             remark = (
@@ -247,7 +249,7 @@ class PopProcessor:
                 "timerMaxDelaySec of this broker"
             )
             raise BrokerError(ResponseCode.INVALID_PARAMETER, remark)
-        if context.topics.has_batch_queues(header.topic):
+        if core.topics.has_batch_queues(header.topic):
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
                 f"the topic[{header.topic}] has queues of batches, which can be pulled only",
@@ -257,14 +259,14 @@ class PopProcessor:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             )
-        pop.message_filter = pop_filter(context, header.consumer_group, subscription)
+        pop.message_filter = self._filters.of_pop(header.consumer_group, subscription)
 
     def _policy(self, pop: _Pop) -> tuple[PopPolicy, int]:
         """The policy, and the draw as topics with priorities change it."""
-        policy = policy_of(self._context.config.current)
+        policy = policy_of(self._core.config.current)
         if pop.header.order or pop.topic.attributes.get("message.type") != "PRIORITY":
             return policy, pop.draw
-        group = self._context.groups.find_existing(pop.header.consumer_group)
+        group = self._core.groups.find_existing(pop.header.consumer_group)
         factor = (
             int(group.attributes.get("priority.factor", "100")) if group is not None else HUNDRED
         )
@@ -272,7 +274,7 @@ class PopProcessor:
             return policy, pop.draw
         return attrs.evolve(
             policy,
-            retry_probability=self._context.config.current.pop_from_retry_probability_for_priority,
+            retry_probability=self._core.config.current.pop_from_retry_probability_for_priority,
         ), 0
 
     # What there is
@@ -300,7 +302,7 @@ class PopProcessor:
         self, pop: _Pop, retries: tuple[str, ...], policy: PopPolicy, draw: int
     ) -> Reading:
         for name in retries:
-            topic = self._context.topics.get(name)
+            topic = self._core.topics.get(name)
             if topic is not None:
                 for queue_id in queue_order(
                     topic.read_queue_nums, draw, descending=policy.descending
@@ -380,11 +382,8 @@ class PopProcessor:
         elif not self._book(pop, key, offsets, result.next_begin_offset):
             answer.rest += len(offsets)
             return
-        broker_name = self._context.config.current.broker_name
-        if (
-            kind != NORMAL
-            and not self._context.config.current.pop_response_return_actual_retry_topic
-        ):
+        broker_name = self._core.config.current.broker_name
+        if kind != NORMAL and not self._core.config.current.pop_response_return_actual_retry_topic:
             handle = ReceiptHandle(
                 first,
                 pop.pop_time,
@@ -397,7 +396,7 @@ class PopProcessor:
             body = as_of_topic(body, header.topic, handle)
         answer.add(kind, queue_id, body, offsets)
         answer.rest += max(0, result.max_offset - result.next_begin_offset)
-        self._context.stats.got(topic, group, queue_id, len(offsets), result.size)
+        self._core.stats.got(topic, group, queue_id, len(offsets), result.size)
 
     def _book(self, pop: _Pop, key: QueueKey, offsets: list[int], next_offset: int) -> bool:
         """Keep or store the checkpoint of what leaves; False when it cannot be
@@ -413,7 +412,7 @@ class PopProcessor:
             pop.header.invisible_time,
             len(offsets),
             [offset - offsets[0] for offset in offsets],
-            broker_name=self._context.config.current.broker_name,
+            broker_name=self._core.config.current.broker_name,
         )
         stored = self._service.buffer.hand_out(checkpoint, pop.revive_queue, next_offset)
         if stored is None:
@@ -441,7 +440,7 @@ class PopProcessor:
     def _position(self, pop: _Pop, key: QueueKey) -> int:
         """Where a pop of a queue begins."""
         topic, group, queue_id = key
-        if self._context.config.current.use_server_side_reset_offset:
+        if self._core.config.current.use_server_side_reset_offset:
             reset = self._offsets.take_reset(group, topic, queue_id)
             if reset is not None:
                 self._service.order.clear(topic, group, queue_id)
@@ -464,7 +463,7 @@ class PopProcessor:
             topic, queue_id, 0
         )
         if (
-            self._context.config.current.init_pop_offset_by_check_msg_in_mem
+            self._core.config.current.init_pop_offset_by_check_msg_in_mem
             and least <= 0
             and in_memory
         ):
@@ -516,8 +515,8 @@ class PopProcessor:
         return response
 
     def _hold_or_end(self, pop: _Pop) -> Command | None:
-        waiting, header, config = self._service.waiting, pop.header, self._context.config.current
-        clock = self._context.clock
+        waiting, header, config = self._service.waiting, pop.header, self._core.config.current
+        clock = self._core.clock
         left = pop.expires - clock.monotonic()
         if header.poll_time <= 0 or left < _LEAST_WAIT:
             return self._response(
@@ -561,14 +560,14 @@ class PopProcessor:
     def peek(self, channel: Channel, request: Command) -> Command:
         """What a pop would get from the topic, without taking it."""
         header = PeekMessageRequestHeader.from_ext(request.ext_fields)
-        context, group = self._context, header.consumer_group
+        core, group = self._core, header.consumer_group
         if header.max_msg_nums > MAX_COUNT:
             return _refusal(
                 ResponseCode.INVALID_PARAMETER,
                 f"the broker[{self._host()}] peek message's num is greater than {MAX_COUNT}",
             )
-        topic = checked_topic(context, channel, header.topic, header.queue_id)
-        checked_group(context, group)
+        topic = checked_topic(core, channel, header.topic, header.queue_id)
+        checked_group(core, group)
         bodies: list[bytes] = []
         rest = count = 0
         for queue_id in range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,):
@@ -592,13 +591,11 @@ class PopProcessor:
         )
 
 
-def checked_topic(
-    context: BrokerContext, channel: Channel, name: str, queue_id: int
-) -> TopicConfig:
+def checked_topic(core: Core, channel: Channel, name: str, queue_id: int) -> TopicConfig:
     """The topic of a request. Raises `BrokerError` when it cannot be read, or has no
     such queue (below 0: any).
     """
-    topic = context.topics.get(name)
+    topic = core.topics.get(name)
     if topic is None:
         raise BrokerError(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
@@ -617,9 +614,9 @@ def checked_topic(
     return topic
 
 
-def checked_group(context: BrokerContext, name: str) -> None:
+def checked_group(core: Core, name: str) -> None:
     """Raises `BrokerError` when a group does not exist or may not consume."""
-    group = context.groups.get(name)
+    group = core.groups.get(name)
     if group is None:
         raise BrokerError(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

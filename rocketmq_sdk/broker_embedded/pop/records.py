@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.send.put import STORED
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.names import revive_topic
 from rocketmq_sdk.protocol.bodies.pop_records import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.send.put import PutPipeline
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, PopCheckPoint
 
@@ -37,9 +37,7 @@ class PopRecords:
 
     __slots__ = ("_clock", "_put", "_store_host", "topic", "written")
 
-    def __init__(
-        self, put: PutPipeline, config: LiveConfig, clock: Clock, store_host: bytes
-    ) -> None:
+    def __init__(self, put: Intake, config: LiveConfig, clock: Clock, store_host: bytes) -> None:
         self._put = put
         self._clock = clock
         self._store_host = store_host

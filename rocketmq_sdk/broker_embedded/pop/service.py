@@ -7,8 +7,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.members import request_modes
-from rocketmq_sdk.broker_embedded.members.request_modes import RequestModeManager
 from rocketmq_sdk.broker_embedded.pop import order_info
 from rocketmq_sdk.broker_embedded.pop.buffer import PopBuffer
 from rocketmq_sdk.broker_embedded.pop.order_info import OrderInfoManager
@@ -20,9 +18,10 @@ from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.timers.part import TimerPart
     from rocketmq_sdk.broker_embedded.timers.service import TimerService
 
 
@@ -32,9 +31,9 @@ class PopService:
     """
 
     __slots__ = (
-        "_context",
+        "_core",
         "buffer",
-        "modes",
+        "intake",
         "notifications",
         "order",
         "progress",
@@ -43,30 +42,28 @@ class PopService:
         "waiting",
     )
 
-    def __init__(self, context: BrokerContext) -> None:
-        store, config, clock = context.store, context.config, context.clock
-        self._context = context
+    def __init__(self, core: Core, timers: TimerPart) -> None:
+        store, config, clock = core.store, core.config, core.clock
+        self._core = core
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
-        self.modes = RequestModeManager(ConfigFile(store.files, request_modes.FILE_NAME))
-        self.records = PopRecords(context.put, config, clock, context.store_host)
-        self.buffer = PopBuffer(self.records, context.offsets, config, clock)
+        self.intake = timers.intake
+        self.records = PopRecords(timers.intake, config, clock, core.store_host)
+        self.buffer = PopBuffer(self.records, core.offsets, config, clock)
         self.revive = ReviveService(
             store,
-            context.topics,
-            context.groups,
-            context.offsets,
+            core.topics,
+            core.groups,
+            core.offsets,
             self.records,
             config,
             clock,
-            context.store_host,
-            delivered_until=lambda: delivered_until(context.timers),
-            stats=context.stats,
+            core.store_host,
+            delivered_until=lambda: delivered_until(timers.service),
+            stats=core.stats,
         )
         self.progress = PopProgress(store, lambda: self.records.written + self.revive.revived)
         self.waiting: PopHolder
         self.notifications: PopHolder
-        context.topic_deleted += [self.order.remove_topic, self.buffer.remove_topic]
-        context.group_deleted += [self.order.remove_group, self.buffer.remove_group]
 
     def load(self) -> None:
         """Read the files, raise the groups' positions above what the store says was
@@ -76,21 +73,20 @@ class PopService:
         to be, `StoreError` when the store cannot be read.
         """
         self.order.load()
-        self.modes.load()
-        context, progress = self._context, self.progress
-        if context.config.current.is_slave:
+        core, progress = self._core, self.progress
+        if core.config.current.is_slave:
             return  # the master knows what was popped
         progress.load()
         raise_positions(
-            context.store,
-            context.topics,
-            context.groups,
-            context.offsets,
+            core.store,
+            core.topics,
+            core.groups,
+            core.offsets,
             self.records.topic,
             progress.position,
         )
-        self.revive.load(revived_copies(context.store, progress.before), progress.before)
-        context.offsets.around_write = progress.writing
+        self.revive.load(revived_copies(core.store, progress.before), progress.before)
+        core.offsets.around_write = progress.writing
 
     def release(self) -> None:
         """Answer all requests that wait; from now on pops get nothing."""

@@ -11,9 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
-from rocketmq_sdk.broker_embedded.filter.filtering import header_filter, registered_filter
 from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
-from rocketmq_sdk.broker_embedded.replication.answers import directed, why_not_read
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
@@ -27,12 +25,16 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscript
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.broker_embedded.members.consumers import ConsumerGroup
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.filtering import SubscriptionFilters
+    from rocketmq_sdk.broker_embedded.members.consumers import ConsumerGroup, ConsumerManager
+    from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import BroadcastOffsetManager
+    from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder
+    from rocketmq_sdk.broker_embedded.replication.part import ReplicationPart
     from rocketmq_sdk.broker_embedded.store.messages import MessageFilter
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
 
@@ -65,26 +67,35 @@ class _Forbidden:
     SUBSCRIPTION: Final = 5
 
 
-def handlers(processor: PullProcessor) -> dict[int, Handler]:
-    """The table of this module."""
-    return {RequestCode.PULL_MESSAGE: processor.pull, RequestCode.LITE_PULL_MESSAGE: processor.pull}
-
-
 class PullProcessor:
     """Reads queues for consumers."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._offsets = context.offsets
-        self._store = context.store
+    held: PullHolder
+    """Where pulls wait; it runs them again by this processor's `rerun`."""
+
+    def __init__(
+        self,
+        core: Core,
+        filters: SubscriptionFilters,
+        consumers: ConsumerManager,
+        broadcast_offsets: BroadcastOffsetManager,
+        replication: ReplicationPart,
+    ) -> None:
+        self._core = core
+        self._offsets = core.offsets
+        self._store = core.store
+        self._filters = filters
+        self._consumers = consumers
+        self._broadcast_offsets = broadcast_offsets
+        self._replication = replication
 
     def pull(self, channel: Channel, request: Command) -> Answer:
         """A pull that may be held."""
-        if self._context.held_pulls.closing:
+        if self.held.closing:
             return _answer(
                 ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, the broker is closing"
             )
-        refusal = why_not_read(self._context)
+        refusal = self._replication.why_not_read()
         if refusal is not None:
             return _answer(ResponseCode.SYSTEM_BUSY, refusal)
         try:
@@ -103,7 +114,6 @@ class PullProcessor:
 
     def _pull(self, channel: Channel, request: Command, *, first: bool) -> Answer:
         header = PullMessageRequestHeader.from_ext(request.ext_fields)
-        context = self._context
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
@@ -115,14 +125,14 @@ class PullProcessor:
                     ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                     "parse the consumer's subscription failed",
                 )
-            message_filter = header_filter(context, header.consumer_group, subscription)
+            message_filter = self._filters.of_request(header.consumer_group, subscription)
         else:
             subscription = self._check_registered(header, group)
-            message_filter = registered_filter(
-                context, header.consumer_group, subscription, header.sub_version
+            message_filter = self._filters.registered(
+                header.consumer_group, subscription, header.sub_version
             )
         name, queue_id = header.topic, header.queue_id
-        resets = context.config.current.use_server_side_reset_offset
+        resets = self._core.config.current.use_server_side_reset_offset
         reset = self._offsets.take_reset(header.consumer_group, name, queue_id) if resets else None
         if reset is None:
             reset = self._broadcast_start(channel, header)
@@ -179,7 +189,6 @@ class PullProcessor:
         result: GetResult,
         first: bool,
     ) -> Command | None:
-        context = self._context
         status = result.status
         code: int
         if status in _NOTHING:
@@ -201,9 +210,11 @@ class PullProcessor:
             if code == ResponseCode.PULL_OFFSET_MOVED
             else header.queue_offset,
         )
-        code, next_offset, suggested = directed(context, group, result, code, header.queue_offset)
+        code, next_offset, suggested = self._replication.directed(
+            group, result, code, header.queue_offset
+        )
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
-            holder = context.held_pulls
+            holder = self.held
             if holder.full:
                 return _answer(
                     ResponseCode.SYSTEM_BUSY,
@@ -222,11 +233,11 @@ class PullProcessor:
             )
             return None
         if code == ResponseCode.SUCCESS:
-            context.stats.got(
+            self._core.stats.got(
                 header.topic, header.consumer_group, header.queue_id, result.count, result.size
             )
         else:
-            context.stats.pull_missed += 1
+            self._core.stats.pull_missed += 1
         self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, next_offset)
         fields = {
             "suggestWhichBrokerId": str(suggested),
@@ -246,8 +257,7 @@ class PullProcessor:
         """The client of a broadcasting group that a pull comes from, and whether a
         proxy brings it; None for all other pulls.
         """
-        context = self._context
-        if not context.config.current.enable_broadcast_offset_store:
+        if not self._core.config.current.enable_broadcast_offset_store:
             return None
         if header.request_source == RequestSource.PROXY_FOR_BROADCAST:
             return (
@@ -255,7 +265,7 @@ class PullProcessor:
                 if header.proxy_froward_client_id is None
                 else (header.proxy_froward_client_id, True)
             )
-        group = context.consumers.group(header.consumer_group)
+        group = self._consumers.group(header.consumer_group)
         if (
             group is None
             or not group.broadcasting
@@ -273,7 +283,7 @@ class PullProcessor:
         if found is None:
             return None
         client_id, from_proxy = found
-        offsets, asked = self._context.broadcast_offsets, header.queue_offset
+        offsets, asked = self._broadcast_offsets, header.queue_offset
         return offsets.start(
             header.topic,
             header.consumer_group,
@@ -289,7 +299,7 @@ class PullProcessor:
         found = self._broadcast_client(channel, header)
         if found is not None:
             client_id, from_proxy = found
-            offsets = self._context.broadcast_offsets
+            offsets = self._broadcast_offsets
             offsets.note_pull(
                 header.topic,
                 header.consumer_group,
@@ -300,29 +310,29 @@ class PullProcessor:
             )
 
     def _deadline(self, header: PullMessageRequestHeader) -> float:
-        config = self._context.config.current
+        config = self._core.config.current
         wait_ms = (
             header.suspend_timeout_millis
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
-        return self._context.clock.monotonic() + max(0, wait_ms) / 1000
+        return self._core.clock.monotonic() + max(0, wait_ms) / 1000
 
     def _check_group(
         self, request: Command, header: PullMessageRequestHeader
     ) -> SubscriptionGroupConfig:
-        config = self._context.config.current
+        config = self._core.config.current
         if not config.broker_permission & Permission.READ:
             raise _Refused(
-                f"the broker[{self._context.address()}] pulling message is forbidden",
+                f"the broker[{self._core.address()}] pulling message is forbidden",
                 _Forbidden.BROKER,
             )
         if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise _Refused(
-                f"the broker[{self._context.address()}] for lite pull consumer is forbidden",
+                f"the broker[{self._core.address()}] for lite pull consumer is forbidden",
                 _Forbidden.BROKER,
             )
-        group = self._context.groups.get(header.consumer_group)
+        group = self._core.groups.get(header.consumer_group)
         if group is None:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -335,7 +345,7 @@ class PullProcessor:
         return group
 
     def _check_topic(self, channel: Channel, header: PullMessageRequestHeader) -> TopicConfig:
-        topic = self._context.topics.get(header.topic)
+        topic = self._core.topics.get(header.topic)
         if topic is None:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -358,8 +368,7 @@ class PullProcessor:
         self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
     ) -> SubscriptionData:
         """The subscription that the group's heartbeats brought."""
-        context = self._context
-        group = context.consumers.group(header.consumer_group)
+        group = self._consumers.group(header.consumer_group)
         if group is None:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
@@ -369,7 +378,7 @@ class PullProcessor:
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
                 _Forbidden.BROADCASTING,
             )
-        if context.groups.is_forbidden(header.consumer_group, header.topic):
+        if self._core.groups.is_forbidden(header.consumer_group, header.topic):
             raise _Refused(
                 f"the consumer group[{header.consumer_group}] is forbidden for "
                 f"topic[{header.topic}]",
@@ -388,7 +397,7 @@ class PullProcessor:
         return subscription
 
     def _check_pull_type(self, group: ConsumerGroup) -> None:
-        rejects = self._context.config.current.reject_pull_consumer_enable
+        rejects = self._core.config.current.reject_pull_consumer_enable
         if (
             rejects
             and group.consume_type is ConsumeType.CONSUME_ACTIVELY

@@ -26,9 +26,11 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
     from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.broker_embedded.store.messages import Arrival
+    from rocketmq_sdk.broker_embedded.timers.part import TimerPart
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +46,16 @@ class SlaveSync:
     """
 
     def __init__(
-        self, context: BrokerContext, caller: AddressCaller, master: Callable[[], str | None]
+        self,
+        core: Core,
+        timers: TimerPart,
+        members: MemberPart,
+        caller: AddressCaller,
+        master: Callable[[], str | None],
     ) -> None:
-        self._context = context
+        self._core = core
+        self._timers = timers
+        self._members = members
         self._caller = caller
         self._master = master
         self._woken = trio.Event()
@@ -66,13 +75,13 @@ class SlaveSync:
 
     def on_arrival(self, arrival: Arrival) -> None:
         """A record was replicated: its topic and queue have to be known from now on."""
-        topics = self._context.topics
+        topics = self._core.topics
         known = topics.get(arrival.topic)
         if known is not None and arrival.queue_id < max(
             known.read_queue_nums, known.write_queue_nums
         ):
             return
-        queues = max(self._context.config.current.default_topic_queue_nums, arrival.queue_id + 1)
+        queues = max(self._core.config.current.default_topic_queue_nums, arrival.queue_id + 1)
         if known is not None:
             queues = max(queues, known.read_queue_nums, known.write_queue_nums)
         try:
@@ -89,7 +98,7 @@ class SlaveSync:
         while True:
             self._woken = trio.Event()
             if self._master() is not None:
-                now = self._context.clock.monotonic()
+                now = self._core.clock.monotonic()
                 if now >= self._due_at:
                     self._due_at = now + FULL_PERIOD
                     await self.sync_all()
@@ -133,12 +142,12 @@ class SlaveSync:
             return False
         if self._problems.pop(name, None) is not None:
             logger.info("the %s of the master at %s are taken over again", name, address)
-        self.synced[name] = self._context.clock.now_ms()
+        self.synced[name] = self._core.clock.now_ms()
         return True
 
     async def _topics(self, address: str) -> None:
         wrapper = await calls.all_topics(self._caller, address)
-        topics = self._context.topics
+        topics = self._core.topics
         self._own -= wrapper.topic_config_table.keys()
         kept = {name: config for name in self._own if (config := topics.get(name)) is not None}
         table = {**wrapper.topic_config_table, **kept}
@@ -151,7 +160,7 @@ class SlaveSync:
 
     async def _groups(self, address: str) -> None:
         wrapper = await calls.all_groups(self._caller, address)
-        groups = self._context.groups
+        groups = self._core.groups
         same = (groups.data_version, groups.all(), groups.forbidden) == (
             wrapper.data_version,
             wrapper.subscription_group_table,
@@ -163,22 +172,22 @@ class SlaveSync:
             )
 
     async def _offsets(self, address: str) -> None:
-        self._context.offsets.take_over(await calls.all_offsets(self._caller, address))
-        await self._context.offsets.persist()
+        self._core.offsets.take_over(await calls.all_offsets(self._caller, address))
+        await self._core.offsets.persist()
 
     async def _delays(self, address: str) -> None:
-        self._context.schedule.take_over(await calls.delay_offsets(self._caller, address))
-        await self._context.schedule.persist()
+        self._timers.schedule.take_over(await calls.delay_offsets(self._caller, address))
+        await self._timers.schedule.persist()
 
     async def _modes(self, address: str) -> None:
         body = (
             await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         ).body
-        self._context.pop.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
+        self._members.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
 
     async def _timer_metrics(self, address: str) -> None:
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_METRICS)).body
-        await self._context.timers.take_over_metrics(TimerMetricsSerializeWrapper.decode(body))
+        await self._timers.service.take_over_metrics(TimerMetricsSerializeWrapper.decode(body))
 
     async def _timer_checkpoint(self, address: str) -> None:
         """How far the master served its timers. This slave has no wheel of its own; it
@@ -187,6 +196,6 @@ class SlaveSync:
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_CHECK_POINT)).body
         theirs = TimerCheckpoint.decode(body)
         own = TimerCheckpoint(theirs.last_read_time, 0, theirs.queue_offset, theirs.queue_offset)
-        self._context.timers.timers.checkpoint = own
-        files = self._context.store.files
+        self._timers.service.timers.checkpoint = own
+        files = self._core.store.files
         await files.run(lambda: write_checkpoint(files, own))

@@ -27,22 +27,12 @@ from rocketmq_sdk.protocol.headers.send import (
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
     SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 PUSH_TIMEOUT: Final = 10.0
 """Seconds that a requester has to take a reply."""
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = ReplyProcessor(context)
-    return {
-        RequestCode.SEND_REPLY_MESSAGE: processor.reply,
-        RequestCode.SEND_REPLY_MESSAGE_V2: processor.reply_v2,
-    }
 
 
 class ReplyProcessor(SendProcessor):
@@ -108,11 +98,11 @@ class ReplyProcessor(SendProcessor):
         client_id = property_in_text(message.properties, REPLY_TO_CLIENT)
         if client_id is None:
             return "reply message properties[REPLY_TO_CLIENT] is null"
-        context = self._context
-        channel = context.producers.channel_of(client_id)
+        core = self._core
+        channel = self._members.producers.channel_of(client_id)
         if channel is None or channel.closed:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now = context.clock.now_ms()
+        now = core.clock.now_ms()
         added = (
             f"PUSH_REPLY_TIME\x01{now}\x02MSG_REGION\x01{self._region}\x02"
             f"TRACE_ON\x01{self._trace}\x02"
@@ -130,7 +120,7 @@ class ReplyProcessor(SendProcessor):
             reconsume_times=message.reconsume_times,
             unit_mode=bool(header.unit_mode),
             born_host=join_address(*unpack_host(replier.remote_host_packed)),
-            store_host=context.address(),
+            store_host=core.address(),
             store_timestamp=now,
         )
         try:
@@ -160,8 +150,8 @@ class ReplyProcessor(SendProcessor):
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,
         }
-        if self._context.config.current.store_reply_message_enable:
-            result = self._context.put.put(message)
+        if self._core.config.current.store_reply_message_enable:
+            result = self._intake.put(message)
             if result.ok:
                 self._stats.put(message.topic, message.queue_id, result.count, result.size)
                 fields["msgId"] = f"{self._host_hex}{result.physical_offset:016X}"

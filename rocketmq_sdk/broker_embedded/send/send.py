@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
-from rocketmq_sdk.broker_embedded.send.put import STORED, Refused, delay_level
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
-from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
+from rocketmq_sdk.broker_embedded.timers.intake import STORED, delay_level
+from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import (
@@ -58,16 +59,18 @@ from rocketmq_sdk.protocol.subscription import tags_code
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
 
-UNIT_FLAG: Final = 1
-UNIT_SUB_FLAG: Final = 2
 _PLACE_SIZE: Final = 8
 _PUT_OK: Final = PutStatus.PUT_OK
 _LETTERS: Final = {
@@ -87,31 +90,43 @@ _LETTERS: Final = {
 }
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = SendProcessor(context)
-    return {
-        RequestCode.SEND_MESSAGE: processor.send,
-        RequestCode.SEND_MESSAGE_V2: processor.send_v2,
-        RequestCode.SEND_BATCH_MESSAGE: processor.send_v2,
-    }
+class _Refused(Exception):  # noqa: N818 - an answer, not a failure
+    """A message that is not stored, as the code and the remark of the answer."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
 
 
 class SendProcessor:
     """Checks, completes and stores what producers send."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._topic = context.topics.get
-        self._put = context.store.put
-        self._pipeline = context.put
-        self._stats = context.stats
+    def __init__(
+        self,
+        core: Core,
+        intake: Intake,
+        transactions: TransactionPart,
+        members: MemberPart,
+        registration: RegistrationService,
+    ) -> None:
+        self._core = core
+        self._topic = core.topics.get
+        self._put = core.store.put
+        self._intake = intake
+        self._transactions = transactions
+        self._members = members
+        self._registration = registration
+        self._stats = core.stats
         self._checked: set[str] = set()
-        self._ids = UniqueIdGenerator(context.store_host[:-4], 0, context.clock)
-        self._host_hex = context.store_host.hex().upper()
-        self._configure(context.config.current)
-        context.config.on_change.append(lambda _before, now: self._configure(now))
-        context.topic_deleted.append(self._checked.discard)
+        self._ids = UniqueIdGenerator(core.store_host[:-4], 0, core.clock)
+        self._host_hex = core.store_host.hex().upper()
+        self._configure(core.config.current)
+        core.config.on_change.append(lambda _before, now: self._configure(now))
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is gone: the next message to it is checked again."""
+        self._checked.discard(topic)
 
     def _configure(self, config: BrokerConfig) -> None:
         self._region = config.region_id
@@ -214,12 +229,12 @@ class SendProcessor:
         ):
             try:
                 result = self._put_special(request, ext, config, message)
-            except Refused as refused:
+            except _Refused as refused:
                 return self._error(refused.code, refused.remark)
             if PRIORITY in text:
                 wish = str(message.queue_id)
         elif len(body) > self._max_body:
-            return self._error(ResponseCode.MESSAGE_ILLEGAL, self._pipeline.illegal_remark())
+            return self._error(ResponseCode.MESSAGE_ILLEGAL, self._intake.illegal_remark())
         else:
             result = self._put(message)
         return self._finish(channel, request, message, result, wish, unique, created)
@@ -239,7 +254,7 @@ class SendProcessor:
         status = result.status
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
-            return self._error(*self._pipeline.failure(status))
+            return self._error(*self._intake.failure(status))
         self._stats.put(message.topic, message.queue_id, result.count, result.size)
         if request.flag & FLAG_ONEWAY:
             return None
@@ -267,8 +282,8 @@ class SendProcessor:
             elif message.topic == TIMER_TOPIC:
                 self._attach_recall_handle(fields, message.properties, unique)
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
-        registered = self._context.registered() if created else None
-        store = self._context.store
+        registered = self._registration.waiting() if created else None
+        store = self._core.store
         if registered is not None or (store.needs_wait and not store.tells_durable):
             return self._later(response, message, result, registered)
         if not store.needs_wait or find(message.properties, WAIT) == "false":
@@ -282,7 +297,7 @@ class SendProcessor:
         if status in STORED:
             response.code = STORED[status]
         else:
-            response = self._error(*self._pipeline.failure(status))
+            response = self._error(*self._intake.failure(status))
         channel.respond(request, response)
 
     def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
@@ -297,7 +312,7 @@ class SendProcessor:
             and not topic.startswith(RETRY_PREFIX)
         ):
             handle = RecallHandle(
-                topic, self._context.config.current.broker_name, str(int(out_ms) + 1), unique
+                topic, self._core.config.current.broker_name, str(int(out_ms) + 1), unique
             )
             fields["recallHandle"] = handle.encode()
 
@@ -308,7 +323,7 @@ class SendProcessor:
         result: PutResult,
         registered: Callable[[], Awaitable[None]] | None,
     ) -> Callable[[], Awaitable[Command]]:
-        store = self._context.store
+        store = self._core.store
 
         async def answer() -> Command:
             if store.needs_wait:
@@ -316,7 +331,7 @@ class SendProcessor:
                     result, wait_store_ok=find(message.properties, WAIT) != "false"
                 )
                 if status not in STORED:
-                    return self._error(*self._pipeline.failure(status))
+                    return self._error(*self._intake.failure(status))
                 response.code = STORED[status]
             if registered is not None:
                 await registered()
@@ -337,16 +352,16 @@ class SendProcessor:
         """The checks of a topic in Apache's order; the topic, made when that is
         allowed, or the refusal.
         """
-        context = self._context
-        if context.clock.now_ms() < self._accepting_from:
+        core = self._core
+        if core.clock.now_ms() < self._accepting_from:
             return self._error(
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {self._accepting_from}"
             )
-        config = context.topics.get(topic)
+        config = core.topics.get(topic)
         if not self._writable and config is not None and config.order:
             return self._error(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{context.address()}] sending message is forbidden",
+                f"the broker[{core.address()}] sending message is forbidden",
             )
         problem = topic_remark(topic)
         if problem is not None:
@@ -357,12 +372,12 @@ class SendProcessor:
             )
         if config is None:
             unit = ext.get("k", "").lower() == "true"
-            config = context.topics.create_on_send(
+            config = core.topics.create_on_send(
                 topic, ext["c"], int(ext["d"]), UNIT_FLAG if unit else 0
             )
             if config is None and topic.startswith(RETRY_PREFIX):
-                config = context.topics.create_retry(
-                    topic, 1, sys_flag=UNIT_SUB_FLAG if unit else 0
+                config = core.topics.create_retry(
+                    topic, 1, sys_flag=UNIT_SUBSCRIPTION_FLAG if unit else 0
                 )
             if config is None:
                 return self._error(
@@ -377,7 +392,7 @@ class SendProcessor:
         self, request: Command, ext: dict[str, str], config: TopicConfig, message: MessageToStore
     ) -> PutResult:
         """Whatever is not an ordinary message of an ordinary topic. Raises
-        `Refused`.
+        `_Refused`.
         """
         if message.topic.startswith(RETRY_PREFIX):
             self._prepare_retry(request, ext, message)
@@ -385,24 +400,23 @@ class SendProcessor:
             message.sys_flag |= SysFlag.MULTI_TAGS
         text = message.properties
         if config.attributes.get("cleanup.policy") == "COMPACTION" and find(text, KEYS) is None:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         transaction = find(text, TRAN_MSG)
         if (
             transaction is not None
             and transaction.lower() == "true"
             and not (message.reconsume_times > 0 and delay_level(text) > 0)
         ):
-            if self._context.config.current.reject_transaction_message:
+            if self._core.config.current.reject_transaction_message:
                 remark = (
-                    f"the broker[{self._context.address()}] sending transaction message is "
-                    "forbidden"
+                    f"the broker[{self._core.address()}] sending transaction message is forbidden"
                 )
-                raise Refused(ResponseCode.NO_PERMISSION, remark)
-            return self._pipeline.put_half(message)
+                raise _Refused(ResponseCode.NO_PERMISSION, remark)
+            return self._transactions.put_half(message)
         priority = find(text, PRIORITY)
         if priority is not None:
             _place_by_priority(message, config, priority)
-        return self._pipeline.put(message)
+        return self._intake.put(message)
 
     def _prepare_retry(
         self, request: Command, ext: dict[str, str], message: MessageToStore
@@ -410,20 +424,20 @@ class SendProcessor:
         """A consumer sends a failed message itself: to the dead letter topic when it
         failed too often or belongs to an orderly group.
         """
-        context = self._context
+        core = self._core
         group = message.topic[len(RETRY_PREFIX) :]
-        config = context.groups.get(group)
+        config = core.groups.get(group)
         if config is None:
-            raise Refused(
+            raise _Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {group} {FAQ}",
             )
         most = config.retry_max_times
         if request.version >= VERSION_RETRY_TIMES_IN_HEADER and ext.get("l"):
             most = int(ext["l"])
-        if message.reconsume_times <= most and not context.locks.any_alive(group):
+        if message.reconsume_times <= most and not self._members.locks.any_alive(group):
             return
-        dead = context.topics.create_retry(dead_letter_topic(group), 1)
+        dead = core.topics.create_retry(dead_letter_topic(group), 1)
         message.topic, message.queue_id = dead.topic_name, 0
         message.properties = f"{without_property(message.properties, DELAY)}DELAY\x01-1\x02"
         self._stats.dead_letters += 1
@@ -444,15 +458,9 @@ class SendProcessor:
             )
         unique = find(message.properties, UNIQ_KEY)
         message.properties += self._suffix
-        inner = unique is not None and self._context.store.has_batch_queues(topic)
-        try:
-            result = (
-                self._pipeline.put_inner_batch(message)
-                if inner
-                else self._pipeline.put_batch(message)
-            )
-        except Refused as refused:
-            return self._error(refused.code, refused.remark)
+        inner = unique is not None and self._core.store.has_batch_queues(topic)
+        put = self._intake.put_inner_batch if inner else self._intake.put_batch
+        result = put(message)
         return self._finish(channel, request, message, result, wish, unique, created, inner=inner)
 
 

@@ -8,10 +8,9 @@ import random
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.core import FAQ
-from rocketmq_sdk.broker_embedded.send.put import Refused
-from rocketmq_sdk.broker_embedded.send.send import UNIT_SUB_FLAG
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
-from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
+from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import (
@@ -30,45 +29,42 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    return {RequestCode.CONSUMER_SEND_MSG_BACK: SendBackProcessor(context).send_back}
-
-
 class SendBackProcessor:
     """Stores copies of messages for later."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, core: Core, intake: Intake) -> None:
+        self._core = core
+        self._intake = intake
 
     def send_back(self, _channel: Channel, request: Command) -> Command:
         """Store a copy in the group's retry topic, behind a delay level, or in its dead
         letter topic when it failed too often.
         """
         header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
-        context = self._context
-        config = context.groups.get(header.group)
+        core = self._core
+        config = core.groups.get(header.group)
         if config is None:
             return Command.response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 remark=f"subscription group not exist, {header.group} {FAQ}",
             )
-        if not context.config.current.broker_permission & Permission.WRITE:
-            remark = f"the broker[{context.address()}] sending message is forbidden"
+        if not core.config.current.broker_permission & Permission.WRITE:
+            remark = f"the broker[{core.address()}] sending message is forbidden"
             return Command.response(ResponseCode.NO_PERMISSION, remark=remark)
         if config.retry_queue_nums <= 0:
             return Command.response()
-        flag = UNIT_SUB_FLAG if header.unit_mode else 0
-        topic = context.topics.create_retry(
+        flag = UNIT_SUBSCRIPTION_FLAG if header.unit_mode else 0
+        topic = core.topics.create_retry(
             retry_topic(header.group), config.retry_queue_nums, sys_flag=flag
         )
         if not topic.perm & Permission.WRITE:
@@ -84,7 +80,7 @@ class SendBackProcessor:
         return self._store_copy(request, header, config, original)
 
     def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
-        record = self._context.store.record_at(physical_offset)
+        record = self._core.store.record_at(physical_offset)
         if record is None:
             return None
         try:
@@ -99,7 +95,7 @@ class SendBackProcessor:
         config: SubscriptionGroupConfig,
         original: ReceivedMessage,
     ) -> Command:
-        context = self._context
+        core = self._core
         most = config.retry_max_times
         if (
             request.version >= VERSION_RETRY_TIMES_IN_HEADER
@@ -110,7 +106,7 @@ class SendBackProcessor:
         dead = original.reconsume_times >= most or level < 0
         if dead:
             level = 0
-            topic = context.topics.create_retry(
+            topic = core.topics.create_retry(
                 dead_letter_topic(header.group), _DEAD_LETTER_QUEUES
             ).topic_name
             queue_id = 0
@@ -120,15 +116,12 @@ class SendBackProcessor:
             queue_id = random.randrange(config.retry_queue_nums)
         message = _copy(original, topic, queue_id, level)
         origin = property_in_text(message.properties, RETRY_TOPIC) or original.topic
-        try:
-            result = context.put.put(message)
-        except Refused as refused:
-            return Command.response(refused.code, remark=refused.remark)
+        result = self._intake.put(message)
         if not result.ok:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=result.status.name)
-        context.stats.sent_back(origin, header.group)
+        core.stats.sent_back(origin, header.group)
         if dead:
-            context.stats.dead_letters += 1
+            core.stats.dead_letters += 1
         return Command.response()
 
 

@@ -42,6 +42,7 @@ class ConsumerOffsetManager:
         "_version_step",
         "_writing",
         "around_write",
+        "before_write",
         "data_version",
         "dirty",
     )
@@ -59,6 +60,8 @@ class ConsumerOffsetManager:
         self._writing = trio.Lock()
         self.around_write: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         """Made when the offsets are taken, entered around their way into the file."""
+        self.before_write: list[Callable[[], None]] = []
+        """Called before the offsets are taken, to commit what is known only now."""
 
     def load(self) -> None:
         """Read the file. Raises `FieldError` when it holds something else than a table
@@ -97,6 +100,8 @@ class ConsumerOffsetManager:
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
         async with self._writing:
+            for commit in self.before_write:
+                commit()
             if self.dirty:
                 self.dirty = False
                 try:

@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+UNIT_FLAG: Final = 1
+"""In a topic's system flag: it belongs to a unit of a deployment."""
+UNIT_SUBSCRIPTION_FLAG: Final = 2
+"""In a topic's system flag: groups of units subscribe to it."""
 READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 ALL: Final = int(Permission.READ | Permission.WRITE | Permission.INHERIT)
 _INHERIT: Final = int(Permission.INHERIT)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.send.put import STORED
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.timers.intake import STORED
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import encode_properties
@@ -28,26 +28,23 @@ from rocketmq_sdk.protocol.subscription import tags_code
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.remoting.channel import Channel
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 _NOT_AVAILABLE: Final = "recall failed, broker service not available"
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    return {RequestCode.RECALL_MESSAGE: RecallProcessor(context).recall}
-
-
 class RecallProcessor:
     """Checks the handle and stores what takes the message back."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_core", "_intake")
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, core: Core, intake: Intake) -> None:
+        self._core = core
+        self._intake = intake
 
     def recall(
         self, channel: Channel, request: Command
@@ -57,7 +54,7 @@ class RecallProcessor:
         refusal = self._not_served()
         if refusal is not None:
             return self._answer(*refusal)
-        if self._context.topics.get(header.topic) is None:
+        if self._core.topics.get(header.topic) is None:
             return self._answer(
                 ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist"
             )
@@ -69,21 +66,21 @@ class RecallProcessor:
         if problem is not None:
             return self._answer(ResponseCode.ILLEGAL_OPERATION, problem)
         message = self._deletion(channel, header, handle)
-        result = self._context.put.put(message)
+        result = self._intake.put(message)
         if result.status not in STORED:
             return self._answer(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        self._context.stats.put(message.topic, message.queue_id, result.count, result.size)
+        self._core.stats.put(message.topic, message.queue_id, result.count, result.size)
         response = self._answer(
             ResponseCode.SUCCESS, None, RecallMessageResponseHeader(msg_id=handle.unique_key)
         )
-        return self._later(response, result) if self._context.store.needs_wait else response
+        return self._later(response, result) if self._core.store.needs_wait else response
 
     def _not_served(self) -> tuple[int, str] | None:
         """Why this broker takes nothing back now."""
-        config = self._context.config.current
+        config = self._core.config.current
         if not config.recall_message_enable:
             return ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"
-        not_yet = self._context.clock.now_ms() < config.start_accept_send_request_time_stamp
+        not_yet = self._core.clock.now_ms() < config.start_accept_send_request_time_stamp
         writable = (
             config.broker_permission & Permission.WRITE
             or config.allow_recall_when_broker_not_writeable
@@ -96,7 +93,7 @@ class RecallProcessor:
 
     def _problem(self, header: RecallMessageRequestHeader, handle: RecallHandle) -> str | None:
         """What is wrong with a handle."""
-        config = self._context.config.current
+        config = self._core.config.current
         if not (handle.unique_key + (header.producer_group or "")).isprintable():
             return "recall handle is invalid"
         if header.topic != handle.topic:
@@ -105,7 +102,7 @@ class RecallProcessor:
             return _NOT_AVAILABLE
         text = handle.timestamp
         timestamp = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
-        left_ms = timestamp - self._context.clock.now_ms()
+        left_ms = timestamp - self._core.clock.now_ms()
         return (
             None
             if 0 < left_ms < config.store.timer_max_delay_sec * 1000
@@ -115,7 +112,7 @@ class RecallProcessor:
     def _deletion(
         self, channel: Channel, header: RecallMessageRequestHeader, handle: RecallHandle
     ) -> MessageToStore:
-        now = self._context.clock.now_ms()
+        now = self._core.clock.now_ms()
         properties = {
             "TAGS": RECALL_TAG,
             "TIMER_DEL_UNIQKEY": handle.unique_key,
@@ -136,7 +133,7 @@ class RecallProcessor:
         return message
 
     def _later(self, response: Command, result: PutResult) -> Callable[[], Awaitable[Command]]:
-        store = self._context.store
+        store = self._core.store
 
         async def answer() -> Command:
             if await store.wait_durable(result) in STORED:
@@ -149,5 +146,5 @@ class RecallProcessor:
         self, code: int, remark: str | None, header: RecallMessageResponseHeader | None = None
     ) -> Command:
         fields = {} if header is None else header.to_ext()
-        fields["MSG_REGION"] = self._context.config.current.region_id
+        fields["MSG_REGION"] = self._core.config.current.region_id
         return Command(code, flag=FLAG_RESPONSE, remark=remark, ext_fields=fields)

@@ -11,55 +11,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.send.put import STORED
+from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, resumed
 from rocketmq_sdk.broker_embedded.transactions.table import op_message
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, FieldError, ProtocolError
 from rocketmq_sdk.model.properties import PGROUP
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.headers.transactions import (
-    EndTransactionRequestHeader,
-    ResumeCheckHalfMessageRequestHeader,
-)
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult
-    from rocketmq_sdk.broker_embedded.transactions.table import Half
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.broker_embedded.transactions.table import Half, TransactionTable
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.protocol.headers.transactions import (
+        EndTransactionRequestHeader,
+        ResumeCheckHalfMessageRequestHeader,
+    )
+    from rocketmq_sdk.remoting.channel import Continuation
 
 _NOT_FOUND: Final = "Find prepared transaction message failed"
 _NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = TransactionProcessor(context)
-    return {
-        RequestCode.END_TRANSACTION: processor.end,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE: processor.resume,
-    }
-
-
 class TransactionProcessor:
     """Ends transactions."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._table = context.transactions
+    def __init__(self, core: Core, intake: Intake, table: TransactionTable) -> None:
+        self._core = core
+        self._intake = intake
+        self._table = table
 
-    def end(self, _channel: Channel, request: Command) -> Command | Continuation | None:
+    def end(self, header: EndTransactionRequestHeader) -> Command | Continuation | None:
         """Commit or roll back a half message. One that is left open (0) is only
         acknowledged, to those who wait for an answer.
         """
-        header = EndTransactionRequestHeader.from_ext(request.ext_fields)
         outcome = header.commit_or_rollback
         if not outcome:
             return Command.response()
@@ -77,7 +69,7 @@ class TransactionProcessor:
         return self._roll_back(half)
 
     def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
-        record = self._context.store.record_at(physical_offset)
+        record = self._core.store.record_at(physical_offset)
         if record is None:
             return None
         try:
@@ -92,35 +84,33 @@ class TransactionProcessor:
         """
         if header.from_transaction_check:
             return False
-        timeout = self._context.config.current.transaction_time_out
+        timeout = self._core.config.current.transaction_time_out
         immunity = immunity_ms(message, timeout)
-        return immunity is not None and self._context.clock.now_ms() - message.born_timestamp > max(
+        return immunity is not None and self._core.clock.now_ms() - message.born_timestamp > max(
             immunity, timeout
         )
 
     def _commit(self, message: ReceivedMessage, half: Half) -> Command | Continuation:
-        context = self._context
+        core = self._core
         try:
             final = committed(message, half.physical_offset)
-            refused = context.put.prepare(final)
+            refused = self._intake.prepare(final)
         except ValueError as error:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=str(error))
         except FieldError as error:
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=str(error))
         if refused is not None:
             return self._failure(refused)
-        results = context.store.put_together([final, self._op(half)])
+        results = core.store.put_together([final, self._op(half)])
         if results[-1].ok:
-            context.stats.put(final.topic, final.queue_id, 1, results[0].size)
+            core.stats.put(final.topic, final.queue_id, 1, results[0].size)
         return self._finish(half, results[-1])
 
     def _roll_back(self, half: Half) -> Command | Continuation:
-        return self._finish(half, self._context.store.put(self._op(half)))
+        return self._finish(half, self._core.store.put(self._op(half)))
 
     def _op(self, half: Half) -> MessageToStore:
-        return op_message(
-            half.offset, now_ms=self._context.clock.now_ms(), host=self._context.store_host
-        )
+        return op_message(half.offset, now_ms=self._core.clock.now_ms(), host=self._core.store_host)
 
     def _finish(self, half: Half, result: PutResult) -> Command | Continuation:
         """The end of a half message is appended, or not; the answer waits until it is
@@ -129,7 +119,7 @@ class TransactionProcessor:
         if not result.ok:
             return self._failure(result)
         self._table.finished(half, result)
-        store = self._context.store
+        store = self._core.store
         if not store.needs_wait:
             return Command.response()
 
@@ -137,22 +127,21 @@ class TransactionProcessor:
             status = await store.wait_durable(result)
             if status in STORED:
                 return Command.response()
-            code, remark = self._context.put.failure(status)
+            code, remark = self._intake.failure(status)
             return Command.response(code, remark=remark)
 
         return answer
 
     def _failure(self, result: PutResult) -> Command:
-        self._context.stats.put_failed += 1
-        code, remark = self._context.put.failure(result.status)
+        self._core.stats.put_failed += 1
+        code, remark = self._intake.failure(result.status)
         return Command.response(code, remark=remark)
 
-    def resume(self, _channel: Channel, request: Command) -> Command | Continuation:
+    def resume(self, header: ResumeCheckHalfMessageRequestHeader) -> Command | Continuation:
         """Make a half message again of one that was checked too often; its checks begin
         anew.
         """
-        header = ResumeCheckHalfMessageRequestHeader.from_ext(request.ext_fields)
-        store = self._context.store
+        store = self._core.store
         try:
             _host, _port, physical_offset = parse_offset_id(header.msg_id or "")
             record = store.record_at(physical_offset)

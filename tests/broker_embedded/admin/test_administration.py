@@ -56,8 +56,8 @@ def join(
         ConsumeFrom.LAST_OFFSET,
         subscriptions,
     )
-    scene.context.consumers.register(channel, client, data, notifies=False)
-    scene.context.producers.register("PG", channel, client)
+    scene.members.consumers.register(channel, client, data, notifies=False)
+    scene.members.producers.register("PG", channel, client)
     return channel
 
 
@@ -123,7 +123,7 @@ def test_a_list_of_topics_is_all_or_none() -> None:
 def test_a_deleted_topic_takes_its_offsets_files_and_pop_retry_topics_along() -> None:
     scene = Scene()
     told: list[str] = []
-    scene.context.topic_deleted.append(told.append)
+    scene.core.topic_deleted.append(told.append)
     create(scene, "T")
     for name in ("%RETRY%g_T", "%RETRY%g+T", "%RETRY%g"):
         scene.topics.create_retry(name)
@@ -287,12 +287,12 @@ def test_a_changed_permission_of_the_broker_reaches_the_routes() -> None:
 
 def test_runtime_information() -> None:
     scene = Scene()
-    scene.context.stats.put("T", 0, 10, 1000)
+    scene.core.stats.put("T", 0, 10, 1000)
     scene.clock.time_ms += 20_000
     scene.store.ends[("SCHEDULE_TOPIC_XXXX", 0)] = 3
     table = body_of(ask(scene, 28))["table"]
     assert all(isinstance(value, str) for value in table.values())
-    assert table["bootTimestamp"] == str(scene.context.boot_ms)
+    assert table["bootTimestamp"] == str(scene.core.boot_ms)
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
     assert (
         table["putMessageTimesTotal"],

@@ -11,7 +11,7 @@ async def test_queues_of_topics_that_do_not_exist_are_dropped(autojump_clock: ob
     async with open_broker() as (broker, peer):
         await peer.send("Kept", b"1")
         await peer.send("Lost", b"2")
-        broker.context.topics.delete("Lost")
+        broker.core.topics.delete("Lost")
         assert (await peer.ask(316)).code == 0
         assert "Lost" not in broker.store.topics()
         assert [message.body for message in await peer.pull("Kept")] == [b"1"]

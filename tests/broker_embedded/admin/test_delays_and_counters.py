@@ -70,8 +70,8 @@ def test_progress_of_all_groups() -> None:
     scene.offsets.commit("g", "T", 0, 4)
     scene.offsets.note_pulled("g", "T", 0, 6)
     scene.offsets.commit("g", "gone", 0, 4)
-    scene.context.stats.got("T", "g", 0, 30, 300)
-    scene.context.stats.advance(1)
+    scene.core.stats.got("T", "g", 0, 30, 300)
+    scene.core.stats.advance(1)
     listed = ConsumeStatsList.decode(ask(scene, 317, isOrder="false").body)
     table = {group: stats for entry in listed.consume_stats_list for group, stats in entry.items()}
     (stats,) = table["g"]
@@ -83,7 +83,7 @@ def test_progress_of_all_groups() -> None:
     assert (listed.total_diff, listed.total_inflight_diff, listed.broker_addr) == (
         9,
         2,
-        scene.context.address(),
+        scene.core.address(),
     )
     ordered = ConsumeStatsList.decode(ask(scene, 317, isOrder="true").body)
     assert all(not stats for entry in ordered.consume_stats_list for stats in entry.values())
@@ -92,8 +92,8 @@ def test_progress_of_all_groups() -> None:
 def test_counters_by_name_and_key() -> None:
     scene = scene_with()
     for _ in range(3):
-        scene.context.stats.put("T", 0, 2, 100)
-    scene.context.stats.advance(1)
+        scene.core.stats.put("T", 0, 2, 100)
+    scene.core.stats.advance(1)
     minute = body_of(ask(scene, 315, statsName="TOPIC_PUT_SIZE", statsKey="T"))["statsMinute"]
     assert (minute["sum"], minute["tps"], minute["avgpt"]) == (300, 30.0, 100.0)
     refused = ask(scene, 315, statsName="NOPE", statsKey="T")

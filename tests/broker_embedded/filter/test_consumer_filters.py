@@ -242,11 +242,11 @@ def test_other_content_is_an_error_that_names_the_file(content: object) -> None:
 async def test_expressions_outlive_a_restart(tmp_path: Path) -> None:
     with trio.fail_after(60):
         async with EmbeddedBroker(tmp_path / "store") as broker:
-            broker.context.filters.register("CG", [sql("orders", "a > 3", 7)])
+            broker.parts.filters.expressions.register("CG", [sql("orders", "a > 3", 7)])
         written = ConfigFile(OsFileSystem(tmp_path / "store"), "consumerFilter.json").load()
         assert isinstance(written, dict)
         assert set(written["filterDataByTopic"]) == {"orders"}
         async with EmbeddedBroker(tmp_path / "store") as broker:
-            data = broker.context.filters.get("orders", "CG")
+            data = broker.parts.filters.expressions.get("orders", "CG")
             assert data is not None
             assert (data.expression, data.client_version, data.dead) == ("a > 3", 7, True)

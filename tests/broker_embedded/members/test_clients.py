@@ -59,7 +59,7 @@ async def test_joining_and_leaving_is_told_to_all(autojump_clock: MockClock) -> 
             await told(one)
             await two.channel.aclose()
             assert await told(one) == 1
-            assert broker.context.consumers.client_ids("CG") == ["c1"]
+            assert broker.parts.members.consumers.client_ids("CG") == ["c1"]
 
 
 async def test_changed_topics_are_told_and_the_newer_version_wins(
@@ -67,7 +67,7 @@ async def test_changed_topics_are_told_and_the_newer_version_wins(
 ) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            consumers = broker.context.consumers
+            consumers = broker.parts.members.consumers
             await peer.ask(heartbeat("c1", "CG", subscription("a", "A", 5)))
             await told(peer)
             await peer.ask(heartbeat("c1", "CG", subscription("a", "B", 6)))
@@ -95,7 +95,7 @@ async def test_a_heartbeat_makes_the_retry_topic(autojump_clock: MockClock) -> N
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             await peer.ask(heartbeat("c1", "CG", subscription("a")))
-            topic = broker.context.topics.get("%RETRY%CG")
+            topic = broker.core.topics.get("%RETRY%CG")
             assert topic is not None
             assert (topic.read_queue_nums, topic.perm) == (1, 6)
 
@@ -111,7 +111,7 @@ async def test_silent_clients_are_forgotten_after_120_seconds(autojump_clock: Mo
                 await one.ask(heartbeat("c1", "CG", subscription("a")))
             await told(one)
             await trio.sleep(11)
-            assert broker.context.consumers.client_ids("CG") == ["c1"]
+            assert broker.parts.members.consumers.client_ids("CG") == ["c1"]
             assert two.channel.closed
             assert await told(one) == 1
 
@@ -120,7 +120,7 @@ async def test_producers(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, one), trio.open_nursery() as nursery:
             two = await connect(broker, nursery)
-            producers = broker.context.producers
+            producers = broker.parts.members.producers
             for number, peer in enumerate((one, two)):
                 body = HeartbeatData(f"p{number}", ("PG", "CLIENT_INNER_PRODUCER")).encode()
                 assert (
@@ -154,7 +154,7 @@ async def test_heartbeats_without_subscriptions(autojump_clock: MockClock) -> No
             assert (await peer.ask(full)).ext_fields["IS_SUB_CHANGE"] == "false"
             short = heartbeat("c1", "CG", heartbeat_fingerprint=7, without_sub=True)
             assert (await peer.ask(short)).ext_fields["IS_SUB_CHANGE"] == "false"
-            assert broker.context.consumers.subscription("CG", "a") is not None
+            assert broker.parts.members.consumers.subscription("CG", "a") is not None
             other = heartbeat("c1", "CG", heartbeat_fingerprint=8, without_sub=True)
             assert (await peer.ask(other)).ext_fields["IS_SUB_CHANGE"] == "true"
 
@@ -173,7 +173,7 @@ async def test_groups_that_may_not_be_made_are_skipped(autojump_clock: MockClock
     with trio.fail_after(60):
         async with open_broker(auto_create_subscription_group=False) as (broker, peer):
             assert (await peer.ask(heartbeat("c1", "CG", subscription("a")))).code == 0
-            assert broker.context.consumers.group("CG") is None
+            assert broker.parts.members.consumers.group("CG") is None
             answer = await peer.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="CG")
             assert (answer.code, answer.remark) == (1, "no consumer for this group, CG")
 
@@ -183,7 +183,7 @@ async def test_members_that_end_in_one_moment_leave_nobody_behind(
 ) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, third), trio.open_nursery() as nursery:
-            consumers = broker.context.consumers
+            consumers = broker.parts.members.consumers
             first, second = await connect(broker, nursery), await connect(broker, nursery)
             for peer, client_id, groups in (
                 (first, "A", ("g1", "g2")),
@@ -243,12 +243,12 @@ async def test_a_table_that_fails_over_a_closed_channel_keeps_the_others_from_no
             peer = await connect(broker, nursery)
             await peer.ask(heartbeat("c1", "CG", subscription("a")))
             monkeypatch.setattr(
-                broker.context.held_pulls.__class__,
+                broker.parts.pull.held.__class__,
                 "channel_closed",
                 lambda _self, channel: broken(channel),
             )
             await peer.channel.aclose()
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.context.consumers.client_ids("CG") == []
-            assert "PullHolder failed over the closed channel" in caplog.text
+            assert broker.parts.members.consumers.client_ids("CG") == []
+            assert "PullPart failed over the closed channel" in caplog.text
             monkeypatch.undo()

@@ -69,9 +69,9 @@ async def test_a_queue_is_blocked_until_its_messages_are_acknowledged(
         assert [message.body for message in again.messages] == [b"0", b"1"]
         await popper.ack(again.handles[1])
         assert await popper.bodies(attempt_id="b") == []
-        assert broker.context.offsets.query("PopGroup", "F", 0) == 0
+        assert broker.core.offsets.query("PopGroup", "F", 0) == 0
         await popper.ack(again.handles[0])
-        assert broker.context.offsets.query("PopGroup", "F", 0) == 2
+        assert broker.core.offsets.query("PopGroup", "F", 0) == 2
         assert await popper.bodies(attempt_id="b") == [b"2", b"3"]
         with pytest.raises(MessageIllegalError):
             await popper.ack(

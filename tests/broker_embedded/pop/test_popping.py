@@ -79,11 +79,10 @@ async def test_what_is_not_acknowledged_comes_again_after_its_time(
         await popper.ack(handle)
         await trio.sleep(60)
         assert await popper.bodies() == []
-        assert broker.context.offsets.query("PopGroup", "%RETRY%PopGroup_T", 0) == 1
-        topic = broker.context.pop.records.topic
+        assert broker.core.offsets.query("PopGroup", "%RETRY%PopGroup_T", 0) == 1
+        topic = broker.parts.pop.service.records.topic
         assert any(
-            broker.context.offsets.query(REVIVE_GROUP, topic, queue_id) >= 0
-            for queue_id in range(8)
+            broker.core.offsets.query(REVIVE_GROUP, topic, queue_id) >= 0 for queue_id in range(8)
         )
 
 
@@ -97,7 +96,7 @@ async def test_a_message_goes_round_with_one_attempt_more_each_time_and_one_copy
         for attempt in range(6):
             popped = await popper.pop(invisible_time=5_000, poll_time=20_000)
             assert [message.reconsume_times for message in popped.messages] == [attempt]
-        assert broker.context.store.max_offset("%RETRY%PopGroup_T", 0) == 5
+        assert broker.core.store.max_offset("%RETRY%PopGroup_T", 0) == 5
 
 
 @pytest.mark.parametrize("settings", MERGE)
@@ -162,15 +161,18 @@ async def test_with_merging_nothing_is_written_for_pops_that_are_acknowledged_so
         await make_topic(peer, "T", 1)
         for number in range(4):
             await peer.send("T", b"%d" % number)
-        context, popper = broker.context, Popper(peer, "T")
+        popper = Popper(peer, "T")
         popped = await popper.pop(max_msg_nums=2)
         later = await popper.pop()
         await popper.ack_all(later.handles)
-        assert context.offsets.query("PopGroup", "T", 0) == 0  # the first pop is still open
+        assert broker.core.offsets.query("PopGroup", "T", 0) == 0  # the first pop is still open
         await popper.ack_all(popped.handles)
-        assert context.offsets.query("PopGroup", "T", 0) == 4
+        assert broker.core.offsets.query("PopGroup", "T", 0) == 4
         await trio.sleep(60)
-        assert (context.pop.records.written, len(context.pop.buffer)) == (0, 0)
+        assert (broker.parts.pop.service.records.written, len(broker.parts.pop.service.buffer)) == (
+            0,
+            0,
+        )
         assert await popper.bodies() == []
 
 
@@ -181,19 +183,19 @@ async def test_with_merging_a_checkpoint_is_stored_after_ten_seconds_with_its_ac
         await make_topic(peer, "T", 1)
         for number in range(3):
             await peer.send("T", b"%d" % number)
-        context, popper = broker.context, Popper(peer, "T")
+        popper = Popper(peer, "T")
         popped = await popper.pop(invisible_time=60_000)
         await popper.ack(popped.handles[1])
         await trio.sleep(9)
-        assert context.pop.records.written == 0
+        assert broker.parts.pop.service.records.written == 0
         await trio.sleep(2)
         assert (
-            context.pop.records.written,
-            len(context.pop.buffer),
-            context.offsets.query("PopGroup", "T", 0),
+            broker.parts.pop.service.records.written,
+            len(broker.parts.pop.service.buffer),
+            broker.core.offsets.query("PopGroup", "T", 0),
         ) == (1, 0, 3)
         await popper.ack(popped.handles[0])
-        assert context.pop.records.written == 2
+        assert broker.parts.pop.service.records.written == 2
         await trio.sleep(60)
         assert await popper.bodies() == [b"2"]
 
@@ -292,7 +294,7 @@ async def test_retry_topics_of_the_second_generation_are_written_and_both_are_re
         again = await popper.pop(poll_time=20_000)
         assert [message.reconsume_times for message in again.messages] == [2]
         await popper.ack(again.handles[0])
-        assert broker.context.topics.get("%RETRY%PopGroup_T") is None
+        assert broker.core.topics.get("%RETRY%PopGroup_T") is None
 
 
 async def test_actual_retry_topics_in_answers_are_understood(autojump_clock: MockClock) -> None:
@@ -331,7 +333,7 @@ async def test_a_reset_offset_is_where_the_next_pop_begins(autojump_clock: MockC
             await peer.send("T", b"%d" % number)
         popper = Popper(peer, "T")
         await popper.ack_all((await popper.pop()).handles)
-        broker.context.offsets.assign_reset("PopGroup", "T", 0, 3)
+        broker.core.offsets.assign_reset("PopGroup", "T", 0, 3)
         assert await popper.bodies() == [b"3", b"4"]
         assert await popper.bodies() == []
 

@@ -140,9 +140,9 @@ async def test_a_revival_that_is_tried_again_outlives_a_kill(
         def full(*_args: Any) -> Any:
             raise StoreError("the disk is full for a moment")
 
-        monkeypatch.setattr(broker.context.topics, "create_retry", full)
+        monkeypatch.setattr(broker.core.topics, "create_retry", full)
         await trio.sleep(9)
-        assert broker.context.offsets.query(REVIVE_GROUP, REVIVE, 0) == 0
+        assert broker.core.offsets.query(REVIVE_GROUP, REVIVE, 0) == 0
     async with disk.life() as (_broker, popper):
         assert await everything(popper, 30) == {b"0"}
 
@@ -154,13 +154,13 @@ def checkpoint_of_apache(broker: EmbeddedBroker, start: int, count: int) -> None
         GROUP,
         0,
         start,
-        broker.context.clock.now_ms(),
+        broker.core.clock.now_ms(),
         4_000,
         count,
         list(range(count)),
         broker_name="broker-a",
     )
-    broker.context.groups.get(GROUP)
+    broker.core.groups.get(GROUP)
     assert broker.store.put(
         MessageToStore(REVIVE, 0, checkpoint.encode(), "TAGS\x01ck\x02", tags_code=tags_code("ck"))
     ).ok
@@ -183,8 +183,8 @@ async def test_checkpoints_of_others_raise_a_position_as_far_as_they_leave_no_ga
     disk = Disk()
     async with disk.life() as (broker, popper):
         await disk.begin(popper, 6)
-        broker.context.offsets.commit(GROUP, "T", 0, 0)
-        await broker.context.offsets.persist()
+        broker.core.offsets.commit(GROUP, "T", 0, 0)
+        await broker.core.offsets.persist()
         for start, count in taken:
             checkpoint_of_apache(broker, start, count)
     disk.files.open(f"config/{FILE_NAME}").remove()

@@ -64,8 +64,8 @@ async def test_records_of_apache_are_understood(autojump_clock: MockClock) -> No
         await make_topic(peer, "T", 1)
         await peer.send("T", b"0")
         await peer.send("T", b"1")
-        broker.context.groups.get("G")
-        now = broker.context.clock.now_ms()
+        broker.core.groups.get("G")
+        now = broker.core.clock.now_ms()
         checkpoint = {
             "bm": 0,
             "bn": "broker-a",
@@ -95,7 +95,7 @@ async def test_records_of_apache_are_understood(autojump_clock: MockClock) -> No
         assert [
             (message.body, message.reconsume_times) for message in messages_of(broker, "%RETRY%G_T")
         ] == [(b"1", 1)]
-        assert broker.context.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 1
+        assert broker.core.offsets.query("CID_RMQ_SYS_REVIVE_GROUP", REVIVE, 0) == 1
 
 
 @pytest.mark.parametrize("named", [{}, {"bn": ""}, {"bn": "broker-a"}])
@@ -109,8 +109,8 @@ async def test_a_batch_of_acks_that_names_no_broker_means_this_one(
         await make_topic(peer, "T", 1)
         for body in (b"0", b"1", b"2"):
             await peer.send("T", body)
-        broker.context.groups.get("G")
-        now = broker.context.clock.now_ms()
+        broker.core.groups.get("G")
+        now = broker.core.clock.now_ms()
         put(
             broker,
             "ck",
@@ -118,13 +118,13 @@ async def test_a_batch_of_acks_that_names_no_broker_means_this_one(
         )
         batch = {"ao": 0, "aol": [0, 2], "c": "G", "pt": now, "q": 0, "so": 0, "t": "T"}
         put(broker, "bAck", json.dumps(batch | named).encode())
-        before = broker.context.stats.put_messages
+        before = broker.core.stats.put_messages
         await trio.sleep(10)
         assert [message.body for message in messages_of(broker, "%RETRY%G_T")] == [b"1"]
-        assert broker.context.stats.put_messages == before + 1, (
+        assert broker.core.stats.put_messages == before + 1, (
             "what is revived counts as put (`PopReviveService.reviveRetry`)"
         )
-        assert broker.context.stats.find("TOPIC_PUT_NUMS", "%RETRY%G_T") is not None
+        assert broker.core.stats.find("TOPIC_PUT_NUMS", "%RETRY%G_T") is not None
 
 
 class Recorded(TrioClock):
@@ -151,8 +151,8 @@ async def test_pops_under_way_in_a_directory_of_apache_are_taken_over(
     retry = "%RETRY%CG_popk_KPop"
     async with open_broker(directory, config=config, clock=Recorded(epoch)) as (broker, peer):
         before = broker.store.max_offset(retry, 0)
-        assert broker.context.pop.modes.get("KPop", "CG_popk") is not None
-        assert broker.context.offsets.query("CG_popk", "KPop", 0) == 8
+        assert broker.parts.members.modes.get("KPop", "CG_popk") is not None
+        assert broker.core.offsets.query("CG_popk", "KPop", 0) == 8
         popper = Popper(peer, "KPop", "CG_popk")
         # Of five messages of queue 0 three were acknowledged, one of these because it
         # got a checkpoint of its own; of queue 1 four were not.
@@ -176,7 +176,7 @@ async def test_hostile_records_hold_up_nobody(autojump_clock: MockClock) -> None
     async with open_broker() as (broker, peer):
         await make_topic(peer, "T", 1)
         await peer.send("T", b"x")
-        now = broker.context.clock.now_ms()
+        now = broker.core.clock.now_ms()
         for body in (
             b"",
             b"{",
@@ -256,7 +256,7 @@ async def test_messages_that_can_not_be_put_are_tried_again(
         popper = Popper(peer, "T")
         await popper.pop(invisible_time=2_000)
         failures: list[object] = []
-        real = broker.context.topics.create_retry
+        real = broker.core.topics.create_retry
 
         def fail(*args: Any, **options: Any) -> Any:
             if len(failures) < 2:
@@ -264,7 +264,7 @@ async def test_messages_that_can_not_be_put_are_tried_again(
                 raise StoreError("the disk is full for a moment")
             return real(*args, **options)
 
-        monkeypatch.setattr(broker.context.topics, "create_retry", fail)
+        monkeypatch.setattr(broker.core.topics, "create_retry", fail)
         began = trio.current_time()
         again = await popper.pop(poll_time=60_000)
         assert [message.body for message in again.messages] == [b"x"]

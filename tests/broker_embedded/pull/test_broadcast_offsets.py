@@ -51,7 +51,7 @@ def start_of(answer: Command) -> int:
 
 
 def lowest(broker: EmbeddedBroker, queue_id: int = 0) -> int:
-    return broker.context.offsets.query("CG@broadcast", "news", queue_id)
+    return broker.core.offsets.query("CG@broadcast", "news", queue_id)
 
 
 async def send(peer: Peer, count: int) -> None:
@@ -109,7 +109,7 @@ async def test_a_client_that_always_comes_directly_begins_where_it_likes(
         await join(peer, "c1")
         for offset in (4, 0, 2):
             assert (await directly(peer, offset)).code == 0
-        assert broker.context.broadcast_offsets.known("news", "CG") == {"c1"}
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == {"c1"}
 
 
 async def test_clustering_groups_are_left_alone(autojump_clock: MockClock) -> None:
@@ -127,7 +127,7 @@ async def test_clustering_groups_are_left_alone(autojump_clock: MockClock) -> No
                 )
             )
         ).code == 0
-        assert broker.context.broadcast_offsets.known("news", "CG") == set()
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == set()
 
 
 async def test_a_client_that_is_gone_is_forgotten_after_two_minutes_and_a_connected_one_after_five(
@@ -138,7 +138,7 @@ async def test_a_client_that_is_gone_is_forgotten_after_two_minutes_and_a_connec
         await join(peer, "here")
         assert (await directly(peer, 4)).code == 0
         assert (await through_proxy(peer, "gone", 1)).code == 0
-        offsets = broker.context.broadcast_offsets
+        offsets = broker.parts.pull.broadcast_offsets
         await trio.sleep(110)
         assert (offsets.known("news", "CG"), lowest(broker)) == ({"here", "gone"}, 1)
         await trio.sleep(20)
@@ -158,9 +158,9 @@ async def test_times_are_settings(autojump_clock: MockClock) -> None:
         await directly(peer, 0)
         await through_proxy(peer, "gone", 0)
         await trio.sleep(16)
-        assert broker.context.broadcast_offsets.known("news", "CG") == {"here"}
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == {"here"}
         await trio.sleep(10)
-        assert broker.context.broadcast_offsets.known("news", "CG") == set()
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == set()
 
 
 async def test_the_lowest_offset_is_kept_across_a_restart(
@@ -179,7 +179,7 @@ async def test_nothing_is_noted_with_the_setting_off(autojump_clock: MockClock) 
         await send(peer, 5)
         await through_proxy(peer, "c1", 3)
         assert (await through_proxy(peer, "c1", -1)).remark == "OFFSET_TOO_SMALL"
-        assert broker.context.broadcast_offsets.known("news", "CG") == set()
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == set()
 
 
 @pytest.mark.parametrize("what", ["group", "topic"])
@@ -188,7 +188,7 @@ async def test_deleted_groups_and_topics_are_forgotten(
 ) -> None:
     async with open_broker() as (broker, peer):
         await send(peer, 5)
-        broker.context.groups.update(SubscriptionGroupConfig("CG"))
+        broker.core.groups.update(SubscriptionGroupConfig("CG"))
         await through_proxy(peer, "c1", 3)
         await trio.sleep(6)
         if what == "group":
@@ -197,7 +197,10 @@ async def test_deleted_groups_and_topics_are_forgotten(
             answer = await peer.ask(215, topic="news")
         assert answer.code == 0, answer
         await trio.sleep(6)
-        assert (broker.context.broadcast_offsets.known("news", "CG"), lowest(broker)) == (set(), -1)
+        assert (broker.parts.pull.broadcast_offsets.known("news", "CG"), lowest(broker)) == (
+            set(),
+            -1,
+        )
 
 
 async def test_a_pull_of_a_proxy_that_names_no_client_is_an_ordinary_one(
@@ -210,4 +213,4 @@ async def test_a_pull_of_a_proxy_that_names_no_client_is_an_ordinary_one(
                 pull_request("news", 0, request_source=RequestSource.PROXY_FOR_BROADCAST)
             )
         ).code == 0
-        assert broker.context.broadcast_offsets.known("news", "CG") == set()
+        assert broker.parts.pull.broadcast_offsets.known("news", "CG") == set()

@@ -89,13 +89,13 @@ async def test_other_queues_topics_and_tags_do_not_wake(autojump_clock: MockCloc
             await peer.send("orders", b"another tag", tag="C")
             await trio.testing.wait_all_tasks_blocked()
             assert pending.waits
-            assert broker.context.held_pulls.held == 1
+            assert broker.parts.pull.held.held == 1
             await peer.send("orders", b"wanted", tag="B")
             await trio.testing.wait_all_tasks_blocked()
             assert pending.answer is not None
             assert [message.body for message in decode_messages(pending.answer.body)] == [b"wanted"]
             assert pending.answer.ext_fields["nextBeginOffset"] == "3"
-            assert broker.context.held_pulls.held == 0
+            assert broker.parts.pull.held.held == 0
 
 
 async def test_what_is_filtered_away_is_told_when_the_time_is_over(
@@ -150,10 +150,10 @@ async def test_a_closed_connection_takes_its_pulls_along(autojump_clock: MockClo
             other = await connect(broker, nursery)
             call = other.channel.submit(pull_request("orders", 1, hold=15), 60)
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.context.held_pulls.held == 1
+            assert broker.parts.pull.held.held == 1
             await other.channel.aclose()
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.context.held_pulls.held == 0
+            assert broker.parts.pull.held.held == 0
             assert call.error is not None
 
 
@@ -178,7 +178,7 @@ async def test_a_woken_pull_is_never_held_again(autojump_clock: MockClock) -> No
         async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")
             pending = await start(nursery, peer, pull_request("orders", 1, hold=15))
-            broker.context.held_pulls.on_arrival(Arrival("orders", 0, 1, 0, 0, 0, 0, ""))
+            broker.parts.pull.held.on_arrival(Arrival("orders", 0, 1, 0, 0, 0, 0, ""))
             await trio.testing.wait_all_tasks_blocked()
             assert pending.answer is not None
             assert pending.answer.code == ResponseCode.PULL_NOT_FOUND
@@ -188,7 +188,7 @@ async def test_the_limit(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
             await peer.send("orders", b"first")
-            holder = broker.context.held_pulls
+            holder = broker.parts.pull.held
             holder._limit = 1
             await start(nursery, peer, pull_request("orders", 1, hold=15))
             answer = await peer.ask(pull_request("orders", 1, hold=15))

@@ -41,14 +41,14 @@ def remark_is(
 async def test_checks_of_group_and_topic(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            context = broker.context
+            core = broker.core
             await peer.send("orders", b"x")
             remark_is(
                 await refusal(peer, pull_request("orders", 0, group="bad group!")),
                 26,
                 "subscription group [bad group!] does not exist",
             )
-            context.groups.update(SubscriptionGroupConfig("off", consume_enable=False))
+            core.groups.update(SubscriptionGroupConfig("off", consume_enable=False))
             remark_is(
                 await refusal(peer, pull_request("orders", 0, group="off")),
                 16,
@@ -60,7 +60,7 @@ async def test_checks_of_group_and_topic(autojump_clock: MockClock) -> None:
                 17,
                 "topic[nothing] not exist, apply first please!",
             )
-            context.topics.put(TopicConfig("closed", 1, 1, 2))
+            core.topics.put(TopicConfig("closed", 1, 1, 2))
             remark_is(
                 await refusal(peer, pull_request("closed", 0)),
                 16,
@@ -85,7 +85,7 @@ async def test_checks_of_group_and_topic(autojump_clock: MockClock) -> None:
 async def test_checks_of_the_registered_subscription(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            context = broker.context
+            core = broker.core
             await peer.send("orders", b"x")
             request = pull_request("orders", 0, expression=None, sub_version=5)
             remark_is(await refusal(peer, request), 24, "the consumer's group info not exist")
@@ -95,15 +95,15 @@ async def test_checks_of_the_registered_subscription(autojump_clock: MockClock) 
             remark_is(await refusal(peer, request), 25, "the consumer's subscription not latest")
             await peer.ask(heartbeat("c1", "CG", subscription("orders", version=6)))
             assert len(await peer.pull("orders", expression=None, sub_version=5)) == 1
-            context.groups.set_forbidden("CG", "orders", True)
+            core.groups.set_forbidden("CG", "orders", True)
             remark_is(
                 await refusal(peer, request),
                 16,
                 "the consumer group[CG] is forbidden for topic[orders]",
                 "5",
             )
-            context.groups.set_forbidden("CG", "orders", False)
-            context.groups.update(SubscriptionGroupConfig("CG", consume_broadcast_enable=False))
+            core.groups.set_forbidden("CG", "orders", False)
+            core.groups.update(SubscriptionGroupConfig("CG", consume_broadcast_enable=False))
             await peer.ask(
                 heartbeat(
                     "c1", "CG", subscription("orders", version=6), model=MessageModel.BROADCASTING
@@ -194,7 +194,7 @@ async def test_at_most_32_messages_and_256_kib(autojump_clock: MockClock) -> Non
 async def test_offsets_are_committed_once(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            offsets = broker.context.offsets
+            offsets = broker.core.offsets
             await peer.send("orders", b"x")
             request = pull_request(
                 "orders", 1, sys_flag=1 | 2 | 4, commit_offset=1, suspend_timeout_millis=2000
@@ -215,7 +215,7 @@ async def test_a_reset_is_told_once(autojump_clock: MockClock) -> None:
         async with open_broker() as (broker, peer):
             await peer.send("orders", b"x")
             await peer.send("orders", b"y")
-            broker.context.offsets.assign_reset("CG", "orders", 0, 0)
+            broker.core.offsets.assign_reset("CG", "orders", 0, 0)
             answer = await peer.ask(pull_request("orders", 2, hold=15))
             assert (answer.code, answer.remark, answer.ext_fields["nextBeginOffset"]) == (
                 21,
@@ -241,9 +241,9 @@ async def test_a_closing_broker_is_busy(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
             peer = Peer()
-            peer.channel = await broker.open_channel(broker.context.address(), peer.handle, nursery)
+            peer.channel = await broker.open_channel(broker.core.address(), peer.handle, nursery)
             await peer.send("orders", b"x")
-            broker.context.held_pulls.release_all()
+            broker.parts.pull.held.release_all()
             assert (await peer.ask(pull_request("orders", 1, hold=15))).code == 2
             nursery.cancel_scope.cancel()
 
@@ -274,7 +274,7 @@ async def test_cold_messages_are_read_outside_of_the_loop(
             ]
             call = peer.channel.submit(pull_request("orders", 1, hold=15), 20)
             await trio.testing.wait_all_tasks_blocked()
-            assert broker.context.held_pulls.held == 1
+            assert broker.parts.pull.held.held == 1
             await peer.send("orders", b"new")
             answer = await call.wait()
             assert [message.body for message in decode_messages(answer.body)] == [b"new"]

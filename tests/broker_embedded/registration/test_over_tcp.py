@@ -34,8 +34,8 @@ async def test_two_brokers_at_one_name_server() -> None:
                     first.namesrv.table.cluster_info().broker_addr_table["second"].broker_addrs
                 )
                 assert addresses == {0: second.address}
-                second.context.topics.create_on_send("New", "TBW102", 4)
-                wait = second.context.registered()
+                second.core.topics.create_on_send("New", "TBW102", 4)
+                wait = second.parts.registration.service.waiting()
                 assert wait is not None
                 await wait()
                 assert brokers_of(first, "New") == {"second"}

@@ -16,7 +16,7 @@ async def test_a_master_tells_of_its_slaves(autojump_clock: object) -> None:
         alone = HARuntimeInfo.decode((await peer.ask(907)).body)
         assert (alone.master, alone.in_sync_slave_nums, alone.ha_connection_info) == (True, 0, ())
         assert alone.master_commit_log_max_offset == broker.store.max_physical_offset
-        master = broker.context.replication.master
+        master = broker.parts.replication.master
         assert master is not None
         replica = Replica("10.0.0.9:1234")
         master.replicas.add(replica)

@@ -47,8 +47,8 @@ async def test_a_table_comes_in_as_many_parts_as_the_master_makes(
     async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
         peer = await connect(broker, nursery)
         for number in range(30):
-            broker.context.topics.put(TopicConfig(f"topic{number}"))
-            broker.context.groups.update(SubscriptionGroupConfig(f"group{number}"))
+            broker.core.topics.put(TopicConfig(f"topic{number}"))
+            broker.core.groups.update(SubscriptionGroupConfig(f"group{number}"))
 
         class _Caller:
             count = 0
@@ -59,11 +59,11 @@ async def test_a_table_comes_in_as_many_parts_as_the_master_makes(
 
         caller = _Caller()
         topics = await calls.all_topics(caller, "master:1")
-        assert topics.topic_config_table == broker.context.topics.all()
-        assert topics.data_version == broker.context.topics.data_version
+        assert topics.topic_config_table == broker.core.topics.all()
+        assert topics.data_version == broker.core.topics.data_version
         assert caller.count > 5
         groups = await calls.all_groups(caller, "master:1")
-        assert groups.subscription_group_table == broker.context.groups.all()
+        assert groups.subscription_group_table == broker.core.groups.all()
         nursery.cancel_scope.cancel()
 
 

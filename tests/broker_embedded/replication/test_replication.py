@@ -80,8 +80,8 @@ async def open_slave(
 
 
 def state(slave: EmbeddedBroker) -> SlaveState:
-    assert slave.context.replication.slave is not None
-    return slave.context.replication.slave.state
+    assert slave.parts.replication.slave is not None
+    return slave.parts.replication.slave.state
 
 
 async def test_a_message_that_was_acknowledged_is_at_the_slave(tmp_path: Any) -> None:
@@ -95,55 +95,53 @@ async def test_a_message_that_was_acknowledged_is_at_the_slave(tmp_path: Any) ->
             assert (
                 slave.store.max_offset("orders", result.queue.queue_id) == result.queue_offset + 1
             )
-        assert slave.context.topics.get("orders") is not None, (
+        assert slave.core.topics.get("orders") is not None, (
             "known at once, whatever the rhythm of the synchronisation"
         )
-        await until(
-            lambda: slave.context.topics.get("orders") == master.context.topics.get("orders")
-        )
+        await until(lambda: slave.core.topics.get("orders") == master.core.topics.get("orders"))
 
 
 async def test_a_slave_takes_over_topics_groups_and_offsets() -> None:
     async with open_pair() as (master, slave), trio.open_nursery() as nursery:
         peer = await connect(master, nursery)
         await peer.send("orders", b"one")
-        master.context.groups.get("readers")
-        master.context.offsets.commit("readers", "orders", 0, 1)
-        sync = slave.context.replication.sync
+        master.core.groups.get("readers")
+        master.core.offsets.commit("readers", "orders", 0, 1)
+        sync = slave.parts.replication.sync
         assert sync is not None
         sync.wake()
-        await until(lambda: slave.context.offsets.query("readers", "orders", 0) == 1)
-        await until(lambda: slave.context.groups.all() == master.context.groups.all())
-        await until(lambda: slave.context.topics.all() == master.context.topics.all())
-        assert slave.context.topics.data_version == master.context.topics.data_version
+        await until(lambda: slave.core.offsets.query("readers", "orders", 0) == 1)
+        await until(lambda: slave.core.groups.all() == master.core.groups.all())
+        await until(lambda: slave.core.topics.all() == master.core.topics.all())
+        assert slave.core.topics.data_version == master.core.topics.data_version
         nursery.cancel_scope.cancel()
 
 
 async def test_tables_that_differ_under_the_same_version_are_taken_over() -> None:
     async with open_pair() as (master, slave):
-        await until(lambda: slave.context.topics.data_version == master.context.topics.data_version)
+        await until(lambda: slave.core.topics.data_version == master.core.topics.data_version)
         for broker, queues in ((master, 4), (slave, 8)):
-            broker.context.topics.put(TopicConfig("orders", queues, queues))
-            broker.context.groups.update(SubscriptionGroupConfig("readers", retry_max_times=queues))
-        slave.context.topics.data_version = master.context.topics.data_version
-        slave.context.groups.data_version = master.context.groups.data_version
-        assert slave.context.replication.sync is not None
-        slave.context.replication.sync.wake()
-        await until(lambda: slave.context.topics.all() == master.context.topics.all())
-        await until(lambda: slave.context.groups.all() == master.context.groups.all())
+            broker.core.topics.put(TopicConfig("orders", queues, queues))
+            broker.core.groups.update(SubscriptionGroupConfig("readers", retry_max_times=queues))
+        slave.core.topics.data_version = master.core.topics.data_version
+        slave.core.groups.data_version = master.core.groups.data_version
+        assert slave.parts.replication.sync is not None
+        slave.parts.replication.sync.wake()
+        await until(lambda: slave.core.topics.all() == master.core.topics.all())
+        await until(lambda: slave.core.groups.all() == master.core.groups.all())
 
 
 async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_no_problem() -> (
     None
 ):
     async with open_pair() as (master, slave):
-        master.context.pop.modes.set(
+        master.parts.members.modes.set(
             SetMessageRequestModeRequestBody("orders", "readers", MessageRequestMode.POP, 2)
         )
-        sync = slave.context.replication.sync
+        sync = slave.parts.replication.sync
         assert sync is not None
         sync.wake()
-        await until(lambda: slave.context.pop.modes.get("orders", "readers") is not None)
+        await until(lambda: slave.parts.members.modes.get("orders", "readers") is not None)
         intercept(
             master,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
@@ -177,7 +175,7 @@ async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_
     settings: dict[str, Any] = {"message_delay_level": "1s 2s", "flush_disk_type": "SYNC_FLUSH"}
     async with open_pair(tmp_path, **settings) as (master, slave):
         namesrv = master.namesrv_address
-        begun = master.context.clock.now_ms()
+        begun = master.core.clock.now_ms()
         async with TransactionProducer(
             "payments",
             namesrv=namesrv,
@@ -193,16 +191,16 @@ async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_
             await producer.send(Message("orders", b"soon", deliver_at=begun + 2000))
             await producer.send(Message("orders", b"later", deliver_at=begun + 600_000))
         await until(lambda: len(_bodies(slave, "orders")) == 7)
-        sync = slave.context.replication.sync
+        sync = slave.parts.replication.sync
         assert sync is not None
         sync.wake()
         await until(lambda: read_checkpoint(slave.store.files).last_read_time > begun + 2000)
-        await until(lambda: slave.context.schedule.offset(1) == 1)
-        assert slave.context.timers.timers.pending_count == 0, "a slave serves no timers"
+        await until(lambda: slave.parts.timers.schedule.offset(1) == 1)
+        assert slave.parts.timers.service.timers.pending_count == 0, "a slave serves no timers"
     expected = sorted([*(b"committed %d" % number for number in range(5)), b"delayed", b"soon"])
     async with EmbeddedBroker(tmp_path, **SIZES, **settings) as promoted:
-        assert len(promoted.context.transactions) == 1
-        await until(lambda: promoted.context.timers.timers.pending_count == 1)
+        assert len(promoted.parts.transactions.table) == 1
+        await until(lambda: promoted.parts.timers.service.timers.pending_count == 1)
         await trio.sleep(3)
         assert _bodies(promoted, "orders") == expected
 

@@ -88,8 +88,8 @@ async def test_refusals(
 ) -> None:
     with trio.fail_after(60):
         async with open_broker(max_message_size=2000) as (broker, peer):
-            broker.context.topics.put(TopicConfig("orders", 4, 4))
-            broker.context.topics.put(
+            broker.core.topics.put(TopicConfig("orders", 4, 4))
+            broker.core.topics.put(
                 TopicConfig("compacted", 4, 4, attributes={"cleanup.policy": "COMPACTION"})
             )
             end = broker.store.max_physical_offset
@@ -176,7 +176,7 @@ async def test_one_way(autojump_clock: MockClock) -> None:
             peer.channel.send_oneway(send_request("orders", b"no answer"))
             peer.channel.send_oneway(send_request("bad topic!", b"no answer"))
             assert len(await peer.pull("orders")) == 1
-            assert broker.context.stats.put_messages == 1
+            assert broker.core.stats.put_messages == 1
 
 
 async def test_a_negative_queue_is_chosen_by_the_broker(autojump_clock: MockClock) -> None:
@@ -220,7 +220,7 @@ async def test_batches(autojump_clock: MockClock) -> None:
             assert [message.tags for message in await peer.pull("orders", expression="T1")] == [
                 "T1"
             ]
-            assert broker.context.stats.put_messages == 3
+            assert broker.core.stats.put_messages == 3
             assert (
                 await peer.ask(send_request("%RETRY%CG", body, batch=True))
             ).code == ResponseCode.MESSAGE_ILLEGAL
@@ -244,10 +244,10 @@ async def test_a_consumer_that_sends_to_its_retry_topic(autojump_clock: MockCloc
             assert answer.ext_fields["queueId"] == "0"
             [dead] = await peer.pull("%DLQ%CG")
             assert (dead.body, dead.properties["DELAY"]) == (b"dead", "-1")
-            broker.context.locks.lock("CG", [MessageQueue("orders", "broker-a", 0)], "c1")
+            broker.parts.members.locks.lock("CG", [MessageQueue("orders", "broker-a", 0)], "c1")
             await peer.send("%RETRY%CG", b"orderly", reconsume_times=1)
             assert [message.body for message in await peer.pull("%DLQ%CG")] == [b"dead", b"orderly"]
-            assert broker.context.stats.dead_letters == 2
+            assert broker.core.stats.dead_letters == 2
 
 
 async def test_a_retry_topic_of_a_group_that_may_not_be_made(autojump_clock: MockClock) -> None:
@@ -281,7 +281,7 @@ async def test_priorities_choose_the_queue(autojump_clock: MockClock) -> None:
 async def test_multi_tag_topics_mark_their_messages(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            broker.context.topics.put(TopicConfig("orders", 1, 1, topic_filter_type="MULTI_TAG"))
+            broker.core.topics.put(TopicConfig("orders", 1, 1, topic_filter_type="MULTI_TAG"))
             await peer.send("orders", b"x")
             assert [message.sys_flag for message in await peer.pull("orders")] == [2]
 
@@ -298,7 +298,7 @@ async def test_a_timer_whose_time_has_come_is_an_ordinary_message(
 async def test_a_broker_that_may_not_be_written(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker(broker_permission=4) as (broker, peer):
-            broker.context.topics.put(TopicConfig("ordered", 1, 1, order=True))
+            broker.core.topics.put(TopicConfig("ordered", 1, 1, order=True))
             assert (
                 await peer.ask(send_request("ordered", b"x"))
             ).code == ResponseCode.NO_PERMISSION
@@ -309,7 +309,7 @@ async def test_settings_changed_while_running(autojump_clock: MockClock) -> None
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
             peer = Peer()
-            peer.channel = await broker.open_channel(broker.context.address(), peer.handle, nursery)
+            peer.channel = await broker.open_channel(broker.core.address(), peer.handle, nursery)
             await peer.send("orders", bytes(100))
             change = Command(
                 RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=50\nregionId=moved\n"
@@ -402,7 +402,7 @@ async def test_what_a_store_that_refuses_means(
             answer = await peer.ask(send_request("orders", b"x"))
             assert answer.code == code
             assert answer.remark
-            assert broker.context.stats.put_failed == 1
+            assert broker.core.stats.put_failed == 1
 
 
 async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(
@@ -426,7 +426,7 @@ async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(
                     ResponseCode.SYSTEM_ERROR,
                     "No space left on device",
                 )
-                assert broker.context.topics.get("fresh") is None
+                assert broker.core.topics.get("fresh") is None
                 assert broker.namesrv.table.route("fresh") is None
             assert broker.store.max_physical_offset == end
             fails[0] = False
@@ -442,7 +442,7 @@ async def test_a_batch_for_a_topic_of_batch_queues_stays_one_record(
 ) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
-            broker.context.topics.put(
+            broker.core.topics.put(
                 TopicConfig("batches", 1, 1, attributes={"queue.type": "BatchCQ"})
             )
             body = encode_batch([(0, b"one", b"a\x011\x02"), (0, b"two", b""), (0, b"three", b"")])

@@ -63,8 +63,8 @@ async def test_all_the_way_to_the_dead_letter_topic(autojump_clock: MockClock) -
                 dead.properties["DELAY"],
                 dead.properties["RETRY_TOPIC"],
             ) == (17, "0", "orders")
-            assert broker.context.stats.dead_letters == 1
-            assert broker.context.stats.groups["orders", "CG"].sent_back == 17
+            assert broker.core.stats.dead_letters == 1
+            assert broker.core.stats.groups["orders", "CG"].sent_back == 17
 
 
 async def test_levels_of_the_request(autojump_clock: MockClock) -> None:
@@ -87,7 +87,7 @@ async def test_the_clients_maximum_wins(autojump_clock: MockClock) -> None:
             [message] = await peer.pull("orders")
             await peer.send_back(message, max_reconsume_times=0)
             assert broker.store.max_offset("%DLQ%CG", 0) == 1
-            broker.context.groups.update(SubscriptionGroupConfig("few", retry_max_times=0))
+            broker.core.groups.update(SubscriptionGroupConfig("few", retry_max_times=0))
             await peer.send_back(message, group="few")
             assert broker.store.max_offset("%DLQ%few", 0) == 1
 
@@ -104,9 +104,9 @@ async def test_refusals(autojump_clock: MockClock) -> None:
             message.commit_log_offset = 3
             assert (await peer.send_back(message)).code == 1
             message.commit_log_offset = 0
-            broker.context.topics.put(TopicConfig("%RETRY%CG", 1, 1, 4))
+            broker.core.topics.put(TopicConfig("%RETRY%CG", 1, 1, 4))
             assert (await peer.send_back(message)).code == 16
-            broker.context.groups.update(SubscriptionGroupConfig("none", retry_queue_nums=0))
+            broker.core.groups.update(SubscriptionGroupConfig("none", retry_queue_nums=0))
             end = broker.store.max_physical_offset
             assert (await peer.send_back(message, group="none")).code == 0
             assert broker.store.max_physical_offset == end

@@ -58,9 +58,9 @@ async def test_a_broker_takes_everything_over(name: str, tmp_path: Path) -> None
     wanted = expected(name)["metadata"]
     root = unpack(name, tmp_path)
     async with open_recorded(name, root) as broker:
-        context = broker.context
+        core = broker.core
         for topic, members in wanted["topics"]["topicConfigTable"].items():
-            found = context.topics.get(topic)
+            found = core.topics.get(topic)
             if found is None:
                 # What this broker has no use for, such as the topics of stores in
                 # RocksDB; Apache makes them at each start.
@@ -73,17 +73,17 @@ async def test_a_broker_takes_everything_over(name: str, tmp_path: Path) -> None
                 >= {key: value for key, value in members.items() if key in found.to_json()}.items()
             )
         for group, members in wanted["subscription_groups"]["subscriptionGroupTable"].items():
-            config = context.groups.get(group)
+            config = core.groups.get(group)
             assert config is not None
             assert (
                 config.to_json().items()
                 >= {key: value for key, value in members.items() if value is not None}.items()
             )
         for group, masks in wanted["subscription_groups"]["forbiddenTable"].items():
-            assert context.groups.forbidden[group] == masks
+            assert core.groups.forbidden[group] == masks
         for key, queues in numbers(wanted["consumer_offsets"]["offsetTable"]).items():
             topic, _, group = key.partition("@")
-            assert {queue: context.offsets.query(group, topic, queue) for queue in queues} == queues
+            assert {queue: core.offsets.query(group, topic, queue) for queue in queues} == queues
     for path in sorted((root / "config").glob("*.json")):
         decode_json(path.read_bytes())
     await trio.lowlevel.checkpoint()

@@ -27,7 +27,7 @@ async def test_offsets_of_a_group(autojump_clock: MockClock) -> None:
             )
             answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
             assert (answer.code, answer.remark) == (26, "Group CG not exist!")
-            broker.context.groups.get("CG")
+            broker.core.groups.get("CG")
             assert (
                 await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=5)
             ).code == 17
@@ -47,7 +47,7 @@ async def test_offsets_of_a_group(autojump_clock: MockClock) -> None:
             assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {
                 "offset": "5"
             }
-            broker.context.offsets.assign_reset("CG", "orders", 0, 1)
+            broker.core.offsets.assign_reset("CG", "orders", 0, 1)
             answer = await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **where, commitOffset=9)
             assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
             assert (await peer.ask(RequestCode.QUERY_CONSUMER_OFFSET, **where)).ext_fields == {
@@ -68,7 +68,7 @@ async def test_ends_of_queues(autojump_clock: MockClock) -> None:
         async with open_broker() as (broker, peer):
             times = []
             for _ in range(3):
-                times.append(broker.context.clock.now_ms())
+                times.append(broker.core.clock.now_ms())
                 await peer.send("orders", b"x")
                 await trio.sleep(10)
             queue: dict[str, Any] = {"topic": "orders", "queueId": 0}
@@ -106,7 +106,7 @@ async def test_offsets_reach_the_file_within_five_seconds(autojump_clock: MockCl
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             await peer.send("orders", b"x")
-            broker.context.groups.get("CG")
+            broker.core.groups.get("CG")
             await peer.ask(
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 consumerGroup="CG",

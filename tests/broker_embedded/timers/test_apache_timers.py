@@ -206,4 +206,4 @@ async def test_pending_timers_of_apache_come_in_time(
             [(key, time)] = came
             assert key == "tk3600"
             assert HOUR_AHEAD + 1000 <= time <= HOUR_AHEAD + 1010
-            assert broker.context.timers.timers.next_slot == DAY_AHEAD
+            assert broker.parts.timers.service.timers.next_slot == DAY_AHEAD

@@ -33,7 +33,7 @@ async def with_a_timer(
 ) -> AsyncIterator[tuple[EmbeddedBroker, Peer, str]]:
     """A broker with one timer, and the handle of it."""
     async with open_broker(**settings) as (broker, peer):
-        due = broker.context.clock.now_ms() + wait_ms
+        due = broker.core.clock.now_ms() + wait_ms
         answer = await peer.send(
             "orders", b"x", properties=f"UNIQ_KEY\x01K1\x02TIMER_DELIVER_MS\x01{due}\x02"
         )
@@ -56,7 +56,7 @@ async def test_only_timers_get_a_handle(autojump_clock: MockClock) -> None:
                 "broker-a",
                 "K1",
             )
-            out_ms = (broker.context.clock.now_ms() + HOUR - 1) // 1000 * 1000
+            out_ms = (broker.core.clock.now_ms() + HOUR - 1) // 1000 * 1000
             assert parts.timestamp == str(out_ms + 1)
             for properties in ("", "DELAY\x013\x02", "TIMER_DELIVER_MS\x011\x02"):
                 assert (
@@ -78,7 +78,7 @@ async def test_a_message_taken_back_does_not_come(wait_ms: int, autojump_clock: 
             await trio.sleep(wait_ms / 1000 + 2)
             assert broker.store.max_offset("orders", 0) == 1
             assert [message.body for message in await peer.pull("orders")] == [b"stays"]
-            assert broker.context.timers.timers.metrics.count("orders") == 0
+            assert broker.parts.timers.service.timers.metrics.count("orders") == 0
 
 
 async def test_what_is_stored_is_what_apache_stores(autojump_clock: MockClock) -> None:
@@ -119,7 +119,7 @@ async def test_both_forms_of_the_key_count(
         async with with_a_timer() as (broker, _peer, handle):
             due = decode_recall_handle(handle).timestamp
             text = f"TIMER_DEL_UNIQKEY\x01{key}\x02UNIQ_KEY\x01K1\x02TIMER_DELIVER_MS\x01{due}\x02"
-            assert broker.context.put.put(MessageToStore("orders", 0, b"0", text)).ok
+            assert broker.parts.timers.intake.put(MessageToStore("orders", 0, b"0", text)).ok
             await trio.sleep(3602)
             assert broker.store.max_offset("orders", 0) == (0 if taken_back else 1)
 
@@ -129,7 +129,7 @@ async def test_a_recall_is_refused_with_apaches_codes(autojump_clock: MockClock)
     with trio.fail_after(10_000):
         async with with_a_timer() as (broker, peer, handle):
             parts = decode_recall_handle(handle)
-            now = broker.context.clock.now_ms()
+            now = broker.core.clock.now_ms()
             await peer.send("bills", b"x")
             assert await recall(peer, handle, "unknown") == (
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -39,7 +39,7 @@ SMALL = {"mapped_file_size_timer_log": 520, "mapped_file_size_commit_log": 1 << 
 
 async def send_timers(broker: EmbeddedBroker, peer: Peer, *waits: float) -> list[int]:
     """One timer for each wait in seconds, its body the moment; gives the moments."""
-    now = broker.context.clock.now_ms()
+    now = broker.core.clock.now_ms()
     moments = [now + int(wait * 1000) for wait in waits]
     for moment in moments:
         await peer.send("orders", b"%d" % moment, properties=f"TIMER_DELIVER_MS\x01{moment}\x02")
@@ -153,7 +153,7 @@ async def test_a_clock_that_was_set_back_loses_and_doubles_nothing(
             before = await send_timers(broker, peer, 10, 3000, 9000)
             await trio.sleep(5000)
         async with open_watched(files, clock=TrioClock(), **SMALL) as (broker, peer, _deliveries):
-            assert read_checkpoint(files).last_read_time <= broker.context.clock.now_ms()
+            assert read_checkpoint(files).last_read_time <= broker.core.clock.now_ms()
             after = await send_timers(broker, peer, 10, 3000)
             await trio.sleep(10_000)
             assert sorted(moment for moment, _time in bodies_and_times(broker)) == sorted(
@@ -245,11 +245,13 @@ async def test_timers_whose_properties_fill_the_limit_are_not_lost(
     """
     with trio.fail_after(1000):
         async with open_watched(timer_roll_window_slot=10) as (broker, _peer, _deliveries):
-            moment = broker.context.clock.now_ms() + 25_000
+            moment = broker.core.clock.now_ms() + 25_000
             text = f"TIMER_DELIVER_MS\x01{moment}\x02LONG\x01\x02"
             added = len(f"TIMER_OUT_MS\x01{moment}\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02")
             text = text.replace("LONG\x01", "LONG\x01" + "x" * (32767 - len(text) - added - free))
-            assert broker.context.put.put(MessageToStore("orders", 0, b"%d" % moment, text)).ok
+            assert broker.parts.timers.intake.put(
+                MessageToStore("orders", 0, b"%d" % moment, text)
+            ).ok
             await trio.sleep(30)
             [(found, time)] = bodies_and_times(broker)
             assert found == moment <= time

@@ -89,9 +89,9 @@ async def test_own_levels(autojump_clock: MockClock) -> None:
         async with open_broker(message_delay_level="2s 3s") as (broker, peer):
             begin = trio.current_time()
             await peer.send("orders", b"x", properties="DELAY\x015\x02")
-            assert broker.context.schedule.next_due_ms() is not None
+            assert broker.parts.timers.schedule.next_due_ms() is not None
             assert await arrival_time(peer, "orders", 0) - begin == pytest.approx(3, abs=0.002)
-            assert broker.context.schedule.next_due_ms() is None
+            assert broker.parts.timers.schedule.next_due_ms() is None
 
 
 async def test_a_put_that_fails_is_tried_until_it_succeeds(
@@ -121,14 +121,14 @@ async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
         async with open_broker(tmp_path, message_delay_level="0s 1d") as (broker, peer):
             await peer.send("orders", b"soon", properties="DELAY\x011\x02")
             await peer.send("orders", b"tomorrow", properties="DELAY\x012\x02")
-            while broker.context.schedule.offset(1) == 0:
+            while broker.parts.timers.schedule.offset(1) == 0:
                 await trio.sleep(0.01)
         async with open_broker(tmp_path, message_delay_level="0s 1d") as (broker, peer):
-            assert broker.context.schedule.offset(1) == 1
-            assert broker.context.schedule.offset(2) == 0
-            due = broker.context.schedule.next_due_ms()
+            assert broker.parts.timers.schedule.offset(1) == 1
+            assert broker.parts.timers.schedule.offset(2) == 0
+            due = broker.parts.timers.schedule.next_due_ms()
             assert due is not None
-            assert due > broker.context.clock.now_ms() + 86_000_000
+            assert due > broker.core.clock.now_ms() + 86_000_000
             assert len(await peer.pull("orders")) == 1
 
 
@@ -137,7 +137,7 @@ async def test_without_its_file_everything_that_is_due_comes_again(tmp_path: Pat
     with trio.fail_after(30):
         async with open_broker(tmp_path, message_delay_level="0s") as (broker, peer):
             await peer.send("orders", b"twice", properties="DELAY\x011\x02")
-            while broker.context.schedule.offset(1) == 0:
+            while broker.parts.timers.schedule.offset(1) == 0:
                 await trio.sleep(0.01)
         for name in ("delayOffset.json", "delayOffset.json.bak"):
             (tmp_path / "config" / name).unlink(missing_ok=True)
@@ -165,8 +165,8 @@ async def test_many_messages_of_one_moment(autojump_clock: MockClock) -> None:
 
 async def test_a_broker_with_nothing_delayed_sleeps(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker:
-        assert broker.context.schedule.next_due_ms() is None
-        assert broker.context.schedule.wrapper().offset_table == {}
+        assert broker.parts.timers.schedule.next_due_ms() is None
+        assert broker.parts.timers.schedule.wrapper().offset_table == {}
 
 
 @pytest.mark.real_time
@@ -212,6 +212,6 @@ async def test_what_can_never_be_put_is_named_and_skipped(
             )
             await trio.sleep(1.1)
             assert [message.body for message in await peer.pull("orders")] == [b"behind"]
-            assert broker.context.schedule.offset(1) == 2
+            assert broker.parts.timers.schedule.offset(1) == 2
             assert status.name in caplog.text
             assert "orders" in caplog.text

@@ -29,7 +29,7 @@ async def test_a_timer_comes_when_its_slot_is_over_and_not_before(
 ) -> None:
     with trio.fail_after(4 * DAY):
         async with open_watched() as (broker, peer, deliveries):
-            due = broker.context.clock.now_ms() + wait_ms
+            due = broker.core.clock.now_ms() + wait_ms
             await peer.send(
                 "orders", b"x", properties=f"TIMER_DELIVER_MS\x01{due}\x02", tag="A", queue_id=2
             )
@@ -45,7 +45,7 @@ async def test_a_timer_comes_when_its_slot_is_over_and_not_before(
             )
             assert int(message.properties["TIMER_OUT_MS"]) == (due - 1) // 1000 * 1000
             assert int(message.properties["TIMER_DEQUEUE_MS"]) >= due
-            assert broker.context.timers.timers.pending_count == 0
+            assert broker.parts.timers.service.timers.pending_count == 0
 
 
 @pytest.mark.parametrize(("name", "value"), [("TIMER_DELAY_SEC", 5), ("TIMER_DELAY_MS", 5000)])
@@ -54,7 +54,7 @@ async def test_delays_count_from_the_moment_of_the_send(
 ) -> None:
     with trio.fail_after(60):
         async with open_watched() as (broker, peer, deliveries):
-            sent = broker.context.clock.now_ms()
+            sent = broker.core.clock.now_ms()
             await peer.send(
                 "orders", b"x", properties=f"{name}\x01{value}\x02TIMER_DELIVER_MS\x011\x02"
             )
@@ -66,7 +66,7 @@ async def test_delays_count_from_the_moment_of_the_send(
 async def test_a_level_goes_before_a_moment(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_watched() as (broker, peer, deliveries):
-            sent = broker.context.clock.now_ms()
+            sent = broker.core.clock.now_ms()
             await peer.send("orders", b"x", properties="DELAY\x012\x02TIMER_DELAY_SEC\x0130\x02")
             await trio.sleep(6)
             assert len(deliveries.times) == 1
@@ -80,7 +80,7 @@ async def test_a_timer_of_more_than_a_window_turns_twice(autojump_clock: MockClo
     """
     with trio.fail_after(600):
         async with open_watched(timer_roll_window_slot=10) as (broker, peer, deliveries):
-            due = broker.context.clock.now_ms() + 45_000
+            due = broker.core.clock.now_ms() + 45_000
             await peer.send("orders", b"x", properties=f"TIMER_DELIVER_MS\x01{due}\x02")
             await trio.sleep(50)
             [came] = deliveries.times
@@ -97,7 +97,7 @@ async def test_timers_of_one_slot_come_in_the_order_in_which_they_were_sent(
 ) -> None:
     with trio.fail_after(600):
         async with open_watched() as (broker, peer, deliveries):
-            due = broker.context.clock.now_ms() + 20_000
+            due = broker.core.clock.now_ms() + 20_000
             for number in range(300):
                 await peer.send(
                     "orders", b"%d" % number, properties=f"TIMER_DELIVER_MS\x01{due}\x02"
@@ -162,7 +162,7 @@ async def test_without_the_wheel_timers_are_refused(autojump_clock: MockClock) -
 async def test_a_crowded_slot_refuses(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_watched(timer_congest_num_each_slot=3) as (broker, peer, _deliveries):
-            due = broker.context.clock.now_ms() + 20_000
+            due = broker.core.clock.now_ms() + 20_000
             codes = [
                 (
                     await peer.ask(
@@ -211,13 +211,13 @@ async def test_pending_timers_outlive_a_restart(autojump_clock: MockClock) -> No
     files, clock = MemoryFileSystem(write_through=True), TrioClock()
     with trio.fail_after(600):
         async with open_watched(files, clock=clock) as (broker, peer, deliveries):
-            due = broker.context.clock.now_ms() + 20_000
+            due = broker.core.clock.now_ms() + 20_000
             await peer.send("orders", b"soon", properties="TIMER_DELAY_SEC\x011\x02")
             await peer.send("orders", b"later", properties=f"TIMER_DELIVER_MS\x01{due}\x02")
             await trio.sleep(5)
             assert len(deliveries.times) == 1
         async with open_watched(files, clock=clock) as (broker, peer, deliveries):
-            assert broker.context.timers.timers.pending_count == 1
+            assert broker.parts.timers.service.timers.pending_count == 1
             await trio.sleep(25)
             [came] = deliveries.times
             assert due <= came <= due + 1001

@@ -57,7 +57,7 @@ async def producer(
     broker: EmbeddedBroker, nursery: trio.Nursery, client_id: str = "c@1", group: str = "PG"
 ) -> Asked:
     asked = Asked()
-    asked.channel = await broker.open_channel(broker.context.address(), asked.handle, nursery)
+    asked.channel = await broker.open_channel(broker.core.address(), asked.handle, nursery)
     await asked.ask(producer_heartbeat(client_id, group))
     return asked
 
@@ -69,7 +69,7 @@ async def keep_alive(peer: Peer, client_id: str = "c@1", group: str = "PG") -> N
 
 
 def now_ms(broker: EmbeddedBroker) -> int:
-    return broker.context.clock.now_ms()
+    return broker.core.clock.now_ms()
 
 
 async def test_a_producer_that_never_answers_is_asked_fifteen_times(
@@ -244,7 +244,7 @@ async def test_nobody_to_ask_counts_as_a_check(autojump_clock: MockClock) -> Non
             await begun(peer, b"half", born_timestamp=now_ms(broker))
             await trio.sleep(200)
             assert bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC) == [b"half"]
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
 
 
 async def test_a_message_older_than_the_log_may_be_is_given_up_unasked(
@@ -272,9 +272,9 @@ async def test_a_message_given_up_can_be_taken_up_again(autojump_clock: MockCloc
                 assert (
                     await peer.ask(Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header))
                 ).code == 0
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
         async with open_on(files) as (broker, peer), trio.open_nursery() as nursery:
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
             asked = await producer(broker, nursery)
             await trio.sleep(40)
             assert (await peer.ask(end_of_check(asked.requests[0], COMMIT))).code == 0
@@ -285,7 +285,7 @@ async def test_a_message_given_up_can_be_taken_up_again(autojump_clock: MockCloc
 async def test_the_progress_of_both_queues_moves_on(autojump_clock: MockClock) -> None:
     with trio.fail_after(300):
         async with open_broker() as (broker, peer):
-            offsets = broker.context.offsets
+            offsets = broker.core.offsets
             answers = [
                 await begun(peer, b"%d" % number, born_timestamp=now_ms(broker))
                 for number in range(5)
@@ -345,7 +345,7 @@ async def test_a_half_message_without_room_for_the_counter_is_checked_and_given_
             ]
             await trio.sleep(60)
             assert len(bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC)) == 2
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
             nursery.cancel_scope.cancel()
 
 
@@ -371,9 +371,9 @@ async def test_a_half_message_that_belongs_nowhere_is_given_up(
                 )
             ).ok
         async with open_on(files) as (broker, _peer):
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
             await trio.sleep(70)
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
             assert bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC) == [b"half"]
 
 
@@ -393,7 +393,7 @@ async def test_op_messages_of_every_version_are_understood(autojump_clock: MockC
                     MessageToStore(TRANSACTION_OP_TOPIC, 0, body, f"TAGS\x01{tag}\x02")
                 ).ok
         async with open_on(files) as (broker, peer):
-            assert broker.context.transactions.open_offsets() == [2, 4, 5]
+            assert broker.parts.transactions.table.open_offsets() == [2, 4, 5]
 
 
 async def test_many_open_transactions_are_checked_without_holding_others_up(

@@ -64,7 +64,7 @@ class Story:
         self.promised: set[bytes] = set()
 
     async def begin(self, broker: EmbeddedBroker, peer: Peer, body: bytes, outcome: int) -> None:
-        born = broker.context.clock.now_ms()
+        born = broker.core.clock.now_ms()
         answer = await peer.ask(
             half_request("orders", body, unique=f"U-{body.decode()}", born_timestamp=born)
         )
@@ -93,7 +93,7 @@ async def life(files: FaultyFileSystem, story: Story, settings: dict[str, object
     """
     with suppress(RocketMQError):
         async with open_on(files, **settings) as (broker, peer):
-            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
             await peer.ask(producer_heartbeat("c@1", "PG"))
             for body, outcome in (
                 (b"a", COMMIT),
@@ -150,7 +150,7 @@ async def aftermath(files: FaultyFileSystem, story: Story, settings: dict[str, o
                 or body in bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC)
             ), (body, found)
         assert set(given_up) <= {b"forgotten"}
-        assert not broker.context.transactions
+        assert not broker.parts.transactions.table
         listed = [
             offset
             for op in messages_in(broker, TRANSACTION_OP_TOPIC)
@@ -226,7 +226,7 @@ async def test_a_log_that_ends_behind_a_commit_record_gets_its_op_record(
             assert bodies_in(broker, "orders") == [b"a"]
             await trio.sleep(0.1)
             assert ops(broker) == [b"0,"]
-            assert broker.context.transactions.open_offsets() == [1]
+            assert broker.parts.transactions.table.open_offsets() == [1]
             await story.end(peer, b"a")
             assert bodies_in(broker, "orders") == [b"a"]
 
@@ -264,8 +264,8 @@ async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(
     files, story = FaultyFileSystem(), Story()
     with suppress(RocketMQError):
         async with open_on(files) as (broker, peer):
-            broker.context.offsets.commit("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0, 7)
-            await broker.context.offsets.persist()
+            broker.core.offsets.commit("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0, 7)
+            await broker.core.offsets.persist()
             files.halt()
     with suppress(RocketMQError):
         async with open_on(files.kill()) as (broker, peer):
@@ -273,7 +273,7 @@ async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(
                 await story.begin(broker, peer, body, COMMIT)
             files.halt()
     async with open_on(files.kill()) as (broker, peer):
-        assert len(broker.context.transactions) == 2
+        assert len(broker.parts.transactions.table) == 2
         for body in (b"one", b"two"):
             await story.end(peer, body)
         assert bodies_in(broker, "orders") == [b"one", b"two"]
@@ -290,7 +290,7 @@ async def test_rollbacks_and_commits_are_refused_when_they_can_not_be_stored(
         for body in (b"a", b"b"):
             await story.end(peer, body)
         assert story.promised == set()
-        assert len(broker.context.transactions) == 2
+        assert len(broker.parts.transactions.table) == 2
         broker.store._state.disk_full = False
         for body in (b"a", b"b"):
             await story.end(peer, body)

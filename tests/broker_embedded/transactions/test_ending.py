@@ -68,7 +68,7 @@ async def test_a_half_message_is_stored_as_apache_stores_it(autojump_clock: Mock
                 "A",
             )
             assert broker.store.max_offset("orders", 2) == 0
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
 
 
 async def test_a_commit_shows_the_message_and_writes_its_op_record_behind_it(
@@ -98,7 +98,7 @@ async def test_a_commit_shows_the_message_and_writes_its_op_record_behind_it(
             unit = broker.store.queue_unit("orders", 2, 0)
             assert unit is not None
             assert unit[2] == ord("A")
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
 
 
 async def test_a_rollback_writes_only_an_op_record(autojump_clock: MockClock) -> None:
@@ -107,7 +107,7 @@ async def test_a_rollback_writes_only_an_op_record(autojump_clock: MockClock) ->
             answer = await begun(peer, b"half")
             assert (await ended(peer, answer, ROLLBACK)).code == 0
             assert (bodies_in(broker, "orders"), ops(broker)) == ([], [b"0,"])
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
 
 
 async def test_an_open_end_changes_nothing(autojump_clock: MockClock) -> None:
@@ -116,7 +116,7 @@ async def test_an_open_end_changes_nothing(autojump_clock: MockClock) -> None:
             answer = await begun(peer, b"half")
             assert (await ended(peer, answer, OPEN)).code == 0
             assert ops(broker) == []
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
 
 
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
@@ -140,7 +140,7 @@ async def test_a_half_message_sent_again_after_a_lost_answer_is_one_transaction(
         async with open_broker() as (broker, peer):
             first = await begun(peer, b"half")
             second = await begun(peer, b"half")
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
             assert (await ended(peer, first, COMMIT)).code == 0
             assert (await ended(peer, second, COMMIT)).code == 0
             assert bodies_in(broker, "orders") == [b"half"]
@@ -190,7 +190,7 @@ async def test_a_producer_past_its_immunity_has_to_wait_for_the_check(
     with trio.fail_after(600):
         async with open_broker(transaction_time_out=2000) as (broker, peer):
             immune = "CHECK_IMMUNITY_TIME_IN_SECONDS\x0110\x02"
-            now = broker.context.clock.now_ms()
+            now = broker.core.clock.now_ms()
             answer = await begun(peer, b"half", properties=immune, born_timestamp=now)
             await trio.sleep(10.5)
             assert (await ended(peer, answer, COMMIT)).code == 604
@@ -231,7 +231,7 @@ async def test_a_half_message_is_measured_like_any_other(autojump_clock: MockClo
             assert (
                 await peer.ask(half_request("orders", b"x", unique="U", properties=long))
             ).code == 13
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ async def test_poison_properties_harm_nobody(
             answer = await begun(peer, b"half", properties=poison)
             good = await begun(peer, b"good")
         async with open_on(files) as (broker, peer):
-            assert len(broker.context.transactions) == 2
+            assert len(broker.parts.transactions.table) == 2
             await ended(peer, answer, COMMIT)
             assert (await ended(peer, good, COMMIT)).code == 0
             assert b"good" in bodies_in(broker, "orders")
@@ -269,14 +269,14 @@ async def test_what_is_open_and_what_is_ended_survives_a_restart(
             await ended(peer, answers[1], COMMIT)
             await ended(peer, answers[2], ROLLBACK)
         async with open_on(files) as (broker, peer):
-            assert broker.context.transactions.open_offsets() == [0, 3]
+            assert broker.parts.transactions.table.open_offsets() == [0, 3]
             for answer in answers:
                 assert (await ended(peer, answer, COMMIT)).code == 0
             assert bodies_in(broker, "orders") == [b"two", b"one", b"four"]
         async with open_on(files) as (broker, peer):
-            assert not broker.context.transactions
-            assert broker.context.offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0) == 4
-            assert broker.context.offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) == 4
+            assert not broker.parts.transactions.table
+            assert broker.core.offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_HALF_TOPIC, 0) == 4
+            assert broker.core.offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) == 4
 
 
 async def test_synchronous_flush_answers_behind_the_sync(
@@ -306,7 +306,7 @@ async def test_a_commit_into_a_full_store_leaves_the_transaction_open(
             assert refusal.code != 0
             assert (bodies_in(broker, "orders"), ops(broker)) == ([], [])
             assert broker.store.max_physical_offset == end
-            assert len(broker.context.transactions) == 1
+            assert len(broker.parts.transactions.table) == 1
 
 
 async def test_what_can_not_be_resumed_is_refused(autojump_clock: MockClock) -> None:
@@ -339,7 +339,7 @@ async def test_many_files_keep_commit_and_op_record_together(
 ) -> None:
     with trio.fail_after(60):
         async with open_on(files, mapped_file_size_commit_log=4096) as (broker, peer):
-            broker.context.topics.put(TopicConfig("orders", 1, 1))
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
             for number in range(60):
                 answer = await begun(peer, b"%d" % number)
                 assert (await ended(peer, answer, COMMIT)).code == 0

@@ -145,7 +145,7 @@ async def test_a_recorded_conversation(name: str, autojump_clock: MockClock) -> 
             ) as broker,
             trio.open_nursery() as nursery,
         ):
-            broker.context.topics.put(TopicConfig("W_tran", 1, 1))
+            broker.core.topics.put(TopicConfig("W_tran", 1, 1))
             peer = await connect(broker, nursery)
             answers = await hold(peer, broker, lines)
             for line in lines:
@@ -173,7 +173,7 @@ async def test_a_recorded_conversation(name: str, autojump_clock: MockClock) -> 
                 )
             assert bodies_in(broker, "W_tran") == [b"commit", b"check then commit"]
             assert ops(broker) == [b"0,", b"1,", b"4,", b"5,"]
-            assert not broker.context.transactions
+            assert not broker.parts.transactions.table
             nursery.cancel_scope.cancel()
 
 
@@ -257,7 +257,7 @@ async def test_the_open_transactions_of_an_apache_directory_are_checked_and_comm
             broker,
             peer,
         ):
-            assert len(broker.context.transactions) == 4
+            assert len(broker.parts.transactions.table) == 4
             before = len(bodies_in(broker, "KTran"))
             await peer.ask(producer_heartbeat("c@1", "PG_ktran"))
             await trio.sleep(35)
@@ -266,10 +266,10 @@ async def test_the_open_transactions_of_an_apache_directory_are_checked_and_comm
                 assert (await peer.ask(end_of_check(check, 8, group="PG_ktran"))).code == 0
                 assert (await peer.ask(end_of_check(check, 8, group="PG_ktran"))).code == 0
             assert len(bodies_in(broker, "KTran")) == before + 2
-            assert len(broker.context.transactions) == 2
+            assert len(broker.parts.transactions.table) == 2
         async with open_on(files, clock=clock, timer_wheel_enable=False, **settings) as (
             broker,
             peer,
         ):
-            assert len(broker.context.transactions) == 2
+            assert len(broker.parts.transactions.table) == 2
             assert len(bodies_in(broker, "KTran")) == before + 2

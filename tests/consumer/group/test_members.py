@@ -256,7 +256,7 @@ async def test_offsets_that_an_administrator_resets(
             await sender.send("orders", "a", "b", "c", queue=0)
             await until(lambda: len(collector.bodies) == 3)
             # The broker's own way: it answers the next pull with another offset.
-            broker.context.offsets.assign_reset("billing", "orders", 0, 1)
+            broker.core.offsets.assign_reset("billing", "orders", 0, 1)
             await sender.send("orders", "d", queue=0)
             await until(
                 lambda: (

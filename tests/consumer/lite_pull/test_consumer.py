@@ -184,7 +184,7 @@ async def test_an_offset_that_the_queue_does_not_reach_is_corrected(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "only", queue=0)
-        broker.context.offsets.commit("billing", "orders", 0, 500)
+        broker.core.offsets.commit("billing", "orders", 0, 500)
         async with LitePullConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, auto_commit=False
         ) as consumer:

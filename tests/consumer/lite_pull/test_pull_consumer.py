@@ -161,5 +161,5 @@ async def test_brokers_know_the_member_while_it_runs(autojump_clock: MockClock) 
         await sender.create_topic("orders", 2)
         async with PullConsumer("audit", namesrv=broker) as consumer:
             await consumer.pull(QUEUE, 0)
-            assert len(broker.context.consumers.client_ids("audit")) == 1
-        assert not broker.context.consumers.client_ids("audit")
+            assert len(broker.parts.members.consumers.client_ids("audit")) == 1
+        assert not broker.parts.members.consumers.client_ids("audit")

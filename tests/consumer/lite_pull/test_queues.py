@@ -37,7 +37,7 @@ async def test_seeking_drops_what_was_prefetched(autojump_clock: MockClock) -> N
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(20)), queue=0)
-        moment = broker.context.clock.now_ms() + 5_000
+        moment = broker.core.clock.now_ms() + 5_000
         await trio.sleep(10)
         await sender.send("orders", *map(str, range(20, 40)), queue=0)
         async with LitePullConsumer(

@@ -90,7 +90,7 @@ async def test_a_message_that_can_not_be_decoded(
             cause,
         ):
             assert part in text
-        broker.context.offsets.commit("billing", "orders", 0, 4)
+        broker.core.offsets.commit("billing", "orders", 0, 4)
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
         ):

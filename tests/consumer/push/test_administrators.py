@@ -51,7 +51,7 @@ async def ask(sender: Sender, code: RequestCode, header: Header) -> Command:
 
 
 def client_id(broker: EmbeddedBroker) -> str:
-    return broker.context.consumers.client_ids("billing")[0]
+    return broker.parts.members.consumers.client_ids("billing")[0]
 
 
 @pytest.mark.parametrize("server_side", [True, False])
@@ -137,7 +137,7 @@ async def test_clients_that_should_reset_must_be_there(autojump_clock: MockClock
         header = ResetOffsetRequestHeader(group="billing", topic="orders", timestamp=0)
         answer = await ask(sender, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        broker.context.offsets.commit("billing", "orders", 0, 0)
+        broker.core.offsets.commit("billing", "orders", 0, 0)
         answer = await ask(sender, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
         assert "billing" in (answer.remark or "")
@@ -260,9 +260,9 @@ async def test_a_consumer_that_does_not_answer_is_a_timeout(autojump_clock: Mock
         billing(broker, Collector()),
     ):
         await sender.create_topic("orders", 1)
-        await until(lambda: broker.context.consumers.client_ids("billing"))
+        await until(lambda: broker.parts.members.consumers.client_ids("billing"))
         name = client_id(broker)
-        member = broker.context.consumers.group("billing")
+        member = broker.parts.members.consumers.group("billing")
         assert member is not None
         entry = member.find(name)
         assert entry is not None

@@ -127,7 +127,7 @@ async def test_in_order_every_member_gets_each_queue_in_order_without_locks(
         ):
             await sender.send("orders", *map(str, range(50)), queue=0)
             await until(lambda: len(first.messages) == len(second.messages) == 50)
-        assert broker.context.locks.owner("screens", QUEUES[0]) is None
+        assert broker.parts.members.locks.owner("screens", QUEUES[0]) is None
     assert first.bodies == second.bodies == list(map(str, range(50)))
 
 

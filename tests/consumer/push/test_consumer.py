@@ -376,7 +376,7 @@ async def test_an_offset_that_the_broker_refuses_is_corrected_at_once(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector
         ):
             await until(lambda: len(collector.bodies) == 2)
-        broker.context.offsets.commit("billing", "orders", 0, 1000)
+        broker.core.offsets.commit("billing", "orders", 0, 1000)
         began = trio.current_time()
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector

@@ -49,14 +49,14 @@ async def test_a_topic_that_is_subscribed_later_is_consumed_and_one_that_is_give
         await sender.create_topic("refunds", 1)
         async with billing(broker, listener) as consumer:
             await consumer.subscribe("refunds", "paid")
-            subscription = broker.context.consumers.subscription("billing", "refunds")
+            subscription = broker.parts.members.consumers.subscription("billing", "refunds")
             assert subscription is not None
             assert subscription.sub_string == "paid"
             await sender.send("refunds", "a", queue=0, tags="paid")
             await sender.send("refunds", "not wanted", queue=0, tags="other")
             await until(lambda: listener.bodies == ["a"], 5)
             await consumer.unsubscribe("refunds")
-            assert broker.context.consumers.subscription("billing", "refunds") is None
+            assert broker.parts.members.consumers.subscription("billing", "refunds") is None
             await until(
                 lambda: (
                     {queue.topic for queue in consumer.statistics().queues}
@@ -122,7 +122,7 @@ async def test_a_topic_may_be_given_up_while_its_queues_are_taken(
             await trio.sleep(10)
             assert not [queue for queue in consumer.statistics().queues if queue.topic == "refunds"]
             assert (
-                broker.context.locks.owner("billing", MessageQueue("refunds", "broker-a", 0))
+                broker.parts.members.locks.owner("billing", MessageQueue("refunds", "broker-a", 0))
                 is None
             )
             await sender.send("orders", "x", queue=0)
@@ -145,7 +145,7 @@ async def test_what_can_not_be_subscribed_changes_nothing(autojump_clock: MockCl
             with pytest.raises(BrokerError):
                 await consumer.subscribe("refunds", ("a > 1", "SQL92"))
             assert "refunds" not in {queue.topic for queue in consumer.statistics().queues}
-            assert broker.context.consumers.subscription("billing", "refunds") is None
+            assert broker.parts.members.consumers.subscription("billing", "refunds") is None
         with pytest.raises(ClosedError):
             consumer.suspend()
 

@@ -75,7 +75,7 @@ def owned(consumer: PushConsumer) -> set[int]:
 
 
 def lock_owner(broker: EmbeddedBroker, queue_id: int) -> str | None:
-    return broker.context.locks.owner("billing", MessageQueue("orders", "broker-a", queue_id))
+    return broker.parts.members.locks.owner("billing", MessageQueue("orders", "broker-a", queue_id))
 
 
 async def test_each_queue_is_consumed_in_order_one_call_at_a_time_and_queues_side_by_side(
@@ -258,7 +258,7 @@ async def test_a_queue_whose_lock_another_member_has_is_not_consumed_until_the_l
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", queue=0)
-        broker.context.locks.lock(
+        broker.parts.members.locks.lock(
             "billing", [MessageQueue("orders", "broker-a", 0)], "killed member"
         )
         began = trio.current_time()
@@ -277,11 +277,11 @@ async def test_a_queue_that_another_member_gives_back_late_is_taken_at_once(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", queue=0)
-        broker.context.locks.lock("billing", [queue], "slow member")
+        broker.parts.members.locks.lock("billing", [queue], "slow member")
         async with ordered(broker, listener):
             await trio.sleep(20)
             assert not listener.finished
-            broker.context.locks.unlock("billing", [queue], "slow member")
+            broker.parts.members.locks.unlock("billing", [queue], "slow member")
             given_back_at = trio.current_time()
             await until(lambda: listener.finished, 30)
         assert trio.current_time() - given_back_at < 2
@@ -299,11 +299,11 @@ async def test_a_lost_lock_stops_the_queue_and_its_offset_is_left_alone(
             await until(lambda: len(listener.finished) == 2)
             await trio.sleep(6)
             assert committed(broker, "billing", "orders", 1) == [2]
-            locks = broker.context.locks
+            locks = broker.parts.members.locks
             locks.unlock("billing", [queue], locks.owner("billing", queue) or "")
             locks.lock("billing", [queue], "thief")
             await until(lambda: not owned(consumer), 25)
-            broker.context.offsets.commit(
+            broker.core.offsets.commit(
                 "billing", "orders", 0, 1
             )  # what the other member has reached
             await sender.send("orders", "c", queue=0)
@@ -383,7 +383,7 @@ async def test_a_broker_that_forgot_the_locks_has_them_again_as_soon_as_it_is_co
         await sender.create_topic("orders", 1)
         switch = Switch(broker)
         async with ordered(switch, Ordered()):
-            locks = broker.context.locks
+            locks = broker.parts.members.locks
             holder = locks.owner("billing", queue) or ""
             locks.unlock("billing", [queue], holder)
             switch.cut(brokers_only=True)

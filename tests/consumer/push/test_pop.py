@@ -289,7 +289,7 @@ async def test_what_is_popped_shows_in_statistics_and_health_and_to_administrato
             )
             header = GetConsumerRunningInfoRequestHeader(
                 consumer_group="billing",
-                client_id=broker.context.consumers.client_ids("billing")[0],
+                client_id=broker.parts.members.consumers.client_ids("billing")[0],
             )
             answer = await sender.client.call_broker(
                 "broker-a", Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header)

@@ -87,7 +87,7 @@ async def test_consumers_add_no_threads(autojump_clock: MockClock) -> None:
 
         for number in range(50):
             nursery.start_soon(consume, number)
-        await until(lambda: len(broker.context.consumers.client_ids("group49")) == 1)
+        await until(lambda: len(broker.parts.members.consumers.client_ids("group49")) == 1)
         await trio.sleep(60)
         assert threading.active_count() <= before + 2
         stop.set()
@@ -115,7 +115,7 @@ async def test_starting_and_closing_again_and_again_leaves_nothing_behind(
         assert tasks() <= before
         gc.collect()
         assert sum(isinstance(each, PushMember) for each in gc.get_objects()) <= 2
-        assert not broker.context.consumers.client_ids("billing")
+        assert not broker.parts.members.consumers.client_ids("billing")
 
 
 async def test_a_long_time_without_a_broker_leaves_nothing_behind(

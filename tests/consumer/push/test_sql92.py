@@ -89,12 +89,12 @@ async def test_a_held_pull_is_woken_by_a_matching_message_only(
             async with PushConsumer(
                 "billing", namesrv=broker, subscriptions=subscriptions, listener=collector
             ):
-                await until(lambda: broker.context.held_pulls.held == 2)
-                before = broker.context.stats.pull_missed
+                await until(lambda: broker.parts.pull.held.held == 2)
+                before = broker.core.stats.pull_missed
                 for _ in range(10):
                     await producer.send(Message("orders", b"too dear", properties={"price": "9"}))
-                assert broker.context.held_pulls.held == 2
-                assert broker.context.stats.pull_missed == before
+                assert broker.parts.pull.held.held == 2
+                assert broker.core.stats.pull_missed == before
                 await producer.send(Message("orders", b"fits", properties={"price": "3"}))
                 await until(lambda: collector.bodies == ["fits"])
 

@@ -357,10 +357,10 @@ async def test_leaving_ends_receives_that_wait(autojump_clock: MockClock) -> Non
             nursery.start_soon(wait)
             nursery.start_soon(iterate)
             await trio.sleep(5)
-            assert broker.context.consumers.client_ids("billing")
+            assert broker.parts.members.consumers.client_ids("billing")
             began = trio.current_time()
         assert trio.current_time() - began < 1
-        assert not broker.context.consumers.client_ids("billing")
+        assert not broker.parts.members.consumers.client_ids("billing")
         await until(lambda: sorted(ended) == ["iteration", "receive"], 5)
         with pytest.raises(ClosedError):
             await consumer.receive()

@@ -1,10 +1,9 @@
-"""What happens to a message between the processors and the log (`HookUtils`,
-`SendMessageProcessor.handlePutMessageResult`).
+"""Messages on their way into the log: limits and delays.
 
-Checks of size and of the store's state, then delays: a message with the property DELAY
-goes to the queue of its level in the schedule topic, one with a time of delivery to the
-timer topic, and both carry where they wanted to go. A transactional one goes to the
-half topic; its delay begins with its commit.
+`HookUtils` and `SendMessageProcessor.handlePutMessageResult` of Apache RocketMQ 5.4.0.
+A message with the property DELAY goes to the queue of its level in the schedule topic,
+one with a time of delivery to the timer topic; both carry where they are to go. The
+delay of a transactional message begins with its commit.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from rocketmq_sdk.broker_embedded.timers.messages import (
     redirect_to_timer,
     slot_time_of,
 )
-from rocketmq_sdk.broker_embedded.transactions.half_messages import make_half
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.properties import (
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
     from rocketmq_sdk.broker_embedded.timers.timer_store import TimerStore
-    from rocketmq_sdk.broker_embedded.transactions.table import TransactionTable
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.delay_levels import DelayLevels
 
@@ -64,17 +61,8 @@ STORED: Final = {
 """The statuses with which a message is stored, and their codes."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a failure
-    """A message that is not stored, as the code and the remark of the answer."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.code = code
-        self.remark = remark
-
-
-class PutPipeline:
-    """Puts messages into the store as Apache's hooks would have them."""
+class Intake:
+    """Puts messages into the store as Apache's hooks do."""
 
     __slots__ = (
         "_clock",
@@ -83,7 +71,6 @@ class PutPipeline:
         "_put",
         "_put_batch",
         "_timers",
-        "_transactions",
         "store",
     )
 
@@ -94,10 +81,8 @@ class PutPipeline:
         levels: DelayLevels,
         timers: TimerStore,
         clock: Clock,
-        transactions: TransactionTable,
     ) -> None:
         self.store = store
-        self._transactions = transactions
         self._put = store.put
         self._put_batch = store.put_batch
         self._config = config
@@ -137,20 +122,12 @@ class PutPipeline:
                 return PutResult(refused)
         return None
 
-    def put_half(self, message: MessageToStore) -> PutResult:
-        """Store a transactional message in the half topic. A delay that it asks for
-        begins with its commit.
-        """
-        if (
-            len(message.topic) > MAX_TOPIC_LENGTH
-            or len(message.body) > self._config.current.store.max_message_size
-        ):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        make_half(message)
-        result = self._put(message)
-        if result.ok:
-            self._transactions.added(message.properties, message.body, result)
-        return result
+    def fits(self, message: MessageToStore) -> bool:
+        """Whether topic and body of a message keep the limits of ordinary topics."""
+        return (
+            len(message.topic) <= MAX_TOPIC_LENGTH
+            and len(message.body) <= self._config.current.store.max_message_size
+        )
 
     def put_inner_batch(self, message: MessageToStore) -> PutResult:
         """Store a batch as one record of a topic with batch consume queues.
@@ -165,7 +142,7 @@ class PutPipeline:
         return self.put(message)
 
     def put_batch(self, message: MessageToStore) -> PutResult:
-        """Store the messages of a batch one behind the other.
+        """Store the messages of a batch one after another.
 
         Raises `RemoteProtocolError` for a body that is no batch; Apache answers that
         with SYSTEM_ERROR.

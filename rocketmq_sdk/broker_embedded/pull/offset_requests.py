@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import (
@@ -24,35 +24,20 @@ from rocketmq_sdk.protocol.headers.offsets import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
-    from rocketmq_sdk.remoting.channel import Channel, Handler
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The table of this module."""
-    processor = OffsetProcessor(context)
-    return {
-        RequestCode.QUERY_CONSUMER_OFFSET: processor.query,
-        RequestCode.UPDATE_CONSUMER_OFFSET: processor.update,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: processor.search,
-        RequestCode.GET_MAX_OFFSET: processor.maximum,
-        RequestCode.GET_MIN_OFFSET: processor.minimum,
-        RequestCode.GET_EARLIEST_MSG_STORETIME: processor.earliest,
-    }
+    from rocketmq_sdk.broker_embedded.core import Core
 
 
 class OffsetProcessor:
     """Answers questions about positions."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
-    def query(self, _channel: Channel, request: Command) -> Command:
+    def query(self, header: QueryConsumerOffsetRequestHeader) -> Command:
         """Where a group goes on. Without a stored offset a queue whose first message is
         still in memory begins at 0.
         """
-        header = QueryConsumerOffsetRequestHeader.from_ext(request.ext_fields)
-        offset = self._context.offsets.query(header.consumer_group, header.topic, header.queue_id)
+        offset = self._core.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
             return Command.response(header=QueryConsumerOffsetResponseHeader(offset=offset))
         if header.set_zero_if_not_found is False:
@@ -60,7 +45,7 @@ class OffsetProcessor:
                 ResponseCode.QUERY_NOT_FOUND,
                 remark="Not found, do not set to zero, maybe this group boot first",
             )
-        store = self._context.store
+        store = self._core.store
         if store.queue_unit(header.topic, header.queue_id, 0) is not None and not store.is_cold(
             header.topic, header.queue_id, 0
         ):
@@ -70,56 +55,51 @@ class OffsetProcessor:
             remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
 
-    def update(self, _channel: Channel, request: Command) -> Command:
+    def update(self, header: UpdateConsumerOffsetRequestHeader) -> Command:
         """Commit an offset. While a reset waits for the next pull, what clients commit
         is ignored.
         """
-        header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
-        context = self._context
+        core = self._core
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if context.groups.find_existing(group) is None:
+        if core.groups.find_existing(group) is None:
             return Command.response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"Group {group} not exist!"
             )
-        if context.topics.get(topic) is None:
+        if core.topics.get(topic) is None:
             return Command.response(
                 ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!"
             )
-        if context.config.current.use_server_side_reset_offset and context.offsets.has_reset(
+        if core.config.current.use_server_side_reset_offset and core.offsets.has_reset(
             group, topic, queue_id
         ):
             return Command.response(remark="Offset has been previously reset")
-        context.offsets.commit(group, topic, queue_id, header.commit_offset)
+        core.offsets.commit(group, topic, queue_id, header.commit_offset)
         return Command.response()
 
-    def search(self, _channel: Channel, request: Command) -> Command:
+    def search(self, header: SearchOffsetRequestHeader) -> Command:
         """The offset of a point in time."""
-        header = SearchOffsetRequestHeader.from_ext(request.ext_fields)
         boundary = header.boundary_type or BoundaryType.LOWER
-        offset = self._context.store.offset_by_time(
+        offset = self._core.store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )
         return Command.response(header=SearchOffsetResponseHeader(offset=offset))
 
-    def maximum(self, _channel: Channel, request: Command) -> Command:
+    def maximum(self, header: GetMaxOffsetRequestHeader) -> Command:
         """The offset behind the last message; 0 for a queue that is not known."""
-        header = GetMaxOffsetRequestHeader.from_ext(request.ext_fields)
         return Command.response(
             header=GetMaxOffsetResponseHeader(
-                offset=self._context.store.max_offset(header.topic, header.queue_id)
+                offset=self._core.store.max_offset(header.topic, header.queue_id)
             )
         )
 
-    def minimum(self, _channel: Channel, request: Command) -> Command:
+    def minimum(self, header: GetMinOffsetRequestHeader) -> Command:
         """The first offset that is still stored; the empty remark is Apache's."""
-        header = GetMinOffsetRequestHeader.from_ext(request.ext_fields)
-        offset = self._context.store.min_offset(header.topic, header.queue_id)
+        offset = self._core.store.min_offset(header.topic, header.queue_id)
         return Command.response(header=GetMinOffsetResponseHeader(offset=offset), remark="")
 
-    def earliest(self, _channel: Channel, request: Command) -> Command:
+    def earliest(self, header: GetEarliestMsgStoretimeRequestHeader) -> Command:
         """The store time of the first message, -1 for an empty queue."""
-        header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
-        store = self._context.store
+        store = self._core.store
         first = store.min_offset(header.topic, header.queue_id)
         timestamp = store.store_time_at(header.topic, header.queue_id, first)
         return Command.response(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))

@@ -1,25 +1,21 @@
-"""How replication goes: GET_BROKER_HA_STATUS (907) and RESET_MASTER_FLUSH_OFFSET
-(908).
-"""
+"""How replication goes, as GET_BROKER_HA_STATUS (907) tells it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.handlers import Serve, bind_all
-from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.replication import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHeader
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.core import BrokerContext
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.replication.master import Master
+    from rocketmq_sdk.broker_embedded.replication.slave import Slave
     from rocketmq_sdk.broker_embedded.store.append.replicas import Replica
-    from rocketmq_sdk.remoting.channel import Handler
 
 
 class HaStatus:
@@ -27,28 +23,28 @@ class HaStatus:
     those between two looks.
     """
 
-    __slots__ = ("_looks",)
+    __slots__ = ("_core", "_looks")
 
-    def __init__(self) -> None:
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._looks: dict[object, tuple[float, int]] = {}
 
-    def serve(self, context: BrokerContext, _command: Command) -> Command:
-        """GET_BROKER_HA_STATUS (907)."""
-        replication = context.replication
-        end = context.store.max_physical_offset
+    def answer(self, master: Master | None, slave: Slave | None) -> Command:
+        """The answer of a broker that is master or slave."""
+        core = self._core
+        end = core.store.max_physical_offset
         client = HAClientRuntimeInfo()
         connections: tuple[HAConnectionRuntimeInfo, ...] = ()
         in_sync = 0
-        now = context.clock.monotonic()
-        if replication.master is not None:
-            replicas = replication.master.replicas
+        now = core.clock.monotonic()
+        if master is not None:
+            replicas = master.replicas
             connected = replicas.connected
             self._looks = {key: look for key, look in self._looks.items() if key in connected}
             connections = tuple(
                 self._connection(replica, end, now, replicas.rules.max_gap) for replica in connected
             )
             in_sync = sum(1 for connection in connections if connection.in_sync)
-        slave = replication.slave
         if slave is not None:
             speed = self._speed(slave, now, slave.transferred)
             client = HAClientRuntimeInfo(
@@ -60,7 +56,7 @@ class HaStatus:
                 max(0, slave.master_position),
             )
         return Command.response(
-            body=HARuntimeInfo(not replication.is_slave, end, in_sync, connections, client).encode()
+            body=HARuntimeInfo(slave is None, end, in_sync, connections, client).encode()
         )
 
     def _connection(
@@ -78,23 +74,3 @@ class HaStatus:
         since, before = self._looks.get(key, (now, total))
         self._looks[key] = (now, total)
         return int((total - before) / (now - since)) if now > since else 0
-
-
-def reset_master_flush_offset(_context: BrokerContext, command: Command) -> Command:
-    """RESET_MASTER_FLUSH_OFFSET (908): nothing to do on a master, as at Apache's.
-
-    A slave there keeps the offset for the modes with a controller or an acting master,
-    which are not kept here; this slave compares its log with the master's instead of
-    believing a number.
-    """
-    ResetMasterFlushOffsetHeader.from_ext(command.ext_fields)
-    return Command.response()
-
-
-def handlers(context: BrokerContext) -> dict[int, Handler]:
-    """The handlers by request code."""
-    served: dict[RequestCode, Serve] = {
-        RequestCode.GET_BROKER_HA_STATUS: HaStatus().serve,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET: reset_master_flush_offset,
-    }
-    return bind_all(context, served)

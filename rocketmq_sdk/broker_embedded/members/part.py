@@ -1,0 +1,180 @@
+"""Members of groups: the part."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.members import request_modes
+from rocketmq_sdk.broker_embedded.members.assignment_requests import AssignmentProcessor
+from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
+from rocketmq_sdk.broker_embedded.members.heartbeats import ClientProcessor
+from rocketmq_sdk.broker_embedded.members.lock_requests import LockProcessor
+from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
+from rocketmq_sdk.broker_embedded.members.queue_locks import QueueLocks
+from rocketmq_sdk.broker_embedded.members.request_modes import RequestModeManager
+from rocketmq_sdk.broker_embedded.part import Part, Service
+from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.protocol.bodies.members import (
+    CheckClientRequestBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+    SetMessageRequestModeRequestBody,
+    UnlockBatchRequestBody,
+)
+from rocketmq_sdk.protocol.headers.members import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.part import FilterPart
+    from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
+    from rocketmq_sdk.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+SCAN_INTERVAL: Final = 10.0
+"""Seconds between two looks for silent clients."""
+
+
+class MemberPart(Part):
+    """Who consumes and produces in which group, which queues members hold and read."""
+
+    __slots__ = ("_assignments", "_clients", "_config", "consumers", "locks", "modes", "producers")
+
+    def __init__(self, core: Core, filters: FilterPart, topic_queues: TopicQueues) -> None:
+        config = core.config
+        self._config = config
+        self.consumers = ConsumerManager(
+            core.clock, notify=lambda: config.current.notify_consumer_ids_changed_enable
+        )
+        self.consumers.group_left.append(filters.expressions.unregister)
+        self.producers = ProducerManager(core.clock)
+        self.locks = QueueLocks(core.clock)
+        """Which member of an orderly group holds which queue."""
+        self.modes = RequestModeManager(ConfigFile(core.store.files, request_modes.FILE_NAME))
+        """Which groups pop which topics."""
+        self._clients = ClientProcessor(core, self.consumers, self.producers, filters)
+        self._assignments = AssignmentProcessor(core, self.consumers, self.modes, topic_queues)
+
+    def requests(self) -> Iterable[Request]:
+        """Heartbeats, locks and assignment."""
+        return (*self._of_clients(), *self._of_queues())
+
+    def _of_clients(self) -> Iterable[Request]:
+        clients = self._clients
+        return (
+            Request(
+                RequestCode.HEART_BEAT,
+                clients.heartbeat,
+                body=HeartbeatData,
+                raw=True,
+                wait=Wait.HEARTBEAT,
+                cost=Cost.BODY,
+                writes=Writes.MEMBERS | Writes.TOPICS | Writes.GROUPS,
+            ),
+            Request(
+                RequestCode.UNREGISTER_CLIENT,
+                clients.unregister,
+                UnregisterClientRequestHeader,
+                raw=True,
+                wait=Wait.UNLIMITED,
+                writes=Writes.MEMBERS,
+            ),
+            Request(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                clients.consumer_list,
+                GetConsumerListByGroupRequestHeader,
+                wait=Wait.UNLIMITED,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.CHECK_CLIENT_CONFIG,
+                clients.check_config,
+                body=CheckClientRequestBody,
+                wait=Wait.UNLIMITED,
+                cost=Cost.BODY,
+            ),
+        )
+
+    def _of_queues(self) -> Iterable[Request]:
+        locks, assignments = LockProcessor(self.locks), self._assignments
+        return (
+            Request(
+                RequestCode.LOCK_BATCH_MQ,
+                locks.lock,
+                body=LockBatchRequestBody,
+                cost=Cost.BODY,
+                writes=Writes.MEMBERS,
+            ),
+            Request(
+                RequestCode.UNLOCK_BATCH_MQ,
+                locks.unlock,
+                body=UnlockBatchRequestBody,
+                cost=Cost.BODY,
+                writes=Writes.MEMBERS,
+            ),
+            Request(
+                RequestCode.QUERY_ASSIGNMENT,
+                assignments.query,
+                body=QueryAssignmentRequestBody,
+                wait=Wait.UNLIMITED,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.SET_MESSAGE_REQUEST_MODE,
+                assignments.set_mode,
+                body=SetMessageRequestModeRequestBody,
+                wait=Wait.UNLIMITED,
+                writes=Writes.GROUPS,
+            ),
+            Request(
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, assignments.all_modes, cost=Cost.TABLE
+            ),
+        )
+
+    def services(self) -> Iterable[Service]:
+        """Looking for silent clients."""
+        return (Service("expiry of silent clients", self._expire_again_and_again),)
+
+    async def load(self) -> None:
+        """Read which groups pop."""
+        self.modes.load()
+
+    def channel_closed(self, channel: Channel) -> None:
+        """A client is gone with its connection."""
+        self.consumers.channel_closed(channel)
+        self.producers.channel_closed(channel)
+
+    def group_deleted(self, group: str) -> None:
+        """The next heartbeat of a member has to bring everything again."""
+        self._clients.forget_group(group)
+
+    def expire(self) -> None:
+        """Close the connections of clients that were silent for too long, and forget
+        them and their locks.
+        """
+        timeout = self._config.current.channel_expired_timeout / 1000
+        for channel in [*self.consumers.expire(timeout), *self.producers.expire(timeout)]:
+            if not channel.closed:
+                logger.warning(
+                    "%s sent no heartbeat for %.0f s; its connection is closed",
+                    channel.remote_address,
+                    timeout,
+                )
+                channel.abort("no heartbeat in time")
+        self.locks.expire()
+
+    async def _expire_again_and_again(self) -> None:
+        while True:
+            await trio.sleep(SCAN_INTERVAL)
+            self.expire()

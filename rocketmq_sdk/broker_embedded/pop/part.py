@@ -1,0 +1,178 @@
+"""Consuming by pop: the part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
+from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor
+from rocketmq_sdk.broker_embedded.pop.change_invisible import ChangeInvisibleTimeProcessor
+from rocketmq_sdk.broker_embedded.pop.notification import NotificationProcessor
+from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
+from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
+from rocketmq_sdk.broker_embedded.pop.service import PopService
+from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.names import revive_topic
+from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
+from rocketmq_sdk.protocol.headers import pop as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.filter.part import FilterPart
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.broker_embedded.timers.part import TimerPart
+    from rocketmq_sdk.remoting.channel import Channel
+
+_ORDER_INTERVAL_MS: Final = 10_000
+
+
+class PopPart(Part):
+    """Pops, acknowledgements, new invisible durations, and revival.
+
+    A slave serves none of it; it shows what its master tells.
+    """
+
+    __slots__ = ("_acks", "_changes", "_core", "_notifier", "_popper", "service")
+
+    def __init__(
+        self, core: Core, timers: TimerPart, filters: FilterPart, members: MemberPart
+    ) -> None:
+        self._core = core
+        self.service = PopService(core, timers)
+        """What is lent to whom."""
+        self._popper = PopProcessor(core, self.service, filters.subscriptions)
+        self._notifier = NotificationProcessor(core, self.service)
+        self._acks = AckProcessor(core, self.service)
+        self._changes = ChangeInvisibleTimeProcessor(core, self.service)
+        self.service.waiting = PopHolder(core.clock, self._popper.rerun)
+        self.service.notifications = PopHolder(core.clock, self._notifier.rerun, last_first=True)
+        members.consumers.resubscribed.append(self.service.waiting.wake_outdated)
+
+    def requests(self) -> Iterable[Request]:
+        """Pops and what follows them."""
+        return (*self._of_pops(), *self._of_acks())
+
+    def _of_pops(self) -> Iterable[Request]:
+        return (
+            Request(
+                RequestCode.POP_MESSAGE,
+                self._popper.pop,
+                headers.PopMessageRequestHeader,
+                raw=True,
+                asked=Asked.MASTER,
+                vip=False,
+                wait=Wait.PULL,
+                cost=Cost.MESSAGES,
+                writes=Writes.LOG | Writes.OFFSETS,
+            ),
+            Request(
+                RequestCode.PEEK_MESSAGE,
+                self._popper.peek,
+                headers.PeekMessageRequestHeader,
+                raw=True,
+                vip=False,
+                wait=Wait.PULL,
+                cost=Cost.MESSAGES,
+            ),
+            Request(
+                RequestCode.NOTIFICATION,
+                self._notifier.notify,
+                headers.NotificationRequestHeader,
+                raw=True,
+                asked=Asked.MASTER,
+                vip=False,
+                wait=Wait.PULL,
+            ),
+            Request(
+                RequestCode.POLLING_INFO,
+                self._notifier.polling_info,
+                headers.PollingInfoRequestHeader,
+                raw=True,
+                vip=False,
+                wait=Wait.PULL,
+            ),
+        )
+
+    def _of_acks(self) -> Iterable[Request]:
+        return (
+            Request(
+                RequestCode.ACK_MESSAGE,
+                self._acks.ack,
+                headers.AckMessageRequestHeader,
+                raw=True,
+                asked=Asked.MASTER,
+                wait=Wait.ACK,
+                writes=Writes.LOG | Writes.OFFSETS,
+            ),
+            Request(
+                RequestCode.BATCH_ACK_MESSAGE,
+                self._acks.batch_ack,
+                body=BatchAckMessageRequestBody,
+                raw=True,
+                asked=Asked.MASTER,
+                wait=Wait.ACK,
+                cost=Cost.BODY,
+                writes=Writes.LOG | Writes.OFFSETS,
+            ),
+            Request(
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                self._changes.change,
+                headers.ChangeInvisibleTimeRequestHeader,
+                raw=True,
+                asked=Asked.MASTER,
+                wait=Wait.ACK,
+                writes=Writes.LOG | Writes.OFFSETS,
+            ),
+        )
+
+    def services(self) -> Iterable[Service]:
+        """Waiting pops and notifications, the buffer of checkpoints, revival."""
+        if self._core.config.current.is_slave:
+            return ()
+        service = self.service
+        return (
+            Service("pop polling", service.waiting.run),
+            Service("notifications of pop", service.notifications.run),
+            Service("pop buffer", service.buffer.run),
+            Service("revival of popped messages", service.revive.run),
+        )
+
+    def saved_tables(self) -> Iterable[SavedTable]:
+        """What ordered pops hold."""
+        return (SavedTable("order info", lambda: _ORDER_INTERVAL_MS, self.service.order.persist),)
+
+    async def load(self) -> None:
+        """Read what was lent, and listen to what pops and revival wait for."""
+        service, store, config = self.service, self._core.store, self._core.config.current
+        service.load()
+        if config.is_slave:
+            return
+        store.listen(service.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))
+        for holder in (service.waiting, service.notifications):
+            store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Nobody waits for its pops any more."""
+        self.service.waiting.channel_closed(channel)
+        self.service.notifications.channel_closed(channel)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget what is lent of a topic."""
+        self.service.order.remove_topic(topic)
+        self.service.buffer.remove_topic(topic)
+
+    def group_deleted(self, group: str) -> None:
+        """Forget what is lent to a group."""
+        self.service.order.remove_group(group)
+        self.service.buffer.remove_group(group)
+
+    def release(self) -> None:
+        """Answer the requests that wait; from now on pops get nothing."""
+        self.service.release()
+
+    async def close(self) -> None:
+        """Bring what is in memory into the store and the offsets."""
+        await self.service.close()

@@ -1,0 +1,252 @@
+"""Replication: the part. A master serves slaves, a slave follows its master
+(`BrokerController`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.part import Part, Service
+from rocketmq_sdk.broker_embedded.replication.ha_status import HaStatus
+from rocketmq_sdk.broker_embedded.replication.master import Master
+from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave_sync import SlaveSync
+from rocketmq_sdk.broker_embedded.request import BUSY, Cost, Request
+from rocketmq_sdk.broker_embedded.settings.config import BrokerRole
+from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
+from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import MASTER_ID, split_address
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHeader
+from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
+    from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.timers.part import TimerPart
+    from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+
+logger = logging.getLogger(__name__)
+
+_ALONE: Final = 1
+_OUT_OF_RANGE: Final = frozenset(
+    {
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+        GetStatus.NO_MESSAGE_IN_QUEUE,
+        GetStatus.OFFSET_TOO_SMALL,
+        GetStatus.OFFSET_OVERFLOW_ONE,
+        GetStatus.OFFSET_OVERFLOW_BADLY,
+    }
+)
+
+
+def wants_port(config: BrokerConfig) -> bool:
+    """Whether a broker listens for slaves."""
+    replicated = (
+        config.broker_role is BrokerRole.SYNC_MASTER or config.store.total_replicas > _ALONE
+    )
+    return not config.is_slave and (config.ha_listen_port > 0 or replicated)
+
+
+async def _connect(address: str) -> trio.abc.Stream:
+    host, port = split_address(address)
+    return await open_tcp_stream(host, port)
+
+
+async def open_ha_listeners(
+    host: str, wanted: int, broker_port: int, asked_broker_port: int
+) -> tuple[list[trio.SocketListener], int]:
+    """Bind the port for slaves; gives the listeners and the port. Raises
+    `ConfigurationError` when it cannot be bound.
+    """
+    try:
+        return await open_tcp_listeners(host, wanted or broker_port + 1)
+    except ConfigurationError:
+        if wanted or asked_broker_port:
+            raise
+        return await open_tcp_listeners(host, 0)
+
+
+class ReplicationPart(Part):
+    """The replicating half of one broker. A master has `master`, a slave has `slave`
+    and `sync`.
+    """
+
+    __slots__ = ("_core", "_ha_status", "master", "master_address", "slave", "sync")
+
+    def __init__(
+        self,
+        core: Core,
+        timers: TimerPart,
+        members: MemberPart,
+        registration: RegistrationPart,
+        caller: AddressCaller | None,
+    ) -> None:
+        """`caller` carries the calls of a slave to its master."""
+        store, config = core.store, core.config.current
+        self._core = core
+        self._ha_status = HaStatus(core)
+        self.master: Master | None = None
+        self.slave: Slave | None = None
+        self.sync: SlaveSync | None = None
+        """Takes over what a slave does not find in the log."""
+        self.master_address: str | None = None
+        """Where a slave's master serves requests, as a name server told it last."""
+        registration.service.on_master = self.found_master
+        if config.is_slave:
+            assert caller is not None
+            store.become_slave()
+            self.slave = Slave(store, core.clock, _connect, config.ha_master_address)
+            self.sync = SlaveSync(core, timers, members, caller, lambda: self.master_address)
+            return
+        self.master = Master(store, Replicas.of(config.store), core.clock)
+        if config.broker_role is BrokerRole.SYNC_MASTER:
+            store.replicate_to(self.master.replicas)
+
+    def requests(self) -> Iterable[Request]:
+        """How replication goes."""
+        return (
+            Request(RequestCode.GET_BROKER_HA_STATUS, self._status, cost=Cost.TABLE),
+            Request(
+                RequestCode.RESET_MASTER_FLUSH_OFFSET,
+                _reset_master_flush_offset,
+                ResetMasterFlushOffsetHeader,
+            ),
+        )
+
+    def services(self) -> Iterable[Service]:
+        """A slave follows its master."""
+        return () if self.slave is None else (Service("replication", self.run),)
+
+    async def load(self) -> None:
+        """A slave learns topics from the records that come."""
+        if self.sync is not None:
+            self._core.store.listen(self.sync.on_arrival)
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies a master."""
+        return self.slave is not None
+
+    def found_master(self, address: str | None, ha_address: str | None) -> None:
+        """A name server tells where the master is; None where it knows of none."""
+        if self.slave is None or address is None:
+            return
+        if address != self.master_address:
+            self.master_address = address
+            if self.sync is not None:
+                self.sync.wake()
+        self.slave.set_master(ha_address)
+
+    # What pulls ask
+
+    def why_not_read(self) -> str | None:
+        """Why a slave does not serve a pull now; None on a master, and where
+        `slaveReadEnable` allows it.
+        """
+        slave = self.slave
+        if slave is None:
+            return None
+        if not self._core.config.current.slave_read_enable:
+            return BUSY
+        if not slave.may_serve:
+            return (
+                "[REJECTREQUEST]this slave does not serve now: "
+                f"{slave.problem or 'its log is being compared with its master'}"
+            )
+        return None
+
+    def directed(
+        self,
+        group: SubscriptionGroupConfig,
+        result: GetResult,
+        code: int,
+        asked_offset: int,
+    ) -> tuple[int, int, int]:
+        """Code, next offset and suggested broker id of a pull's answer, by the broker's
+        role.
+
+        A reader far behind is sent to a slave, one that has caught up to the master. A
+        slave with its master alive sends everybody else there, and whoever finds
+        nothing comes again at once, at the master. A slave alone keeps its readers:
+        those that ask for what it does not have wait for it, because the master may
+        have it; Apache's let them ask again and again. Offsets outside of a queue are
+        not corrected on a slave unless `offsetCheckInSlave` says so.
+        """
+        config = self._core.config.current
+        next_offset = result.next_begin_offset
+        if not config.slave_read_enable:
+            return code, next_offset, MASTER_ID
+        suggested = (
+            group.which_broker_when_consume_slowly
+            if result.suggest_slave
+            else self.home(group.broker_id)
+        )
+        if not self.is_slave:
+            return code, next_offset, suggested
+        checks = config.store.offset_check_in_slave
+        if result.status in _OUT_OF_RANGE and not checks:
+            next_offset = asked_offset
+        if self.master_is_there:
+            if code != ResponseCode.SUCCESS and not result.suggest_slave:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        elif code == ResponseCode.PULL_OFFSET_MOVED and not checks:
+            code = ResponseCode.PULL_NOT_FOUND
+        return code, next_offset, suggested
+
+    def home(self, group_broker_id: int) -> int:
+        """The broker id that a consumer that keeps up is sent to: of a slave whose
+        master is there the master's, of one that is alone its own.
+        """
+        if self.slave is None:
+            return group_broker_id
+        return MASTER_ID if self.master_is_there else self._core.config.current.broker_id
+
+    @property
+    def master_is_there(self) -> bool:
+        """Whether a slave is connected to its master."""
+        return self.slave is not None and self.slave.state in (
+            SlaveState.COMPARING,
+            SlaveState.FOLLOWING,
+        )
+
+    async def serve(
+        self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve slaves until cancelled."""
+        assert self.master is not None
+        await self.master.serve(listeners, task_status)
+
+    async def run(self) -> None:
+        """Follow the master and take over what it keeps beside its log; ends at once on
+        a master.
+        """
+        if self.slave is None or self.sync is None:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.slave.run)
+            nursery.start_soon(self.sync.run)
+
+    def _status(self) -> Command:
+        """GET_BROKER_HA_STATUS (907)."""
+        return self._ha_status.answer(self.master, self.slave)
+
+
+def _reset_master_flush_offset(_header: ResetMasterFlushOffsetHeader) -> Command:
+    """RESET_MASTER_FLUSH_OFFSET (908): nothing to do on a master, as at Apache's.
+
+    A slave there keeps the offset for the modes with a controller or an acting master,
+    which are not kept here; this slave compares its log with the master's instead of
+    believing a number.
+    """
+    return Command.response()

@@ -1,0 +1,101 @@
+"""Taking messages in: the part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.part import Part
+from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
+from rocketmq_sdk.broker_embedded.send.reply import ReplyProcessor
+from rocketmq_sdk.broker_embedded.send.send import SendProcessor
+from rocketmq_sdk.broker_embedded.send.send_back import SendBackProcessor
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
+    from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
+
+
+class SendPart(Part):
+    """Sends of producers, messages that consumers send back, replies to requests."""
+
+    __slots__ = ("_back", "_replies", "_sends")
+
+    def __init__(
+        self,
+        core: Core,
+        intake: Intake,
+        transactions: TransactionPart,
+        members: MemberPart,
+        registration: RegistrationService,
+    ) -> None:
+        self._sends = SendProcessor(core, intake, transactions, members, registration)
+        self._replies = ReplyProcessor(core, intake, transactions, members, registration)
+        self._back = SendBackProcessor(core, intake)
+
+    def requests(self) -> Iterable[Request]:
+        """Three ways to send, two to reply, and sending back."""
+        sends, replies = self._sends, self._replies
+        return (
+            *(
+                Request(
+                    code,
+                    serve,
+                    header,
+                    raw=True,
+                    asked=Asked.MASTER,
+                    wait=Wait.SEND,
+                    cost=Cost.BODY,
+                    writes=Writes.LOG | Writes.TOPICS,
+                )
+                for code, serve, header in (
+                    (RequestCode.SEND_MESSAGE, sends.send, SendMessageRequestHeader),
+                    (RequestCode.SEND_MESSAGE_V2, sends.send_v2, SendMessageRequestHeaderV2),
+                    (RequestCode.SEND_BATCH_MESSAGE, sends.send_v2, SendMessageRequestHeaderV2),
+                )
+            ),
+            *(
+                Request(
+                    code,
+                    serve,
+                    header,
+                    raw=True,
+                    wait=Wait.UNLIMITED,
+                    cost=Cost.BODY,
+                    writes=Writes.LOG | Writes.TOPICS,
+                )
+                for code, serve, header in (
+                    (RequestCode.SEND_REPLY_MESSAGE, replies.reply, SendMessageRequestHeader),
+                    (
+                        RequestCode.SEND_REPLY_MESSAGE_V2,
+                        replies.reply_v2,
+                        SendMessageRequestHeaderV2,
+                    ),
+                )
+            ),
+            Request(
+                RequestCode.CONSUMER_SEND_MSG_BACK,
+                self._back.send_back,
+                ConsumerSendMsgBackRequestHeader,
+                raw=True,
+                asked=Asked.MASTER,
+                wait=Wait.SEND,
+                cost=Cost.MESSAGES,
+                writes=Writes.LOG | Writes.TOPICS,
+            ),
+        )
+
+    def topic_deleted(self, topic: str) -> None:
+        """The next message to the topic is checked again."""
+        self._sends.forget_topic(topic)
+        self._replies.forget_topic(topic)
