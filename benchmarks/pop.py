@@ -45,8 +45,10 @@ class _Client:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
-        return await self._channel.call(command, timeout or 10.0 + broker_id)
+        del broker_id, any_replica
+        return await self._channel.call(command, timeout or 10.0)
 
 
 async def _pop_all(client: _Client, left: list[int]) -> None:

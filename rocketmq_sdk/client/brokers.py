@@ -5,32 +5,14 @@ Follows `MQClientInstance.brokerAddrTable` of Apache RocketMQ 5.4.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.route import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.model.route import TopicRoute
-
-
-ANY_REPLICA: Final = frozenset(
-    {
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-    }
-)
-"""Requests that go to a slave while no route names a master.
-
-So consumers can read and commit offsets. Apache's client asks only masters for the ends
-of queues, and so cannot begin a queue without an offset then.
-"""
 
 
 class FoundBroker(NamedTuple):

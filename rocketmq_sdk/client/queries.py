@@ -429,12 +429,13 @@ class _AtRoute:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
-        """Ask the broker of a name, its master if there is one.
+        """Ask the broker of a name: its master if there is one, else any replica.
 
         Other ids are not asked for here.
         """
-        del broker_id
+        del broker_id, any_replica
         return await self._client.call_address(
             address_of(broker_name, self._route), command, timeout
         )

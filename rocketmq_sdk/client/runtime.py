@@ -15,7 +15,7 @@ import trio
 
 from rocketmq_sdk.client.api import members
 from rocketmq_sdk.client.api.routes import topic_route
-from rocketmq_sdk.client.brokers import ANY_REPLICA, BrokerAddresses
+from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
 from rocketmq_sdk.client.config import (
     CLIENT_OPTIONS,
@@ -347,25 +347,31 @@ class Client(RunsOnce):
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
         """Ask a broker by name.
 
-        What slaves answer as well goes to one while the routes name no master. Raises
+        With `any_replica` a slave is asked while the routes name no master. Raises
         `RouteError` when they name nobody.
         """
-        return await self.call_address(
-            self._known_address(broker_name, broker_id, command.code), command, timeout
-        )
+        address = self._known_address(broker_name, broker_id, any_replica=any_replica)
+        return await self.call_address(address, command, timeout)
 
     async def oneway_broker(
-        self, broker_name: str, command: Command, timeout: float | None = None
+        self,
+        broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        any_replica: bool = False,
     ) -> None:
         """Hand a one-way command to the connection of a master.
 
-        Opening that connection may take up to `timeout`.
+        With `any_replica` a slave gets it while the routes name no master. Opening the
+        connection may take up to `timeout`.
         """
         command.encoding = self.config.header_encoding
-        address = self._known_address(broker_name, 0, command.code)
+        address = self._known_address(broker_name, MASTER_ID, any_replica=any_replica)
         self.remoting.intercept(address, command)
         channel = self.remoting.channel_nowait(address)
         if channel is None:
@@ -379,9 +385,9 @@ class Client(RunsOnce):
         """Questions about stored messages: by id, key, tag, place and time."""
         return MessageQueries(self)
 
-    def _known_address(self, broker_name: str, broker_id: int, code: int) -> str:
+    def _known_address(self, broker_name: str, broker_id: int, *, any_replica: bool) -> str:
         address = self.brokers.address(broker_name, broker_id)
-        if address is None and broker_id == MASTER_ID and code in ANY_REPLICA:
+        if address is None and any_replica and broker_id == MASTER_ID:
             replica = self.brokers.subscribe_address(broker_name)
             address = None if replica is None else replica.address
         if address is None:

@@ -109,3 +109,20 @@ async def test_what_the_vip_port_does_not_serve(autojump_clock: MockClock) -> No
             RequestCode.NOTIFICATION,
             RequestCode.POLLING_INFO,
         }
+
+
+async def test_slaves_serve_what_consumers_ask_while_a_master_is_away(
+    autojump_clock: MockClock,
+) -> None:
+    """The calls of `client/api/offsets.py` that go to any replica."""
+    async with EmbeddedBroker() as broker:
+        asked = {row.code: row.asked for row in broker.requests}
+    codes = (
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    )
+    assert {asked[code] for code in codes} == {Asked.ANY}

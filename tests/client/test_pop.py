@@ -69,6 +69,7 @@ class Recorded:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
         assert (command.code, broker_name) == (self.code, "broker-a")
         self.asked.append(command)

@@ -35,6 +35,7 @@ class Popper:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
         """What the typed calls need of a client."""
         assert broker_id == 0

@@ -41,16 +41,28 @@ class Caller(Protocol):
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
-        """Ask a broker by name. Raises `RouteError` when no route has named it."""
+        """Ask a broker by name. Raises `RouteError` when no route has named it.
+
+        `any_replica` says that a slave may be asked while the routes name no master:
+        the request is one whose row at the broker is for any replica, and the answer
+        helps a consumer to go on reading.
+        """
         ...
 
     async def oneway_broker(
-        self, broker_name: str, command: Command, timeout: float | None = None
+        self,
+        broker_name: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        any_replica: bool = False,
     ) -> None:
         """Hand a one-way command to the connection of a master.
 
-        Opening that connection may take up to `timeout`.
+        `any_replica` as with `call_broker`. Opening the connection may take up to
+        `timeout`.
         """
         ...
 

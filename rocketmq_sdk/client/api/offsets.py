@@ -1,4 +1,9 @@
-"""Offsets of groups and ends of queues."""
+"""Offsets of groups and ends of queues.
+
+Any replica may be asked for them: consumers can read, and remember how far they came,
+while a master is away. Apache's client asks masters alone for the ends of queues, and
+so cannot begin a queue without an offset then.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +53,10 @@ async def query_consumer_offset(
         bname=broker_name,
     )
     response = await client.call_broker(
-        broker_name, Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header), timeout
+        broker_name,
+        Command.request(RequestCode.QUERY_CONSUMER_OFFSET, header),
+        timeout,
+        any_replica=True,
     )
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
@@ -81,9 +89,10 @@ async def update_consumer_offset(
     )
     command = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, oneway=oneway)
     if oneway:
-        await client.oneway_broker(broker_name, command, timeout)
+        await client.oneway_broker(broker_name, command, timeout, any_replica=True)
     else:
-        checked(await client.call_broker(broker_name, command, timeout), topic=topic, group=group)
+        response = await client.call_broker(broker_name, command, timeout, any_replica=True)
+        checked(response, topic=topic, group=group)
 
 
 async def max_offset(
@@ -93,7 +102,10 @@ async def max_offset(
     header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
     response = checked(
         await client.call_broker(
-            broker_name, Command.request(RequestCode.GET_MAX_OFFSET, header), timeout
+            broker_name,
+            Command.request(RequestCode.GET_MAX_OFFSET, header),
+            timeout,
+            any_replica=True,
         ),
         topic=topic,
     )
@@ -110,7 +122,10 @@ async def min_offset(
     header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
     response = checked(
         await client.call_broker(
-            broker_name, Command.request(RequestCode.GET_MIN_OFFSET, header), timeout
+            broker_name,
+            Command.request(RequestCode.GET_MIN_OFFSET, header),
+            timeout,
+            any_replica=True,
         ),
         topic=topic,
     )
@@ -140,7 +155,10 @@ async def search_offset(
     )
     response = checked(
         await client.call_broker(
-            broker_name, Command.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header), timeout
+            broker_name,
+            Command.request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header),
+            timeout,
+            any_replica=True,
         ),
         topic=topic,
     )
@@ -157,7 +175,10 @@ async def earliest_store_time(
     header = GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id, bname=broker_name)
     response = checked(
         await client.call_broker(
-            broker_name, Command.request(RequestCode.GET_EARLIEST_MSG_STORETIME, header), timeout
+            broker_name,
+            Command.request(RequestCode.GET_EARLIEST_MSG_STORETIME, header),
+            timeout,
+            any_replica=True,
         ),
         topic=topic,
     )

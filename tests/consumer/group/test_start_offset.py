@@ -39,6 +39,7 @@ class Script:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
         self.asked.append(command.code)
         answer = self.answers[RequestCode(command.code)].pop(0)

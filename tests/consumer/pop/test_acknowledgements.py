@@ -37,6 +37,7 @@ class Brokers:
         timeout: float | None = None,
         *,
         broker_id: int = 0,
+        any_replica: bool = False,
     ) -> Command:
         assert (command.code, broker_id) == (RequestCode.BATCH_ACK_MESSAGE, 0)
         if broker_name not in self.seconds:
