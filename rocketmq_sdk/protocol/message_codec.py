@@ -244,11 +244,16 @@ def decode_messages(
     `CodecMissingError` when a body needs a library that is not installed; either way no
     message is given out.
     """
-    # One long function, because a call for each record would slow down every pull.
-    if type(data) is not bytes:
-        data = bytes(data)
-    size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
     special = (_COMPRESSED if inflate else 0) | (_NEED_UNWRAP if unwrap else 0)
+    whole = data if type(data) is bytes else bytes(data)
+    return _decode_all(whole, broker_name, special, kind)
+
+
+def _decode_all(
+    data: bytes, broker_name: str, special: int, kind: type[ReceivedMessage]
+) -> list[ReceivedMessage]:
+    """One loop, because a call for each record would slow down every pull."""
+    size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
     messages: list[ReceivedMessage] = []
     append, new = messages.append, object.__new__
     unpack_v4, unpack_short = HEAD_V4.unpack_from, _SHORT.unpack_from
@@ -280,9 +285,8 @@ def decode_messages(
             if magic == MAGIC_V1:
                 topic_start = body_end + 1
                 topic_end = topic_start + data[body_end]
-                if (
-                    topic_end - topic_start > MAX_TOPIC_BYTES_V1
-                ):  # Java reads the byte as a signed number
+                # Java reads the byte as a signed number.
+                if topic_end - topic_start > MAX_TOPIC_BYTES_V1:
                     raise _broken(data, position)
             elif magic == MAGIC_V2:
                 topic_start = body_end + 2

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
-from rocketmq_sdk.broker_embedded.pop.popping import LATE_MS, checked_group, checked_topic
+from rocketmq_sdk.broker_embedded.pop.popping import LATE_MS
 from rocketmq_sdk.broker_embedded.pop.service import policy_of
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (

@@ -8,6 +8,7 @@ from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
 from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor
 from rocketmq_sdk.broker_embedded.pop.change_invisible import ChangeInvisibleTimeProcessor
 from rocketmq_sdk.broker_embedded.pop.notification import NotificationProcessor
+from rocketmq_sdk.broker_embedded.pop.peek import PeekProcessor
 from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
 from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
 from rocketmq_sdk.broker_embedded.pop.service import PopService
@@ -70,7 +71,7 @@ class PopPart(Part):
             ),
             Request(
                 RequestCode.PEEK_MESSAGE,
-                self._popper.peek,
+                PeekProcessor(self._core, self.service).peek,
                 headers.PeekMessageRequestHeader,
                 raw=True,
                 vip=False,

@@ -1,5 +1,4 @@
-"""Pops: POP_MESSAGE (200050), and PEEK_MESSAGE (200052), which only looks
-(`PopMessageProcessor`, `PeekMessageProcessor`).
+"""Pops: POP_MESSAGE (200050) (`PopMessageProcessor`).
 
 A pop takes messages of several queues, the group's retry topics among them. Each
 queue's part is in the books (a checkpoint, in memory or in the store; order info for
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.core import FAQ
+from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic, host_of, refusal
 from rocketmq_sdk.broker_embedded.pop.plan import (
     HUNDRED,
     PopAnswer,
@@ -36,7 +35,6 @@ from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT, PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
-    PeekMessageRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
@@ -151,9 +149,10 @@ class PopProcessor:
         now = self._core.clock.now_ms()
         left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
         if left < -LATE_MS:
-            return _refusal(
+            return refusal(
                 ResponseCode.POLLING_TIMEOUT,
-                f"the broker[{self._host()}] pop message is timeout, please check client's clock",
+                f"the broker[{host_of(self._core)}] pop message is timeout, "
+                "please check client's clock",
             )
         return self._run(_Pop(channel, request, header, self._core.clock.monotonic() + left / 1000))
 
@@ -161,7 +160,7 @@ class PopProcessor:
         """A pop that was held, from its beginning; it may be held again."""
         assert isinstance(held, HeldPop)
         if held.outdated:
-            return _refusal(
+            return refusal(
                 ResponseCode.POLLING_TIMEOUT, "the subscription of the group has changed; ask again"
             )
         return self._run(
@@ -175,11 +174,11 @@ class PopProcessor:
 
     def _run(self, pop: _Pop) -> Answer:
         if self._service.waiting.closing:
-            return _refusal(ResponseCode.POLLING_TIMEOUT, "the broker is closing")
+            return refusal(ResponseCode.POLLING_TIMEOUT, "the broker is closing")
         try:
             self._check(pop)
         except BrokerError as error:
-            return _refusal(error.code, error.remark or "")
+            return refusal(error.code, error.remark or "")
         header = pop.header
         pop.pop_time = self._core.clock.now_ms()
         pop.draw = self._draw()
@@ -216,26 +215,24 @@ class PopProcessor:
 
     # What may be popped
 
-    def _host(self) -> str:
-        return self._core.address().rpartition(":")[0]
-
     def _check(self, pop: _Pop) -> None:
         core, header = self._core, pop.header
         config = core.config.current
         if not config.broker_permission & Permission.READ:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._host()}] pop message is forbidden"
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{host_of(self._core)}] pop message is forbidden",
             )
         if header.max_msg_nums > MAX_COUNT:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
-                f"the broker[{self._host()}] pop message's num is greater than {MAX_COUNT}",
+                f"the broker[{host_of(self._core)}] pop message's num is greater than {MAX_COUNT}",
             )
         if not config.timer_wheel_enable:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 (
-                    f"the broker[{self._host()}] pop message is forbidden because "
+                    f"the broker[{host_of(self._core)}] pop message is forbidden because "
                     "timerWheelEnable is "
                     "false"
                 ),
@@ -487,7 +484,7 @@ class PopProcessor:
         answer, header = pop.answer, pop.header
         if not answer.count:
             if pop.refused is not None:
-                return _refusal(
+                return refusal(
                     ResponseCode.SYSTEM_ERROR,
                     f"what was popped could not be recorded: {pop.refused.status.name}",
                 )
@@ -509,7 +506,7 @@ class PopProcessor:
             pop.last_put is not None
             and await self._store.wait_durable(pop.last_put) is PutStatus.SERVICE_NOT_AVAILABLE
         ):
-            return _refusal(
+            return refusal(
                 ResponseCode.SYSTEM_ERROR, "what was popped could not be recorded: the store failed"
             )
         return response
@@ -557,79 +554,7 @@ class PopProcessor:
 
     # Looking only
 
-    def peek(self, channel: Channel, request: Command) -> Command:
-        """What a pop would get from the topic, without taking it."""
-        header = PeekMessageRequestHeader.from_ext(request.ext_fields)
-        core, group = self._core, header.consumer_group
-        if header.max_msg_nums > MAX_COUNT:
-            return _refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"the broker[{self._host()}] peek message's num is greater than {MAX_COUNT}",
-            )
-        topic = checked_topic(core, channel, header.topic, header.queue_id)
-        checked_group(core, group)
-        bodies: list[bytes] = []
-        rest = count = 0
-        for queue_id in range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,):
-            key = (header.topic, group, queue_id)
-            offset = max(
-                self._offsets.query(group, header.topic, queue_id),
-                self._service.buffer.position(key),
-            )
-            offset = max(offset, self._store.min_offset(header.topic, queue_id))
-            rest += max(0, self._store.max_offset(header.topic, queue_id) - offset)
-            if count < header.max_msg_nums:
-                result = self._store.get(
-                    header.topic, queue_id, offset, header.max_msg_nums - count, MAX_BYTES
-                )
-                bodies.append(result.body)
-                count += result.count
-        code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
-        status = GetStatus.FOUND if count else GetStatus.NO_MESSAGE_IN_QUEUE
-        return Command.response(
-            code, PopMessageResponseHeader(rest_num=rest), body=b"".join(bodies), remark=status.name
-        )
-
-
-def checked_topic(core: Core, channel: Channel, name: str, queue_id: int) -> TopicConfig:
-    """The topic of a request. Raises `BrokerError` when it cannot be read, or has no
-    such queue (below 0: any).
-    """
-    topic = core.topics.get(name)
-    if topic is None:
-        raise BrokerError(
-            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
-        )
-    if not topic.perm & Permission.READ:
-        raise BrokerError(
-            ResponseCode.NO_PERMISSION, f"the topic[{name}] peeking message is forbidden"
-        )
-    if queue_id >= topic.read_queue_nums:
-        raise BrokerError(
-            ResponseCode.INVALID_PARAMETER,
-            f"queueId[{queue_id}] is illegal, topic:[{name}] "
-            f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-            f"consumer:[/{channel.remote_address}]",
-        )
-    return topic
-
-
-def checked_group(core: Core, name: str) -> None:
-    """Raises `BrokerError` when a group does not exist or may not consume."""
-    group = core.groups.get(name)
-    if group is None:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group [{name}] does not exist, {FAQ}",
-        )
-    if not group.consume_enable:
-        raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
-
 
 def _unreadable(topic: str, queue_id: int, error: StoreError) -> GetResult:
     logger.error("a pop could not read the queue %d of %s: %s", queue_id, topic, error)
     return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
-
-
-def _refusal(code: int, remark: str) -> Command:
-    return Command.response(code, PopMessageResponseHeader(), remark=remark)

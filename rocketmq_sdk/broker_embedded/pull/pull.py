@@ -214,24 +214,7 @@ class PullProcessor:
             group, result, code, header.queue_offset
         )
         if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
-            holder = self.held
-            if holder.full:
-                return _answer(
-                    ResponseCode.SYSTEM_BUSY,
-                    "[OVERLOAD]system busy, start flow control for a while",
-                )
-            holder.hold(
-                HeldPull(
-                    channel,
-                    request,
-                    header.topic,
-                    header.queue_id,
-                    header.queue_offset,
-                    message_filter,
-                    self._deadline(header),
-                )
-            )
-            return None
+            return self._hold(channel, request, header, message_filter)
         if code == ResponseCode.SUCCESS:
             self._core.stats.got(
                 header.topic, header.consumer_group, header.queue_id, result.count, result.size
@@ -250,6 +233,31 @@ class PullProcessor:
         return Command(
             code, flag=FLAG_RESPONSE, remark=status.name, ext_fields=fields, body=result.body
         )
+
+    def _hold(
+        self,
+        channel: Channel,
+        request: Command,
+        header: PullMessageRequestHeader,
+        message_filter: MessageFilter | None,
+    ) -> Command | None:
+        """Let a pull wait for messages; a refusal when too many wait."""
+        if self.held.full:
+            return _answer(
+                ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+            )
+        self.held.hold(
+            HeldPull(
+                channel,
+                request,
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                message_filter,
+                self._deadline(header),
+            )
+        )
+        return None
 
     def _broadcast_client(
         self, channel: Channel, header: PullMessageRequestHeader

@@ -210,6 +210,19 @@ class SendProcessor:
         )
         if ext.get("m") == "true":
             return self._send_batch(channel, request, message, wish, created)
+        return self._send_one(channel, request, ext, config, message, wish, created)
+
+    def _send_one(
+        self,
+        channel: Channel,
+        request: Command,
+        ext: dict[str, str],
+        config: TopicConfig,
+        message: MessageToStore,
+        wish: str,
+        created: bool,
+    ) -> Answer:
+        topic, text = message.topic, message.properties
         unique = find(text, UNIQ_KEY)
         if unique is None:
             unique = self._ids.next_id()
@@ -233,7 +246,7 @@ class SendProcessor:
                 return self._error(refused.code, refused.remark)
             if PRIORITY in text:
                 wish = str(message.queue_id)
-        elif len(body) > self._max_body:
+        elif len(message.body) > self._max_body:
             return self._error(ResponseCode.MESSAGE_ILLEGAL, self._intake.illegal_remark())
         else:
             result = self._put(message)
