@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.against import compare, table
 from benchmarks.harness import Report
-from rocketmq_sdk.protocol import json_backend
+from rocketmq_sdk.protocol.json import backend as json_backend
 
 NAMES = (
     "append",

@@ -36,7 +36,7 @@ from rocketmq_sdk.protocol.body_values import (
     nothing,
 )
 from rocketmq_sdk.protocol.header import WIRE, wire_name
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import BrokerData, QueueData
 from rocketmq_sdk.protocol.header import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Long
 from rocketmq_sdk.protocol.header_json import text_of
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from rocketmq_sdk.codes import LanguageCode
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json import backend as json_backend
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 from rocketmq_sdk.protocol.text import encode_text
 
 _JSON = HeaderEncoding.JSON

@@ -48,6 +48,7 @@ HEAD_SIZE_V4: Final = 88
 RECORD_OVERHEAD_V1: Final = 91
 """Bytes of a V1 record with two IPv4 hosts without body, topic and properties."""
 MAX_TOPIC_BYTES_V1: Final = 127
+"""Java reads the length byte of a short topic as a signed number."""
 MAX_PROPERTIES: Final = 32767
 BODY_CRC_MASK: Final = 0x7FFFFFFF
 INFLATED_TOTAL_LIMIT: Final = 1 << 30
@@ -252,12 +253,10 @@ def decode_messages(
 def _decode_all(
     data: bytes, broker_name: str, special: int, kind: type[ReceivedMessage]
 ) -> list[ReceivedMessage]:
-    """One loop, because a call for each record would slow down every pull."""
+    # One loop, because a call for each record would slow down every pull.
     size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
-    messages: list[ReceivedMessage] = []
-    append, new = messages.append, object.__new__
-    unpack_v4, unpack_short = HEAD_V4.unpack_from, _SHORT.unpack_from
-    topic, topic_raw = "", b""
+    messages, topic, topic_raw, new = list[ReceivedMessage](), "", b"", object.__new__
+    append, unpack_v4, unpack_short = messages.append, HEAD_V4.unpack_from, _SHORT.unpack_from
     try:
         while position < size:
             message = new(kind)
@@ -285,8 +284,7 @@ def _decode_all(
             if magic == MAGIC_V1:
                 topic_start = body_end + 1
                 topic_end = topic_start + data[body_end]
-                # Java reads the byte as a signed number.
-                if topic_end - topic_start > MAX_TOPIC_BYTES_V1:
+                if data[body_end] > MAX_TOPIC_BYTES_V1:
                     raise _broken(data, position)
             elif magic == MAGIC_V2:
                 topic_start = body_end + 2
@@ -295,25 +293,19 @@ def _decode_all(
                 raise _broken(data, position)
             properties_start = topic_end + 2
             end = properties_start + unpack_short(data, topic_end)[0]
-            if (
-                end != position + total
-                or end > size
-                or body_length < 0
-                or topic_end < topic_start
-                or end < properties_start
-            ):
+            fits = topic_start <= topic_end < properties_start <= end <= size
+            if not fits or end != position + total or body_length < 0:
                 raise _broken(data, position)
             raw = data[topic_start:topic_end]
             if raw != topic_raw:
-                topic = raw.decode("utf-8", "replace")
-                topic_raw = raw
+                topic, topic_raw = raw.decode("utf-8", "replace"), raw
             message.topic, message.broker_name, message.sys_flag = topic, broker_name, sys_flag
             message.body, message.store_size = data[body_start:body_end], total
             message._properties_raw, message._properties = data[properties_start:end], None
-            if sys_flag & special:
-                budget = _append_special(messages, message, sys_flag & special, budget, position)
-            else:
+            if not sys_flag & special:
                 append(message)
+            else:
+                budget = _append_special(messages, message, sys_flag & special, budget, position)
             position = end
     except (struct.error, IndexError):
         raise _broken(data, position) from None

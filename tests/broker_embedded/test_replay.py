@@ -54,7 +54,7 @@ from rocketmq_sdk.model.properties import UNIQ_KEY, decode_properties, property_
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream

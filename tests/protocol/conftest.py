@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk.protocol import json_backend
+from rocketmq_sdk.protocol.json import backend as json_backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
     TopicList,
 )
 from rocketmq_sdk.protocol.body import Body
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 from support.paths import CODEC_VECTORS
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import rocketmq_sdk.protocol.bodies
 from rocketmq_sdk.codes import LanguageCode
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol import json_backend
 from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.body import Body, body_table
@@ -24,7 +23,8 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json import backend as json_backend
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from support.paths import CODEC_VECTORS
 
 ENCODED: list[dict[str, Any]] = json.loads(

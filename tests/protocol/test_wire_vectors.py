@@ -50,7 +50,7 @@ from rocketmq_sdk.protocol.headers import (
     topics,
     transactions,
 )
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from support.paths import VECTORS
 
 if TYPE_CHECKING:

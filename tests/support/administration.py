@@ -28,7 +28,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from support.paths import WIRE_VECTORS

@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.json_dialect import encode_json
+from rocketmq_sdk.protocol.json.dialect import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.queries import QueryConsumeQueueRequestHeader
-from rocketmq_sdk.protocol.json_dialect import encode_pretty
+from rocketmq_sdk.protocol.json.dialect import encode_pretty
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,7 +21,7 @@ from rocketmq_sdk.protocol.bodies.pop import BatchAckEntry, decode_bit_set
 from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, match_key
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import AckMessageRequestHeader
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle, topic_of_kind
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Final
 
 from rocketmq_sdk.broker_embedded.store_tool.report import NO_FILE, StoreReader, StoreReport
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 
 DIRECTORY: Final = "config"
 _WHOLE_FILE: Final = 1 << 30

@@ -32,7 +32,7 @@ from rocketmq_sdk.broker_embedded.store_tool.report import (
 )
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

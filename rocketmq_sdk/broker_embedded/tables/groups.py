@@ -16,7 +16,7 @@ from rocketmq_sdk.errors import FieldError, StoreCorruptError
 from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.body import body_table
-from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
+from rocketmq_sdk.protocol.json.dialect import Written, written_pretty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -44,7 +44,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
     TopicConfigSerializeWrapper,
 )
 from rocketmq_sdk.protocol.body import body_table
-from rocketmq_sdk.protocol.json_dialect import Written, written_pretty
+from rocketmq_sdk.protocol.json.dialect import Written, written_pretty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

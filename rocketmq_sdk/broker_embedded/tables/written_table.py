@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.protocol.json_dialect import Written
+    from rocketmq_sdk.protocol.json.dialect import Written
 
 Value = TypeVar("Value")
 

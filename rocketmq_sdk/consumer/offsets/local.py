@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
-from rocketmq_sdk.protocol.json_dialect import encode_pretty
+from rocketmq_sdk.protocol.json.dialect import encode_pretty
 
 if TYPE_CHECKING:
     import os

@@ -13,7 +13,7 @@ from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.body import CONVERTER, Body
 from rocketmq_sdk.protocol.body_values import Converter, read_text
 from rocketmq_sdk.protocol.header import WIRE
-from rocketmq_sdk.protocol.json_dialect import encode_json
+from rocketmq_sdk.protocol.json.dialect import encode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 

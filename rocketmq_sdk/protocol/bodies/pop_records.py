@@ -12,7 +12,7 @@ import attrs
 
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.body_values import read_int, read_long, read_text
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

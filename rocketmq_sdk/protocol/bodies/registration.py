@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
 )
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import Long
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 from rocketmq_sdk.protocol.text import encode_text
 
 

@@ -6,7 +6,7 @@ import attrs
 
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
 from rocketmq_sdk.protocol.body import Body
-from rocketmq_sdk.protocol.json_dialect import encode_json
+from rocketmq_sdk.protocol.json.dialect import encode_json
 
 
 @attrs.frozen

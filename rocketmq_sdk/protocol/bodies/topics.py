@@ -9,7 +9,7 @@ import attrs
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import Long, parse_int
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 

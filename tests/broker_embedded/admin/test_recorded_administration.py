@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 from support.administration import Scene, body_of, conversation, without
 
 if TYPE_CHECKING:

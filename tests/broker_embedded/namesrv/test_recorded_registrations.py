@@ -12,7 +12,7 @@ from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from support.administration import FakeChannel, FixedClock, body_of, conversation
 
 VARIANTS = ["json", "rocketmq", "json-5.3.3"]

@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_sdk.errors import MessageIllegalError
 from rocketmq_sdk.protocol.bodies.pop import ConsumerOrderInfoSerializeWrapper, OrderInfo
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
 from support.broker import Peer, open_broker
 from support.paths import CODEC_VECTORS
 from support.popping import Popper, make_topic

@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfi
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 from support.administration import FixedClock
 from support.store import expected, unpack
 

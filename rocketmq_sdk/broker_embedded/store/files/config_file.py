@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem

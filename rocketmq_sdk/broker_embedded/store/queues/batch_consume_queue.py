@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.store.config import BATCH_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UnitChain, valid_units
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.protocol.json_dialect import decode_json
+from rocketmq_sdk.protocol.json.dialect import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

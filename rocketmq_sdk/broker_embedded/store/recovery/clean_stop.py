@@ -14,7 +14,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_pretty
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem

@@ -16,9 +16,9 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol import json_backend
-from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
-from rocketmq_sdk.protocol.json_references import resolve_references
+from rocketmq_sdk.protocol.json import backend as json_backend
+from rocketmq_sdk.protocol.json.reader import DEPTH_MAX, read_tolerantly
+from rocketmq_sdk.protocol.json.references import resolve_references
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError
-from rocketmq_sdk.protocol import json_backend, json_reader
-from rocketmq_sdk.protocol.json_dialect import decode_json, encode_json, encode_pretty
-from rocketmq_sdk.protocol.json_reader import DEPTH_MAX, read_tolerantly
+from rocketmq_sdk.protocol.json import backend as json_backend
+from rocketmq_sdk.protocol.json import reader as json_reader
+from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json, encode_pretty
+from rocketmq_sdk.protocol.json.reader import DEPTH_MAX, read_tolerantly
 from support.paths import CODEC_VECTORS
 
 QUEUE = (("brokerName", "b"), ("queueId", 3), ("topic", "T"))
