@@ -250,10 +250,10 @@ def decode_messages(
     return _decode_all(whole, broker_name, special, kind)
 
 
+# One loop, because a call for each record would slow down every pull.
 def _decode_all(
     data: bytes, broker_name: str, special: int, kind: type[ReceivedMessage]
 ) -> list[ReceivedMessage]:
-    # One loop, because a call for each record would slow down every pull.
     size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
     messages, topic, topic_raw, new = list[ReceivedMessage](), "", b"", object.__new__
     append, unpack_v4, unpack_short = messages.append, HEAD_V4.unpack_from, _SHORT.unpack_from
@@ -293,8 +293,9 @@ def _decode_all(
                 raise _broken(data, position)
             properties_start = topic_end + 2
             end = properties_start + unpack_short(data, topic_end)[0]
-            fits = topic_start <= topic_end < properties_start <= end <= size
-            if not fits or end != position + total or body_length < 0:
+            if end != position + total or end > size or body_length < 0:
+                raise _broken(data, position)
+            if topic_end < topic_start or end < properties_start:
                 raise _broken(data, position)
             raw = data[topic_start:topic_end]
             if raw != topic_raw:
@@ -302,10 +303,10 @@ def _decode_all(
             message.topic, message.broker_name, message.sys_flag = topic, broker_name, sys_flag
             message.body, message.store_size = data[body_start:body_end], total
             message._properties_raw, message._properties = data[properties_start:end], None
-            if not sys_flag & special:
-                append(message)
-            else:
+            if sys_flag & special:
                 budget = _append_special(messages, message, sys_flag & special, budget, position)
+            else:
+                append(message)
             position = end
     except (struct.error, IndexError):
         raise _broken(data, position) from None
