@@ -63,7 +63,7 @@ def _has_master(slave: EmbeddedBroker) -> bool:
     """Whether the slave's name server knows a master; one that starts may serve slaves
     a moment before it is registered.
     """
-    group = slave.namesrv.table.member_group("DefaultCluster", "broker-a")
+    group = slave.namesrv.table.brokers.member_group("DefaultCluster", "broker-a")
     return group is not None and MASTER_ID in group.broker_addrs
 
 

@@ -1,13 +1,16 @@
-"""Brokers: registered, kept alive, listed (`DefaultRequestProcessor`)."""
+"""What brokers tell a name server, and what is asked about brokers: codes 103, 104,
+106, 205, 322, 327, 901, 904 (`DefaultRequestProcessor`).
+"""
 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     OWN_BROKER,
+    ZONE_NAME,
     BrokerKey,
     BrokerRegistration,
 )
@@ -27,52 +30,70 @@ from rocketmq_sdk.protocol.headers import routes as route_headers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rocketmq_sdk.broker_embedded.namesrv.registry import Registry
+    from rocketmq_sdk.broker_embedded.namesrv.addresses import Addresses
+    from rocketmq_sdk.broker_embedded.namesrv.registrar import Registrar
+    from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
+    from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
 
-_VERSION_REGISTER_BODY = 37
+_VERSION_REGISTER_BODY: Final = 37
 """V3_0_11: from here on registrations carry filter servers beside the topics
 (`MQVersion`).
 """
-_ZONE_NAME = "__ZONE_NAME"
-_ZONE_MODE = "__ZONE_MODE"
 
 
 class BrokerRequests:
-    """Brokers: registered, kept alive, listed (`DefaultRequestProcessor`)."""
+    """Answers requests of brokers and about them."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    __slots__ = ("_addresses", "_clock", "_registrar", "_table")
+
+    def __init__(
+        self, clock: Clock, table: RouteTable, registrar: Registrar, addresses: Addresses
+    ) -> None:
+        self._clock = clock
+        self._table = table
+        self._registrar = registrar
+        self._addresses = addresses
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Registration, brokers and clusters, write permission."""
+        return (*self._of_registration(), *self._of_brokers(), *self._of_permissions())
+
+    def _of_registration(self) -> Iterable[Request]:
         return (
             Request(
                 RequestCode.REGISTER_BROKER,
-                self.register_broker,
+                self.register,
                 headers.RegisterBrokerRequestHeader,
+                RegisterBrokerBody,
                 raw=True,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
             ),
             Request(
                 RequestCode.UNREGISTER_BROKER,
-                self.unregister_broker,
+                self.unregister,
                 headers.UnRegisterBrokerRequestHeader,
+                cost=Cost.TABLE,
                 writes=Writes.ROUTES,
             ),
             Request(
                 RequestCode.BROKER_HEARTBEAT,
-                self.broker_heartbeat,
+                self.heartbeat,
                 headers.BrokerHeartbeatRequestHeader,
                 writes=Writes.ROUTES,
             ),
             Request(
                 RequestCode.QUERY_DATA_VERSION,
-                self.query_data_version,
+                self.data_version,
                 headers.QueryDataVersionRequestHeader,
-                body=DataVersion,
+                DataVersion,
+                writes=Writes.ROUTES,
             ),
+        )
+
+    def _of_brokers(self) -> Iterable[Request]:
+        return (
             Request(
                 RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info, raw=True, cost=Cost.TABLE
             ),
@@ -82,6 +103,10 @@ class BrokerRequests:
                 headers.GetBrokerMemberGroupRequestHeader,
                 raw=True,
             ),
+        )
+
+    def _of_permissions(self) -> Iterable[Request]:
+        return (
             Request(
                 RequestCode.WIPE_WRITE_PERM_OF_BROKER,
                 self.wipe_write_permission,
@@ -98,7 +123,7 @@ class BrokerRequests:
             ),
         )
 
-    def register_broker(self, channel: Channel, command: Command) -> Command:
+    def register(self, channel: Channel, command: Command) -> Command:
         """REGISTER_BROKER (103)."""
         header = headers.RegisterBrokerRequestHeader.from_ext(command.ext_fields)
         if header.body_crc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.body_crc32:
@@ -113,60 +138,59 @@ class BrokerRequests:
             ha_server_address=header.ha_server_addr,
             heartbeat_timeout_ms=DEFAULT_HEARTBEAT_TIMEOUT_MS if timeout is None else timeout,
             enable_acting_master=bool(header.enable_acting_master),
-            zone_name=command.ext_fields.get(_ZONE_NAME),
+            zone_name=command.ext_fields.get(ZONE_NAME),
             topics=wrapper.topic_config_table,
             data_version=wrapper.data_version or DataVersion(),
             filter_servers=filter_servers,
             channel_id=channel.channel_id,
         )
-        result = self._registry.register(registration, channel)
+        result = self._registrar.register(registration, channel)
         if result is None:
             return refuse(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        order = self._registry.order_configuration()
+        order = self._registrar.order_configuration()
         master, ha_server = result.master_address, result.ha_server_address
         if master is not None:
-            master = self._registry.resolver(channel)(master)
+            master = self._addresses.resolver(channel)(master)
             if ha_server is not None and ha_server.startswith(f"{OWN_BROKER}:"):
                 ha_server = join_address(split_address(master)[0], split_address(ha_server)[1])
         answer = headers.RegisterBrokerResponseHeader(ha_server_addr=ha_server, master_addr=master)
         return Command.response(0, answer, body=KVTable(order).encode() if order else b"")
 
-    def unregister_broker(self, header: headers.UnRegisterBrokerRequestHeader) -> Command:
+    def unregister(self, header: headers.UnRegisterBrokerRequestHeader) -> Command:
         """UNREGISTER_BROKER (104)."""
-        self._registry.unregister(
+        self._table.unregister(
             header.cluster_name, header.broker_addr, header.broker_name, header.broker_id
         )
         return Command.response()
 
-    def broker_heartbeat(self, header: headers.BrokerHeartbeatRequestHeader) -> Command:
+    def heartbeat(self, header: headers.BrokerHeartbeatRequestHeader) -> Command:
         """BROKER_HEARTBEAT (904)."""
-        self._registry.table.touch(
-            BrokerKey(header.cluster_name, header.broker_addr), self._registry.clock.now_ms()
-        )
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        self._table.live.touch(key, self._clock.now_ms())
         return Command.response()
 
-    def query_data_version(
-        self, header: headers.QueryDataVersionRequestHeader, body: DataVersion
+    def data_version(
+        self, header: headers.QueryDataVersionRequestHeader, asked: DataVersion
     ) -> Command:
-        """QUERY_DATA_VERSION (322)."""
+        """QUERY_DATA_VERSION (322): whether the topics of a broker have changed; it is
+        alive.
+        """
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        asked = body
-        known = self._registry.table.data_version(key)
-        self._registry.table.touch(key, self._registry.clock.now_ms())
+        known = self._table.live.data_version(key)
+        self._table.live.touch(key, self._clock.now_ms())
         answer = headers.QueryDataVersionResponseHeader(changed=known != asked)
         return Command.response(0, answer, body=b"" if known is None else known.encode())
 
     def cluster_info(self, channel: Channel, _command: Command) -> Command:
         """GET_BROKER_CLUSTER_INFO (106)."""
-        return Command.response(
-            body=self._registry.table.cluster_info(self._registry.resolver(channel)).encode()
-        )
+        resolve = self._addresses.resolver(channel)
+        return Command.response(body=self._table.brokers.cluster_info(resolve).encode())
 
     def member_group(self, channel: Channel, command: Command) -> Command:
         """GET_BROKER_MEMBER_GROUP (901)."""
         header = headers.GetBrokerMemberGroupRequestHeader.from_ext(command.ext_fields)
-        group = self._registry.table.member_group(
-            header.cluster_name, header.broker_name, self._registry.resolver(channel)
+        group = self._table.brokers.member_group(
+            header.cluster_name, header.broker_name, self._addresses.resolver(channel)
         )
         return Command.response(body=GetBrokerMemberGroupResponseBody(group).encode())
 
@@ -174,19 +198,17 @@ class BrokerRequests:
         self, header: route_headers.WipeWritePermOfBrokerRequestHeader
     ) -> Command:
         """WIPE_WRITE_PERM_OF_BROKER (205)."""
-        count = self._registry.table.wipe_write_permission(header.broker_name)
-        return Command.response(
-            0, route_headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
-        )
+        count = self._table.queues.wipe_write_permission(header.broker_name)
+        answer = route_headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+        return Command.response(0, answer)
 
     def add_write_permission(
         self, header: route_headers.AddWritePermOfBrokerRequestHeader
     ) -> Command:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
-        count = self._registry.table.add_write_permission(header.broker_name)
-        return Command.response(
-            0, route_headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
-        )
+        count = self._table.queues.add_write_permission(header.broker_name)
+        answer = route_headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+        return Command.response(0, answer)
 
 
 def _registered(

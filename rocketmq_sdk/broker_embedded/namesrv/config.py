@@ -89,3 +89,20 @@ class NamesrvConfig:
     def black_list(self) -> frozenset[str]:
         """The settings that no request may change."""
         return ALWAYS_BLACK_LISTED | names_in(self.config_black_list)
+
+
+class LiveNamesrvConfig:
+    """The settings in force, which requests can change while the name server runs."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, config: NamesrvConfig) -> None:
+        self.current = config
+
+    def update(self, texts: Mapping[str, str]) -> list[str]:
+        """Change settings under Apache's names, all or none, and tell the warnings.
+
+        Raises `ConfigurationError` for a bad value and for what is refused.
+        """
+        self.current, warnings = self.current.with_settings(texts)
+        return warnings

@@ -21,6 +21,9 @@ NEVER_MS: Final = 1 << 62
 as the name server is.
 """
 
+ZONE_NAME: Final = "__ZONE_NAME"
+"""The ext field with the zone of a broker, or of a client that asks for routes."""
+
 
 @attrs.frozen(slots=True)
 class BrokerKey:
@@ -61,21 +64,3 @@ class RegistrationResult:
 
     master_address: str | None = None
     ha_server_address: str | None = None
-
-
-@attrs.define(slots=True)
-class LiveBroker:
-    """What is known of a broker that is alive; times in epoch milliseconds."""
-
-    broker_name: str
-    broker_id: int
-    last_update_ms: int
-    heartbeat_timeout_ms: int
-    data_version: DataVersion
-    ha_server_address: str
-    channel_id: int | None
-
-    @property
-    def due_ms(self) -> int:
-        """When the broker is given up unless it is heard of before."""
-        return self.last_update_ms + self.heartbeat_timeout_ms

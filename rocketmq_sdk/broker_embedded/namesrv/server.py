@@ -1,11 +1,18 @@
-"""The name server: its registry, the requests about it, and the dispatcher."""
+"""The name server: its tables, what it serves, and the task that gives up brokers that
+fell silent.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.namesrv.addresses import Addresses
 from rocketmq_sdk.broker_embedded.namesrv.broker_requests import BrokerRequests
-from rocketmq_sdk.broker_embedded.namesrv.registry import Registry
+from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig, NamesrvConfig
+from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+from rocketmq_sdk.broker_embedded.namesrv.kv_requests import KeyValueRequests
+from rocketmq_sdk.broker_embedded.namesrv.registrar import Registrar
+from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
 from rocketmq_sdk.broker_embedded.namesrv.setting_requests import SettingRequests
 from rocketmq_sdk.broker_embedded.namesrv.topic_requests import TopicRequests
 from rocketmq_sdk.broker_embedded.request import handlers_of
@@ -16,7 +23,10 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
+    from rocketmq_sdk.broker_embedded.namesrv.registration import (
+        BrokerRegistration,
+        RegistrationResult,
+    )
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
     from rocketmq_sdk.clock import Clock
@@ -44,7 +54,7 @@ def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[[
     return address
 
 
-class NameServer(Registry):
+class NameServer:
     """A name server without sockets: `handler` serves the commands of any channel,
     `register` the broker in the same process.
     """
@@ -62,10 +72,49 @@ class NameServer(Registry):
 
         Raises `StoreCorruptError` when the key-value file cannot be read.
         """
-        super().__init__(clock, config=config, kv_file=kv_file, own_address=own_address)
+        live, addresses = LiveNamesrvConfig(config or NamesrvConfig()), Addresses(own_address)
+        self.table = RouteTable()
+        """What it knows of brokers and topics."""
+        self.kv = KeyValueTable(kv_file)
+        """Texts of administrators, the order configuration of topics among them."""
+        self._registrar = Registrar(clock, live, self.table, self.kv)
+        self._subjects = (
+            BrokerRequests(clock, self.table, self._registrar, addresses),
+            TopicRequests(clock, live, self.table, self.kv, addresses),
+            KeyValueRequests(self.kv),
+            SettingRequests(live),
+        )
         self.handler = Dispatcher(handlers_of(self.requests()))
 
     def requests(self) -> tuple[Request, ...]:
-        """A row for each request that it serves."""
-        subjects = (BrokerRequests(self), TopicRequests(self), SettingRequests(self))
-        return tuple(row for subject in subjects for row in subject.requests())
+        """The rows of all requests that it serves.
+
+        Their limits of waiting and what they say of slaves and the VIP port are for
+        brokers: a name server has none of the three.
+        """
+        return tuple(row for subject in self._subjects for row in subject.requests())
+
+    @property
+    def on_registration(self) -> list[Callable[[BrokerRegistration], None]]:
+        """Called with each registration that was taken in."""
+        return self._registrar.on_registration
+
+    def register(self, registration: BrokerRegistration) -> RegistrationResult | None:
+        """Take in what the broker in the same process tells of itself; None when it is
+        refused.
+        """
+        return self._registrar.register(registration)
+
+    def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
+        """Forget an address of a broker."""
+        self.table.unregister(cluster, address, broker_name, broker_id)
+
+    def order_configuration(self) -> dict[str, str] | None:
+        """The order configuration of topics that registering brokers are told, or
+        None.
+        """
+        return self._registrar.order_configuration()
+
+    async def run(self) -> None:
+        """Give up brokers as their time is over, until cancelled."""
+        await self._registrar.run()

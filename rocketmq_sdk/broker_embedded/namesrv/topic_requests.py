@@ -1,14 +1,14 @@
-"""Topics: their routes and lists (`ClientRequestProcessor`,
-`DefaultRequestProcessor`).
+"""What a name server is asked about topics: codes 105, 206, 216, 217, 224, 304, 311,
+312, 313 (`ClientRequestProcessor`, `DefaultRequestProcessor`).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded.namesrv.registration import ZONE_NAME
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
@@ -17,86 +17,109 @@ from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 from rocketmq_sdk.protocol.bodies.routes import TopicRouteData, encode_route
 from rocketmq_sdk.protocol.bodies.topics import TopicList
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import routes as route_headers
+from rocketmq_sdk.protocol.headers import routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rocketmq_sdk.broker_embedded.namesrv.registry import Registry
+    from rocketmq_sdk.broker_embedded.namesrv.addresses import Addresses
+    from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig
+    from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+    from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
+    from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
 
-_VERSION_REGISTER_BODY = 37
-"""V3_0_11: from here on registrations carry filter servers beside the topics
-(`MQVersion`).
-"""
-_ZONE_NAME = "__ZONE_NAME"
-_ZONE_MODE = "__ZONE_MODE"
+_ZONE_MODE: Final = "__ZONE_MODE"
 
 
 class TopicRequests:
-    """Topics: their routes and lists (`ClientRequestProcessor`,
-    `DefaultRequestProcessor`).
-    """
+    """Answers questions about topics, and changes routes by hand."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    __slots__ = ("_addresses", "_clock", "_config", "_kv", "_started_ms", "_table")
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: LiveNamesrvConfig,
+        table: RouteTable,
+        kv: KeyValueTable,
+        addresses: Addresses,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._table = table
+        self._kv = kv
+        self._addresses = addresses
+        self._started_ms = clock.now_ms()
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Routes, lists of topics, changes by hand."""
         return (
             Request(
                 RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                self.route_info,
-                route_headers.GetRouteInfoRequestHeader,
+                self.route,
+                routes.GetRouteInfoRequestHeader,
                 raw=True,
             ),
-            Request(
-                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.topic_list, cost=Cost.TABLE
-            ),
-            Request(
-                RequestCode.GET_TOPICS_BY_CLUSTER,
-                self.topics_by_cluster,
-                route_headers.GetTopicsByClusterRequestHeader,
-                cost=Cost.TABLE,
-            ),
-            Request(
-                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-                self.system_topic_list,
-                raw=True,
-                cost=Cost.TABLE,
-            ),
+            *self._of_lists(),
             Request(
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-                self.register_topic,
-                route_headers.RegisterTopicRequestHeader,
-                body=TopicRouteData,
+                self.register,
+                routes.RegisterTopicRequestHeader,
+                TopicRouteData,
                 raw=True,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
             ),
             Request(
                 RequestCode.DELETE_TOPIC_IN_NAMESRV,
-                self.delete_topic,
-                route_headers.DeleteTopicFromNamesrvRequestHeader,
+                self.delete,
+                routes.DeleteTopicFromNamesrvRequestHeader,
+                cost=Cost.TABLE,
                 writes=Writes.ROUTES,
-            ),
-            *(
-                Request(code, partial(self._topics_by_flags, chosen), cost=Cost.TABLE)
-                for code, chosen in _BY_FLAGS.items()
             ),
         )
 
-    def route_info(self, channel: Channel, command: Command) -> Command:
+    def _of_lists(self) -> Iterable[Request]:
+        return (
+            Request(
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics, cost=Cost.TABLE
+            ),
+            Request(
+                RequestCode.GET_TOPICS_BY_CLUSTER,
+                self.of_cluster,
+                routes.GetTopicsByClusterRequestHeader,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+                self.system_topics,
+                raw=True,
+                cost=Cost.TABLE,
+            ),
+            Request(RequestCode.GET_UNIT_TOPIC_LIST, self.of_units, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+                self.with_unit_subscription,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+                self.with_unit_subscription_only,
+                cost=Cost.TABLE,
+            ),
+        )
+
+    def route(self, channel: Channel, command: Command) -> Command:
         """GET_ROUTEINFO_BY_TOPIC (105), in strict JSON for peers that read it."""
-        header = route_headers.GetRouteInfoRequestHeader.from_ext(command.ext_fields)
-        config = self._registry.config
+        header = routes.GetRouteInfoRequestHeader.from_ext(command.ext_fields)
+        config = self._config.current
         if (
             config.need_wait_for_service
-            and self._registry.clock.now_ms() - self._registry.started_ms
-            < config.wait_seconds_for_service * 1000
+            and self._clock.now_ms() - self._started_ms < config.wait_seconds_for_service * 1000
         ):
             return refuse(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        route = self._registry.table.route(header.topic, self._registry.resolver(channel))
+        route = self._table.route(header.topic, self._addresses.resolver(channel))
         if route is None:
             return refuse(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -104,54 +127,68 @@ class TopicRequests:
             )
         if config.order_message_enable:
             route = attrs.evolve(
-                route, order_topic_conf=self._registry.kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
+                route, order_topic_conf=self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
             )
         if command.ext_fields.get(_ZONE_MODE, "").lower() == "true" and (
-            zone := command.ext_fields.get(_ZONE_NAME, "").strip()
+            zone := command.ext_fields.get(ZONE_NAME, "").strip()
         ):
             route = route_of_zone(route, zone)
         strict = header.accept_standard_json_only or command.version >= VERSION_STANDARD_JSON
         return Command.response(body=encode_route(route, strict=strict))
 
-    def topic_list(self) -> Command:
+    def all_topics(self) -> Command:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
-        if not self._registry.config.enable_all_topic_list:
-            return refuse(ResponseCode.SYSTEM_ERROR, "disable")
-        return Command.response(body=TopicList(tuple(self._registry.table.topics())).encode())
+        if not self._config.current.enable_all_topic_list:
+            return _disabled()
+        return _listed(self._table.queues.topics())
 
-    def topics_by_cluster(self, header: route_headers.GetTopicsByClusterRequestHeader) -> Command:
+    def of_cluster(self, header: routes.GetTopicsByClusterRequestHeader) -> Command:
         """GET_TOPICS_BY_CLUSTER (224)."""
-        if not self._registry.config.enable_topic_list:
-            return refuse(ResponseCode.SYSTEM_ERROR, "disable")
-        return Command.response(
-            body=TopicList(tuple(self._registry.table.topics_of_cluster(header.cluster))).encode()
-        )
+        if not self._config.current.enable_topic_list:
+            return _disabled()
+        return _listed(self._table.topics_of_cluster(header.cluster))
 
-    def system_topic_list(self, channel: Channel, _command: Command) -> Command:
+    def of_units(self) -> Command:
+        """GET_UNIT_TOPIC_LIST (311)."""
+        return self._by_flags(_is_unit)
+
+    def with_unit_subscription(self) -> Command:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
+        return self._by_flags(_has_unit_subscription)
+
+    def with_unit_subscription_only(self) -> Command:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
+        return self._by_flags(lambda flags: _has_unit_subscription(flags) and not _is_unit(flags))
+
+    def _by_flags(self, chosen: Callable[[int], bool]) -> Command:
+        if not self._config.current.enable_topic_list:
+            return _disabled()
+        return _listed(self._table.queues.topics_by_flags(chosen))
+
+    def system_topics(self, channel: Channel, _command: Command) -> Command:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304)."""
-        names, address = self._registry.table.system_names(self._registry.resolver(channel))
+        names, address = self._table.brokers.system_names(self._addresses.resolver(channel))
         return Command.response(body=TopicList(tuple(names), address).encode())
 
-    def register_topic(self, _channel: Channel, command: Command) -> Command:
-        """REGISTER_TOPIC_IN_NAMESRV (217)."""
-        header = route_headers.RegisterTopicRequestHeader.from_ext(command.ext_fields)
+    def register(self, _channel: Channel, command: Command) -> Command:
+        """REGISTER_TOPIC_IN_NAMESRV (217); without a body nothing happens."""
+        header = routes.RegisterTopicRequestHeader.from_ext(command.ext_fields)
         if command.body:
-            self._registry.table.put_topic(
-                header.topic, TopicRouteData.decode(command.body).queue_datas
-            )
+            self._table.put_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
         return Command.response()
 
-    def delete_topic(self, header: route_headers.DeleteTopicFromNamesrvRequestHeader) -> Command:
+    def delete(self, header: routes.DeleteTopicFromNamesrvRequestHeader) -> Command:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
-        self._registry.table.delete_topic(header.topic, header.cluster_name or None)
+        self._table.delete_topic(header.topic, header.cluster_name or None)
         return Command.response()
 
-    def _topics_by_flags(self, chosen: Callable[[int], bool]) -> Command:
-        if not self._registry.config.enable_topic_list:
-            return refuse(ResponseCode.SYSTEM_ERROR, "disable")
-        return Command.response(
-            body=TopicList(tuple(self._registry.table.topics_by_flags(chosen))).encode()
-        )
+
+def _disabled() -> Command:
+    return refuse(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+def _listed(topics: list[str]) -> Command:
+    return Command.response(body=TopicList(tuple(topics)).encode())
 
 
 def _is_unit(flags: int) -> bool:
@@ -160,14 +197,3 @@ def _is_unit(flags: int) -> bool:
 
 def _has_unit_subscription(flags: int) -> bool:
     return bool(flags & UNIT_SUBSCRIPTION_FLAG)
-
-
-def _has_unit_subscription_only(flags: int) -> bool:
-    return _has_unit_subscription(flags) and not _is_unit(flags)
-
-
-_BY_FLAGS: Final = {
-    RequestCode.GET_UNIT_TOPIC_LIST: _is_unit,
-    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _has_unit_subscription,
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _has_unit_subscription_only,
-}

@@ -48,7 +48,7 @@ def test_unregistrations(variant: str) -> None:
     namesrv = NameServer(FixedClock())
     for _, request, _ in conversation(f"broker_register.{variant}.jsonl"):
         namesrv.handler(FakeChannel(), request)
-    assert namesrv.table.cluster_info().broker_addr_table
+    assert namesrv.table.brokers.cluster_info().broker_addr_table
     codes = set()
     for _, request, expected in conversation(f"broker_unregister.{variant}.jsonl"):
         answer = namesrv.handler(FakeChannel(), request)
@@ -60,7 +60,7 @@ def test_unregistrations(variant: str) -> None:
         ), request
         codes.add(request.code)
     assert RequestCode.UNREGISTER_BROKER in codes
-    assert not namesrv.table.cluster_info().broker_addr_table
+    assert not namesrv.table.brokers.cluster_info().broker_addr_table
 
 
 @pytest.mark.parametrize(

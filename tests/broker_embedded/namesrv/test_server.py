@@ -91,13 +91,13 @@ async def running(namesrv: NameServer) -> AsyncIterator[None]:
 def test_a_registration_in_both_forms(compressed: bool) -> None:
     namesrv = NameServer(FixedClock())
     assert register(namesrv, compressed=compressed).code == 0
-    assert sorted(namesrv.table.topics()) == ["T", "U"]
+    assert sorted(namesrv.table.queues.topics()) == ["T", "U"]
 
 
 def test_a_registration_with_a_wrong_checksum() -> None:
     namesrv = NameServer(FixedClock())
     assert register(namesrv, crc=1).code == 1
-    assert namesrv.table.topics() == []
+    assert namesrv.table.queues.topics() == []
     assert register(namesrv, crc=0).code == 0
 
 

@@ -31,7 +31,9 @@ async def test_two_brokers_at_one_name_server() -> None:
                 while brokers_of(first, "BenchmarkTest") != {"broker-a", "second"}:
                     await trio.sleep(0.02)
                 addresses = (
-                    first.namesrv.table.cluster_info().broker_addr_table["second"].broker_addrs
+                    first.namesrv.table.brokers.cluster_info()
+                    .broker_addr_table["second"]
+                    .broker_addrs
                 )
                 assert addresses == {0: second.address}
                 second.core.topics.create_on_send("New", "TBW102", 4)

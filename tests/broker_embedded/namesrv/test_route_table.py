@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_sdk.broker_embedded.namesrv.registration import BrokerKey, BrokerRegistration
-from rocketmq_sdk.broker_embedded.namesrv.table import RouteTable
+from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
 from rocketmq_sdk.model.route import QueueData
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
@@ -48,18 +48,18 @@ def test_a_topic_of_two_brokers() -> None:
     assert [data.broker_name for data in route.queue_datas] == ["b"]
     table.unregister("c", "10.0.0.2:1", "b", 0)
     assert table.route("T") is None
-    assert table.topics() == []
-    assert table.cluster_info().cluster_addr_table == {}
+    assert table.queues.topics() == []
+    assert table.brokers.cluster_info().cluster_addr_table == {}
 
 
 def test_an_increment_before_the_whole_is_refused() -> None:
     table = RouteTable()
     assert table.register(registration(topics=topics("T")), 0) is None
     assert table.route("T") is None
-    assert table.next_due_ms() is None
+    assert table.live.next_due_ms() is None
     assert table.register(registration(), 0) is not None
     assert table.register(registration(topics=topics("New"), data_version=V2), 0) is not None
-    assert sorted(table.topics()) == ["New", "T", "U"]
+    assert sorted(table.queues.topics()) == ["New", "T", "U"]
 
 
 def test_topics_change_only_with_their_version() -> None:
@@ -69,26 +69,26 @@ def test_topics_change_only_with_their_version() -> None:
     assert (permission(table), permission(table, "W")) == (6, 4)
     table.register(registration(topics=topics("T", "U", perm=4), data_version=V2), 0)
     assert permission(table) == 4
-    assert "W" in table.topics()
+    assert "W" in table.queues.topics()
     table.register(registration(topics=topics("T", "U"), data_version=V2), 0, delete_topics=True)
-    assert sorted(table.topics()) == ["T", "U"]
+    assert sorted(table.queues.topics()) == ["T", "U"]
 
 
 def test_write_permission_is_wiped_and_added() -> None:
     table = RouteTable()
     table.register(registration(topics=topics("T", "U", perm=7)), 0)
-    assert table.wipe_write_permission("a") == 2
+    assert table.queues.wipe_write_permission("a") == 2
     assert permission(table) == 5
-    assert table.add_write_permission("a") == 2
+    assert table.queues.add_write_permission("a") == 2
     assert permission(table) == 6
-    assert table.wipe_write_permission("nobody") == 0
+    assert table.queues.wipe_write_permission("nobody") == 0
 
 
 def test_an_address_that_returns_under_another_id_leaves_the_old_one() -> None:
     table = RouteTable()
     table.register(registration(number=1, address="10.0.0.9:1"), 0)
     table.register(registration(number=0, address="10.0.0.9:1"), 0)
-    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.9:1"}
+    assert table.brokers.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.9:1"}
 
 
 def test_an_older_owner_of_an_id_keeps_it_against_a_lower_state_version() -> None:
@@ -98,9 +98,9 @@ def test_an_older_owner_of_an_id_keeps_it_against_a_lower_state_version() -> Non
         table.register(registration(address="10.0.0.2:1", data_version=DataVersion(4, 1, 1)), 0)
         is not None
     )
-    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.1:1"}
+    assert table.brokers.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.1:1"}
     table.register(registration(address="10.0.0.2:1", data_version=DataVersion(5, 2, 1)), 0)
-    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.2:1"}
+    assert table.brokers.cluster_info().broker_addr_table["a"].broker_addrs == {0: "10.0.0.2:1"}
 
 
 def test_a_replica_brings_no_topics_and_learns_its_master() -> None:
@@ -111,8 +111,8 @@ def test_a_replica_brings_no_topics_and_learns_its_master() -> None:
     )
     assert result is not None
     assert (result.master_address, result.ha_server_address) == ("10.0.0.1:1", "10.0.0.1:2")
-    assert "R" not in table.topics()
-    assert table.cluster_info().broker_addr_table["a"].broker_addrs == {
+    assert "R" not in table.queues.topics()
+    assert table.brokers.cluster_info().broker_addr_table["a"].broker_addrs == {
         0: "10.0.0.1:1",
         1: "10.0.0.2:1",
     }
@@ -132,7 +132,7 @@ def test_the_lowest_replica_of_an_acting_group_offers_its_topics_for_reading() -
 def test_brokers_expire_after_their_own_timeout(now: int, gone: bool) -> None:
     table = RouteTable()
     table.register(registration(heartbeat_timeout_ms=1000, channel_id=7), 0)
-    assert table.next_due_ms() == 1000
+    assert table.live.next_due_ms() == 1000
     assert table.expire(now) == ([(BrokerKey("c", "10.0.0.1:1"), 7)] if gone else [])
     assert (table.route("T") is None) is gone
 
@@ -140,8 +140,8 @@ def test_brokers_expire_after_their_own_timeout(now: int, gone: bool) -> None:
 def test_being_heard_of_postpones_the_end() -> None:
     table = RouteTable()
     table.register(registration(heartbeat_timeout_ms=1000), 0)
-    table.touch(BrokerKey("c", "10.0.0.1:1"), 900)
-    table.touch(BrokerKey("c", "nobody"), 900)
+    table.live.touch(BrokerKey("c", "10.0.0.1:1"), 900)
+    table.live.touch(BrokerKey("c", "nobody"), 900)
     assert table.expire(1500) == []
     assert table.expire(1901) != []
 
@@ -151,21 +151,21 @@ def test_a_connection_takes_its_brokers_along() -> None:
     table.register(registration(channel_id=1), 0)
     table.register(registration("b", address="10.0.0.2:1", channel_id=2), 0)
     assert table.unregister_channel(1) == [BrokerKey("c", "10.0.0.1:1")]
-    assert list(table.cluster_info().broker_addr_table) == ["b"]
+    assert list(table.brokers.cluster_info().broker_addr_table) == ["b"]
 
 
 def test_topics_put_and_deleted_by_hand() -> None:
     table = RouteTable()
     table.register(registration(), 0)
     table.put_topic("X", [QueueData("a", 1, 1, 6), QueueData("nobody", 1, 1, 6)])
-    assert "X" not in table.topics()
+    assert "X" not in table.queues.topics()
     table.put_topic("X", [QueueData("a", 1, 1, 6)])
-    assert "X" in table.topics()
+    assert "X" in table.queues.topics()
     table.delete_topic("X", "other cluster")
-    assert "X" in table.topics()
+    assert "X" in table.queues.topics()
     table.delete_topic("X", "c")
     table.delete_topic("T")
-    assert table.topics() == ["U"]
+    assert table.queues.topics() == ["U"]
 
 
 def test_filter_servers_stay_are_replaced_and_go() -> None:
@@ -194,12 +194,14 @@ def test_addresses_are_resolved_for_the_asker() -> None:
     route = table.route("T", resolve)
     assert route is not None
     assert route.broker_datas[0].broker_addrs == {0: "192.0.2.7:10911"}
-    assert table.cluster_info(resolve).broker_addr_table["a"].broker_addrs == {0: "192.0.2.7:10911"}
-    assert table.system_names(resolve) == (["c", "a"], "192.0.2.7:10911")
-    group = table.member_group("c", "a", resolve)
+    assert table.brokers.cluster_info(resolve).broker_addr_table["a"].broker_addrs == {
+        0: "192.0.2.7:10911"
+    }
+    assert table.brokers.system_names(resolve) == (["c", "a"], "192.0.2.7:10911")
+    group = table.brokers.member_group("c", "a", resolve)
     assert group is not None
     assert group.broker_addrs == {0: "192.0.2.7:10911"}
-    assert table.member_group("c", "nobody") is None
+    assert table.brokers.member_group("c", "nobody") is None
 
 
 def test_zones() -> None:
@@ -222,4 +224,4 @@ def test_unit_flags_choose_topics() -> None:
         ),
         0,
     )
-    assert table.topics_by_flags(lambda flags: bool(flags & 1)) == ["T"]
+    assert table.queues.topics_by_flags(lambda flags: bool(flags & 1)) == ["T"]

@@ -1,0 +1,42 @@
+"""What peers of a name server are told for the addresses that brokers registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.namesrv.registration import OWN_BROKER
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.remoting.channel import Channel
+
+AddressResolver = Callable[[str], str]
+"""What an asking client is told for a registered address."""
+
+
+def same_address(address: str) -> str:
+    """The resolver that changes nothing."""
+    return address
+
+
+class Addresses:
+    """Gives each peer its resolver."""
+
+    __slots__ = ("_own_address",)
+
+    def __init__(self, own_address: Callable[[Channel], str] | None = None) -> None:
+        """`own_address` tells a channel's peer where the broker that registered as
+        `OWN_BROKER` is; None where no broker does.
+        """
+        self._own_address = own_address
+
+    def resolver(self, channel: Channel) -> AddressResolver:
+        """What the peer of a channel is told for a registered address."""
+        own_address = self._own_address
+        if own_address is None:
+            return same_address
+
+        def resolve(address: str) -> str:
+            return own_address(channel) if address == OWN_BROKER else address
+
+        return resolve

@@ -1,0 +1,82 @@
+"""Requests about the key-value table: codes 100, 101, 102, 219
+(`DefaultRequestProcessor`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers import routes as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+
+
+class KeyValueRequests:
+    """Reads and changes the key-value table. A change writes the whole of its file."""
+
+    __slots__ = ("_kv",)
+
+    def __init__(self, kv: KeyValueTable) -> None:
+        self._kv = kv
+
+    def requests(self) -> Iterable[Request]:
+        """One text, or all of a namespace."""
+        return (
+            Request(
+                RequestCode.PUT_KV_CONFIG,
+                self.put,
+                headers.PutKVConfigRequestHeader,
+                cost=Cost.TABLE,
+                writes=Writes.SETTINGS,
+            ),
+            Request(RequestCode.GET_KV_CONFIG, self.get, headers.GetKVConfigRequestHeader),
+            Request(
+                RequestCode.DELETE_KV_CONFIG,
+                self.delete,
+                headers.DeleteKVConfigRequestHeader,
+                cost=Cost.TABLE,
+                writes=Writes.SETTINGS,
+            ),
+            Request(
+                RequestCode.GET_KVLIST_BY_NAMESPACE,
+                self.namespace,
+                headers.GetKVListByNamespaceRequestHeader,
+                cost=Cost.TABLE,
+            ),
+        )
+
+    def put(self, header: headers.PutKVConfigRequestHeader) -> Command:
+        """PUT_KV_CONFIG (100)."""
+        self._kv.put(header.namespace, header.key, header.value)
+        return Command.response()
+
+    def get(self, header: headers.GetKVConfigRequestHeader) -> Command:
+        """GET_KV_CONFIG (101)."""
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            return refuse(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Command.response(0, headers.GetKVConfigResponseHeader(value=value))
+
+    def delete(self, header: headers.DeleteKVConfigRequestHeader) -> Command:
+        """DELETE_KV_CONFIG (102)."""
+        self._kv.delete(header.namespace, header.key)
+        return Command.response()
+
+    def namespace(self, header: headers.GetKVListByNamespaceRequestHeader) -> Command:
+        """GET_KVLIST_BY_NAMESPACE (219)."""
+        values = self._kv.namespace(header.namespace)
+        if values is None:
+            return refuse(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return Command.response(body=KVTable(values).encode())

@@ -1,0 +1,112 @@
+"""Registers brokers, and gives them up at the end of their connection or their time."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig
+    from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+    from rocketmq_sdk.broker_embedded.namesrv.registration import (
+        BrokerRegistration,
+        RegistrationResult,
+    )
+    from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
+    from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+_REGISTERED: Final = "namesrv.registered"
+"""The attribute of a channel through which brokers have registered."""
+
+
+class Registrar:
+    """Brings brokers into the route table and takes them out."""
+
+    __slots__ = ("_channels", "_clock", "_config", "_kv", "_table", "_woken", "on_registration")
+
+    def __init__(
+        self, clock: Clock, config: LiveNamesrvConfig, table: RouteTable, kv: KeyValueTable
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._table = table
+        self._kv = kv
+        self.on_registration: list[Callable[[BrokerRegistration], None]] = []
+        """Called with each registration that was taken in."""
+        self._channels: dict[int, Channel] = {}
+        self._woken = trio.Event()
+
+    def register(
+        self, registration: BrokerRegistration, channel: Channel | None = None
+    ) -> RegistrationResult | None:
+        """Take in what a broker tells of itself, for as long as its channel is open
+        where it has one; None when it is refused.
+        """
+        result = self._table.register(
+            registration,
+            self._clock.now_ms(),
+            delete_topics=self._config.current.delete_topic_with_broker_registration,
+        )
+        if result is not None:
+            if channel is not None:
+                self._follow(channel)
+            self._woken.set()
+            for listener in self.on_registration:
+                listener(registration)
+        return result
+
+    def order_configuration(self) -> dict[str, str] | None:
+        """The order configuration of topics that registering brokers are told, or
+        None.
+        """
+        if not self._config.current.return_order_topic_config_to_broker:
+            return None
+        return self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+
+    async def run(self) -> None:
+        """Give up brokers as their time is over, until cancelled; sleeps until the next
+        one is due.
+        """
+        while True:
+            self._woken = trio.Event()
+            for key, channel_id in self._table.expire(self._clock.now_ms()):
+                logger.warning(
+                    "the broker %s of %s was not heard of in time and is no longer in any route",
+                    key.address,
+                    key.cluster,
+                )
+                channel = self._channels.get(channel_id) if channel_id is not None else None
+                if channel is not None:
+                    channel.abort("the broker was not heard of in time")
+            due = self._table.live.next_due_ms()
+            with trio.move_on_after(
+                math.inf if due is None else max(0, due + 1 - self._clock.now_ms()) / 1000
+            ):
+                await self._woken.wait()
+
+    def _follow(self, channel: Channel) -> None:
+        if (
+            channel.attributes.setdefault(_REGISTERED, self) is self
+            and channel.channel_id not in self._channels
+        ):
+            self._channels[channel.channel_id] = channel
+            channel.on_close.append(self._channel_closed)
+
+    def _channel_closed(self, channel: Channel) -> None:
+        self._channels.pop(channel.channel_id, None)
+        for key in self._table.unregister_channel(channel.channel_id):
+            logger.info(
+                "the connection of the broker %s of %s has ended; it is no longer in any route",
+                key.address,
+                key.cluster,
+            )
