@@ -22,11 +22,13 @@ logger = logging.getLogger(__name__)
 class CleaningRequests:
     """Files and queues that nobody needs."""
 
+    __slots__ = ("_core",)
+
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Queues, topics, log."""
         return (
             Request(
                 RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,

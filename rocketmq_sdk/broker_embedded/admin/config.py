@@ -26,12 +26,14 @@ logger = logging.getLogger(__name__)
 class SettingRequests:
     """The broker's settings, read and changed while it runs."""
 
+    __slots__ = ("_core", "_registration")
+
     def __init__(self, core: Core, registration: RegistrationPart) -> None:
         self._core = core
         self._registration = registration
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Change and show."""
         return (
             Request(
                 RequestCode.UPDATE_BROKER_CONFIG,

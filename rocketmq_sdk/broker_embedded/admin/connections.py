@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 class ConnectionRequests:
     """Who is connected, and who consumes what."""
 
+    __slots__ = ("_core", "_members")
+
     def __init__(self, core: Core, members: MemberPart) -> None:
         self._core = core
         self._members = members
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Connections of groups, then who consumes what."""
         return (
             Request(
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 class GroupRequests:
     """Consumer groups: made, changed, deleted, listed."""
 
+    __slots__ = ("_core",)
+
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Change, delete, list."""
         return (
             Request(
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,

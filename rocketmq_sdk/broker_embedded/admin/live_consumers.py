@@ -1,5 +1,5 @@
-"""Requests that reach running consumers: reset of offsets (222), progress (223),
-running info (307), consume one message now (309).
+"""Requests that running consumers answer: how far they are (223), running info (307),
+consume one message now (309).
 
 Follows `AdminBrokerProcessor` and `Broker2Client` of Apache RocketMQ 5.4.0.
 """
@@ -11,26 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
-from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
+from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RocketMQError
-from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies.offsets import (
-    GetConsumerStatusBody,
-    MessageQueueForC,
-    ResetOffsetBody,
-    ResetOffsetBodyForC,
-)
+from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
-from rocketmq_sdk.protocol.headers.offsets import (
-    GetConsumerStatusRequestHeader,
-    ResetOffsetRequestHeader,
-)
+from rocketmq_sdk.protocol.headers.offsets import GetConsumerStatusRequestHeader
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
@@ -39,7 +29,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
-    from rocketmq_sdk.broker_embedded.pull.part import PullPart
+    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 logger = logging.getLogger(__name__)
@@ -47,27 +37,21 @@ logger = logging.getLogger(__name__)
 CLIENT_TIMEOUT: Final = 10.0
 """Seconds that a consumer has for its answer to 307 and 309."""
 STATUS_TIMEOUT: Final = 5.0
+"""Seconds that each consumer has for its answer to 223."""
 
 
 class LiveConsumerRequests:
-    """What reaches consumers that run now."""
+    """Asks consumers that run now."""
 
-    def __init__(self, core: Core, members: MemberPart, pull: PullPart) -> None:
+    __slots__ = ("_core", "_members")
+
+    def __init__(self, core: Core, members: MemberPart) -> None:
         self._core = core
         self._members = members
-        self._pull = pull
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """One member or all members of a group."""
         return (
-            Request(
-                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-                self.reset_offset,
-                ResetOffsetRequestHeader,
-                raw=True,
-                cost=Cost.FILES,
-                writes=Writes.OFFSETS,
-            ),
             Request(
                 RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
                 self.consumer_status,
@@ -87,101 +71,6 @@ class LiveConsumerRequests:
                 cost=Cost.MESSAGES,
             ),
         )
-
-    def reset_offset(self, _channel: Channel, command: Command) -> Command:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): the next pull of each queue is answered
-        with the new offset, or the clients are told.
-        """
-        header = ResetOffsetRequestHeader.from_ext(command.ext_fields)
-        if not self._core.config.current.use_server_side_reset_offset:
-            return self._reset_by_clients(header, for_c=command.language is LanguageCode.CPP)
-        topic = self._core.topics.get(header.topic)
-        if topic is None:
-            return refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
-        if self._core.groups.find_existing(header.group) is None:
-            return refuse(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
-            )
-        offsets: dict[int, int] = {}
-        for queue_id in (
-            [header.queue_id] if header.queue_id >= 0 else range(topic.write_queue_nums)
-        ):
-            if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
-                low, high = (
-                    self._core.store.min_offset(header.topic, queue_id),
-                    self._core.store.max_offset(header.topic, queue_id),
-                )
-                if not low <= header.offset <= high + 1:
-                    return refuse(
-                        ResponseCode.SYSTEM_ERROR,
-                        f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
-                    )
-                offsets[queue_id] = header.offset
-            else:
-                offsets[queue_id] = self._offset_at(header.topic, queue_id, header.timestamp)
-        for queue_id, offset in offsets.items():
-            self._core.offsets.assign_reset(header.group, header.topic, queue_id, offset)
-            # Apache's broker lets a consumer notice when its held pull is over; here it
-            # is told at once.
-            self._pull.held.wake_queue(header.topic, queue_id)
-        logger.info("group %s is reset in topic %s to %s", header.group, header.topic, offsets)
-        return Command.response(
-            body=ResetOffsetBody(self._by_queue(header.topic, offsets)).encode()
-        )
-
-    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
-        store = self._core.store
-        found = (
-            store.max_offset(topic, queue_id)
-            if timestamp < 0
-            else store.offset_by_time(topic, queue_id, timestamp, BoundaryType.LOWER)
-        )
-        return max(found, 0)
-
-    def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
-        name = self._core.config.current.broker_name
-        return {MessageQueue(topic, name, queue_id): offset for queue_id, offset in offsets.items()}
-
-    def _reset_by_clients(self, header: ResetOffsetRequestHeader, *, for_c: bool) -> Command:
-        topic = self._core.topics.get(header.topic)
-        if topic is None:
-            return refuse(
-                ResponseCode.SYSTEM_ERROR,
-                "[reset-offset] reset offset failed, no topic in this broker. "
-                f"topic={header.topic}",
-            )
-        offsets: dict[int, int] = {}
-        for queue_id in range(topic.write_queue_nums):
-            committed = self._core.offsets.query(header.group, header.topic, queue_id)
-            if committed < 0:
-                return refuse(
-                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
-                )
-            found = self._offset_at(header.topic, queue_id, header.timestamp)
-            offsets[queue_id] = found if header.is_force or found < committed else committed
-        group = self._members.consumers.group(header.group)
-        if group is None or not group.channels:
-            remark = (
-                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: "
-                f"{header.topic} Timestamp: {header.timestamp}"
-            )
-            return refuse(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        table = self._by_queue(header.topic, offsets)
-        body = ResetOffsetBody(table).encode()
-        if for_c:
-            listed = tuple(
-                MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, offset)
-                for queue, offset in table.items()
-            )
-            body = ResetOffsetBodyForC(listed).encode()
-        for channel in list(group.channels):
-            _tell(
-                channel,
-                Command.request(
-                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body=body, oneway=True
-                ),
-            )
-        return Command.response(body=ResetOffsetBody(table).encode())
 
     def consumer_status(self, header: GetConsumerStatusRequestHeader) -> Command | Continuation:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): how far each member is, asked
@@ -292,18 +181,3 @@ class LiveConsumerRequests:
             return relayed
 
         return ask
-
-
-# -- offsets
-
-
-def _tell(channel: Channel, command: Command) -> None:
-    try:
-        channel.send_oneway(command)
-    except RocketMQError as error:
-        logger.info(
-            "a consumer at %s could not be told of a reset: %s", channel.remote_address, error
-        )
-
-
-# -- forwarded

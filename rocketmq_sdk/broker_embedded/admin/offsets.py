@@ -21,16 +21,20 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
 
+_GREATEST: Final = (1 << 63) - 1
+
 
 class OffsetTableRequests:
     """Offsets of groups, as whole tables."""
+
+    __slots__ = ("_core", "_members")
 
     def __init__(self, core: Core, members: MemberPart) -> None:
         self._core = core
         self._members = members
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """One table, one topic, one group."""
         return (
             Request(RequestCode.GET_ALL_CONSUMER_OFFSET, self.consumer_offsets, cost=Cost.TABLE),
             Request(
@@ -94,6 +98,3 @@ class OffsetTableRequests:
             ):
                 self._core.offsets.clone(source, header.dest_group, name)
         return Command.response()
-
-
-_GREATEST: Final = (1 << 63) - 1

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.admin.cleaning import CleaningRequests
-from rocketmq_sdk.broker_embedded.admin.cold_data import ColdDataRequests
 from rocketmq_sdk.broker_embedded.admin.config import SettingRequests
 from rocketmq_sdk.broker_embedded.admin.connections import ConnectionRequests
-from rocketmq_sdk.broker_embedded.admin.delays_and_counters import DelayRequests
+from rocketmq_sdk.broker_embedded.admin.counters import CounterRequests
 from rocketmq_sdk.broker_embedded.admin.groups import GroupRequests
 from rocketmq_sdk.broker_embedded.admin.live_consumers import LiveConsumerRequests
+from rocketmq_sdk.broker_embedded.admin.offset_resets import OffsetResetRequests
 from rocketmq_sdk.broker_embedded.admin.offsets import OffsetTableRequests
 from rocketmq_sdk.broker_embedded.admin.progress import ProgressRequests
 from rocketmq_sdk.broker_embedded.admin.queue_units import QueueUnitRequests
-from rocketmq_sdk.broker_embedded.admin.runtime import RuntimeInfo
+from rocketmq_sdk.broker_embedded.admin.runtime_info import RuntimeInfo
+from rocketmq_sdk.broker_embedded.admin.store_settings import StoreSettingRequests
 from rocketmq_sdk.broker_embedded.admin.topics import TopicRequests
 from rocketmq_sdk.broker_embedded.part import Part
 
@@ -49,13 +50,14 @@ class AdminPart(Part):
             GroupRequests(core),
             SettingRequests(core, registration),
             OffsetTableRequests(core, members),
+            OffsetResetRequests(core, members, pull),
             ConnectionRequests(core, members),
-            LiveConsumerRequests(core, members, pull),
+            LiveConsumerRequests(core, members),
             ProgressRequests(core, members),
-            DelayRequests(core, members),
+            CounterRequests(core),
             RuntimeInfo(core, timers),
             CleaningRequests(core),
-            ColdDataRequests(core),
+            StoreSettingRequests(core),
             QueueUnitRequests(core, members, filters),
         )
 

@@ -1,9 +1,11 @@
-"""How far queues and groups are: GET_TOPIC_STATS_INFO (202) and GET_CONSUME_STATS
-(208).
+"""How far queues and groups are: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208),
+QUERY_CONSUME_TIME_SPAN (303) with delays, and GET_BROKER_CONSUME_STATS (317) for all
+groups.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
@@ -11,14 +13,19 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.progress import (
     ConsumeStats,
+    ConsumeStatsList,
     OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
     TopicOffset,
     TopicStatsTable,
 )
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.progress import (
+    GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
 )
 
 if TYPE_CHECKING:
@@ -32,12 +39,14 @@ if TYPE_CHECKING:
 class ProgressRequests:
     """How far queues and groups are."""
 
+    __slots__ = ("_core", "_members")
+
     def __init__(self, core: Core, members: MemberPart) -> None:
         self._core = core
         self._members = members
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Of one topic, one group, all groups."""
         return (
             Request(
                 RequestCode.GET_TOPIC_STATS_INFO,
@@ -49,6 +58,18 @@ class ProgressRequests:
                 RequestCode.GET_CONSUME_STATS,
                 self.consume_stats,
                 GetConsumeStatsRequestHeader,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.QUERY_CONSUME_TIME_SPAN,
+                self.consume_time_span,
+                QueryConsumeTimeSpanRequestHeader,
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.GET_BROKER_CONSUME_STATS,
+                self.consume_stats_of_all,
+                GetConsumeStatsInBrokerHeader,
                 cost=Cost.TABLE,
             ),
         )
@@ -96,6 +117,78 @@ class ProgressRequests:
             table.update(queue_progress(self._core, group, topic))
             rate += self._core.stats.group_rate(name, group)
         return Command.response(body=ConsumeStats(table, rate).encode())
+
+    def consume_time_span(self, header: QueryConsumeTimeSpanRequestHeader) -> Command:
+        """QUERY_CONSUME_TIME_SPAN (303): store times of the first, the last and the
+        last consumed message of each queue, and the delay of the group.
+        """
+        topic = self._core.topics.get(header.topic)
+        if topic is None:
+            return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
+        spans = tuple(
+            self._span(header.topic, header.group, queue_id)
+            for queue_id in range(topic.write_queue_nums)
+        )
+        return Command.response(body=QueryConsumeTimeSpanBody(spans).encode())
+
+    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        store = self._core.store
+        end = store.max_offset(topic, queue_id)
+        first = store.store_time_at(topic, queue_id, store.min_offset(topic, queue_id))
+        last = store.store_time_at(topic, queue_id, end - 1)
+        consumed = self._core.offsets.query(group, topic, queue_id)
+        reached = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else first
+        delay = 0
+        if consumed < end:
+            # A group without an offset has everything before it; Apache subtracts -1 as
+            # a time there and shows the broker's whole clock as the delay.
+            following = store.store_time_at(
+                topic, queue_id, max(consumed, store.min_offset(topic, queue_id))
+            )
+            delay = self._core.clock.now_ms() - following if following > 0 else 0
+        queue = MessageQueue(topic, self._core.config.current.broker_name, queue_id)
+        return QueueTimeSpan(
+            queue, first, last, reached, delay, _text(first), _text(last), _text(reached)
+        )
+
+    def consume_stats_of_all(self, header: GetConsumeStatsInBrokerHeader) -> Command:
+        """GET_BROKER_CONSUME_STATS (317): every group with its progress in every topic,
+        of ordered topics only when asked so.
+        """
+        ordered_only = header.is_order
+        listed: list[dict[str, tuple[ConsumeStats, ...]]] = []
+        behind = inflight = 0
+        for group in self._core.groups.all():
+            stats: list[ConsumeStats] = []
+            online = self._members.consumers.group(group) is not None
+            for name in sorted(self._core.offsets.topics_of(group)):
+                topic = self._core.topics.get(name)
+                if topic is None or (ordered_only and not topic.order):
+                    continue
+                if online and self._members.consumers.subscription(group, name) is None:
+                    continue
+                table = queue_progress(self._core, group, topic, pulled=False)
+                behind += sum(
+                    max(0, queue.broker_offset - queue.consumer_offset) for queue in table.values()
+                )
+                inflight += sum(
+                    max(
+                        0,
+                        self._core.offsets.pulled(group, name, queue.queue_id)
+                        - entry.consumer_offset,
+                    )
+                    for queue, entry in table.items()
+                )
+                stats.append(ConsumeStats(table, self._core.stats.group_rate(name, group)))
+            listed.append({group: tuple(stats)})
+        return Command.response(
+            body=ConsumeStatsList(tuple(listed), self._core.address(), behind, inflight).encode()
+        )
+
+
+def _text(stamp: int) -> str:
+    moment = datetime.fromtimestamp(stamp / 1000)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{stamp % 1000:03d}"
 
 
 def queue_progress(

@@ -25,13 +25,15 @@ MOST_UNITS: Final = 4096
 class QueueUnitRequests:
     """The units of one consume queue."""
 
+    __slots__ = ("_core", "_filters", "_members")
+
     def __init__(self, core: Core, members: MemberPart, filters: FilterPart) -> None:
         self._core = core
         self._members = members
         self._filters = filters
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """The one row."""
         return (
             Request(
                 RequestCode.QUERY_CONSUME_QUEUE,

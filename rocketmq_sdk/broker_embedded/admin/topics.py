@@ -45,12 +45,14 @@ _UNSUPPORTED: Final = {
 class TopicRequests:
     """Topics: made, changed, deleted, listed."""
 
+    __slots__ = ("_core", "_registration")
+
     def __init__(self, core: Core, registration: RegistrationPart) -> None:
         self._core = core
         self._registration = registration
 
     def requests(self) -> Iterable[Request]:
-        """The rows."""
+        """Change, delete, list."""
         return (
             Request(
                 RequestCode.UPDATE_AND_CREATE_TOPIC,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketmq_sdk.broker_embedded.admin.runtime import RateMeter, Totals, duration_text
+from rocketmq_sdk.broker_embedded.admin.runtime_info import RateMeter, Totals, duration_text
 from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.codes import LanguageCode, RequestCode

@@ -1,5 +1,5 @@
-"""Thresholds of cold reads (2001-2003), reading ahead (2004) and the engine of timers
-(5001).
+"""Settings of the store that have requests of their own: thresholds of cold reads
+(2001-2003), reading ahead (2004), the engine of timers (5001).
 
 `coldDataFlowControlEnable` is off by default and stays off here, because cold data is
 read outside of the broker's loop and holds nobody up; so, as at Apache's broker with
@@ -34,8 +34,8 @@ _READ_MODE: Final = "READ_AHEAD_MODE"
 _NORMAL, _RANDOM = "0", "1"
 
 
-class ColdDataRequests:
-    """The thresholds that administrators set, by group."""
+class StoreSettingRequests:
+    """What administrators set of the store beside its configuration."""
 
     __slots__ = ("_core", "_thresholds")
 
