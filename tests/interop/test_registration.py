@@ -44,7 +44,7 @@ async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_dela
     topic, name = unique("orders"), unique("broker")
     addresses = f"127.0.0.1:{java.free_port()};{apache.namesrv}"
     async with EmbeddedBroker(listen=0, namesrv_addr=addresses, broker_name=name) as broker:
-        await until(lambda: any(remote.registered for remote in broker._registration._remotes))
+        await until(lambda: broker.parts.registration.service.registered_at)
         async with Producer(unique("writers"), namesrv=broker) as producer:
             await Admin(client=producer.client).topics.create(topic, queues=2)
             await producer.send(Message(topic, b"one"))

@@ -215,6 +215,11 @@ class RegistrationService:
 
     # Name servers elsewhere
 
+    @property
+    def registered_at(self) -> tuple[str, ...]:
+        """The name servers elsewhere that hold this broker, as far as is known."""
+        return tuple(remote.address for remote in self._remotes if remote.registered)
+
     async def run(self) -> None:
         """Keep the broker registered at the name servers of `namesrvAddr` until
         cancelled; returns at once when there are none.
