@@ -11,8 +11,8 @@ MOST_MODULES, MOST_LINES, MOST_LINES_OF_A_FUNCTION = 25, 600, 60
 TOO_LONG = {
     "broker_embedded/pop/popping.py",
     "broker_embedded/composition.py: make_context",
-    "broker_embedded/pull/pull.py: _finish",
-    "broker_embedded/send/send.py: _send",
+    "broker_embedded/pull/pull_requests.py: _finish",
+    "broker_embedded/send/send_requests.py: _send",
     "protocol/message_codec.py: decode_messages",
 }
 """Files and functions that are still to be cut: only ever remove from here."""

@@ -37,12 +37,10 @@ class Housekeeping:
         async with trio.open_nursery() as nursery:
             for table in self._tables:
                 if table.interval_ms is not None:
-                    nursery.start_soon(self._save_again_and_again, table, table.interval_ms)
+                    nursery.start_soon(self._save_periodically, table, table.interval_ms)
             nursery.start_soon(self._count)
 
-    async def _save_again_and_again(
-        self, table: SavedTable, interval_ms: Callable[[], int]
-    ) -> None:
+    async def _save_periodically(self, table: SavedTable, interval_ms: Callable[[], int]) -> None:
         while True:
             await trio.sleep(interval_ms() / 1000)
             try:

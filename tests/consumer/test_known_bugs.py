@@ -89,13 +89,13 @@ BUGS = [
         "rocketmq-client-go#285",
         "leaks by starting and closing",
         REPORTED,
-        "test_starting_and_closing_again_and_again_leaves_nothing_behind",
+        "test_starting_and_closing_periodically_leaves_nothing_behind",
     ),
     (
         "rocketmq-clients#1305",
         "leaks by starting and closing",
         REPORTED,
-        "test_starting_and_closing_again_and_again_leaves_nothing_behind",
+        "test_starting_and_closing_periodically_leaves_nothing_behind",
     ),
     (
         "rocketmq#9737",
@@ -107,7 +107,7 @@ BUGS = [
         "rocketmq#10906",
         "leaks by many instances",
         REPORTED,
-        "test_starting_and_closing_again_and_again_leaves_nothing_behind",
+        "test_starting_and_closing_periodically_leaves_nothing_behind",
     ),
     (
         "aiokafka#1154",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+    from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.admin.parts_of_tables import page
+from rocketmq_sdk.broker_embedded.admin.paging import page
 from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import GROUP_SUFFIX as BROADCAST_SUFFIX
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode

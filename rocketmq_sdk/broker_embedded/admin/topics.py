@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.admin.parts_of_tables import page
+from rocketmq_sdk.broker_embedded.admin.paging import page
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.tables.attributes import (
     CLEANUP_POLICY,

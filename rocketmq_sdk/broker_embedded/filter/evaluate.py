@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from rocketmq_sdk.broker_embedded.filter.java_values import (
+from rocketmq_sdk.broker_embedded.filter.conversions import (
     EvaluationError,
     order_doubles,
     to_boolean,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
 from rocketmq_sdk.broker_embedded.filter.consumer_filters import FILE_NAME, ConsumerFilterManager
-from rocketmq_sdk.broker_embedded.filter.filtering import SubscriptionFilters
+from rocketmq_sdk.broker_embedded.filter.message_filters import SubscriptionFilters
 from rocketmq_sdk.broker_embedded.part import Part, SavedTable
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 

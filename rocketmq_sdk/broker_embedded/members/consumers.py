@@ -26,7 +26,7 @@ from rocketmq_sdk.protocol.headers.members import NotifyConsumerIdsChangedReques
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+    from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType
     from rocketmq_sdk.protocol.bodies.members import ConsumerData

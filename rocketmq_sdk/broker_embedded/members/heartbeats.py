@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError

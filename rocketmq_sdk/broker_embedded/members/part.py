@@ -144,7 +144,7 @@ class MemberPart(Part):
 
     def services(self) -> Iterable[Service]:
         """Looking for silent clients."""
-        return (Service("expiry of silent clients", self._expire_again_and_again),)
+        return (Service("expiry of silent clients", self._expire_periodically),)
 
     async def load(self) -> None:
         """Read which groups pop."""
@@ -174,7 +174,7 @@ class MemberPart(Part):
                 channel.abort("no heartbeat in time")
         self.locks.expire()
 
-    async def _expire_again_and_again(self) -> None:
+    async def _expire_periodically(self) -> None:
         while True:
             await trio.sleep(SCAN_INTERVAL)
             self.expire()

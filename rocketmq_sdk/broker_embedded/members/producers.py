@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+    from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.channel import Channel
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.broker_embedded.pop.state import PopState
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.remoting.channel import Channel
@@ -74,11 +74,11 @@ def check_offset(core: Core, topic: str, queue_id: int, offset: int, *, behind: 
         raise BrokerError(ResponseCode.NO_MESSAGE, remark)
 
 
-def check_revive_queue(core: Core, service: PopService, queue_id: int) -> None:
+def check_revive_queue(core: Core, state: PopState, queue_id: int) -> None:
     """Raises `BrokerError` when no pop of this broker can have named a revive queue."""
     if (
         not 0 <= queue_id < core.config.current.revive_queue_num
-        and queue_id not in core.store.queue_ids(service.records.topic)
+        and queue_id not in core.store.queue_ids(state.records.topic)
     ):
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -89,9 +89,9 @@ def check_revive_queue(core: Core, service: PopService, queue_id: int) -> None:
 class AckProcessor:
     """Takes acks."""
 
-    def __init__(self, core: Core, service: PopService) -> None:
+    def __init__(self, core: Core, state: PopState) -> None:
         self._core = core
-        self._service = service
+        self._state = state
         self._handles: dict[str, ReceiptHandle] = {}
         """Handles by their text without the message's own offset, which is the same for
         all messages of one pop of one queue.
@@ -127,7 +127,7 @@ class AckProcessor:
         if handle.is_ordered:
             return self.acknowledge_ordered(topic, group, queue_id, offset, handle.pop_time)
         return answer_when_stored(
-            self._service.intake, self.acknowledge(topic, group, queue_id, handle, [offset])
+            self._state.intake, self.acknowledge(topic, group, queue_id, handle, [offset])
         )
 
     def acknowledge(
@@ -136,12 +136,12 @@ class AckProcessor:
         """Take acks of one pop of one queue; the result of storing what was not in
         memory, None when all was.
         """
-        check_revive_queue(self._core, self._service, handle.revive_queue_id)
-        service = self._service
+        check_revive_queue(self._core, self._state, handle.revive_queue_id)
+        state = self._state
         key = match_key(
             topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
         )
-        left = service.buffer.acknowledge(key, offsets)
+        left = state.buffer.acknowledge(key, offsets)
         result: PutResult | None = None
         for first in range(0, len(left), _RECORD_OFFSETS):
             some = left[first : first + _RECORD_OFFSETS]
@@ -155,7 +155,7 @@ class AckProcessor:
                 some,
                 batch=len(offsets) > 1,
             )
-            result = service.records.put_ack(record, handle.revive_queue_id, handle.next_visible_ms)
+            result = state.records.put_ack(record, handle.revive_queue_id, handle.next_visible_ms)
             if not is_stored(result):
                 break
         return result
@@ -166,18 +166,18 @@ class AckProcessor:
         """One message of an ordered pop is done; the group's offset goes to the first
         one that is not.
         """
-        core, service = self._core, self._service
+        core, state = self._core, self._state
         if offset < core.offsets.query(group, topic, queue_id):
             return Command.response()
-        reached = service.order.commit_and_next(topic, group, queue_id, offset, pop_time)
+        reached = state.order.commit_and_next(topic, group, queue_id, offset, pop_time)
         if reached == -1:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, next:{reached}"
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=remark)
         if reached >= 0:
             if not core.offsets.has_reset(group, topic, queue_id):
                 core.offsets.commit(group, topic, queue_id, reached)
-            if service.order.is_free(topic, group, queue_id):
-                service.waiting.wake(topic, group, queue_id)
+            if state.order.is_free(topic, group, queue_id):
+                state.waiting.wake(topic, group, queue_id)
         return Command.response()
 
     # Batches
@@ -195,7 +195,7 @@ class AckProcessor:
             broker_name if isinstance(broker_name, str) else self._core.config.current.broker_name
         )
         if len(entries) <= _SLICE:
-            return answer_when_stored(self._service.intake, self._take(channel, name, entries))
+            return answer_when_stored(self._state.intake, self._take(channel, name, entries))
         return lambda: self._take_slices(channel, name, entries)
 
     async def _take_slices(
@@ -209,7 +209,7 @@ class AckProcessor:
                 if not is_stored(result):
                     break
             await trio.lowlevel.checkpoint()
-        answer = answer_when_stored(self._service.intake, last)
+        answer = answer_when_stored(self._state.intake, last)
         if isinstance(answer, Command):
             return answer
         return await answer() or Command.response()

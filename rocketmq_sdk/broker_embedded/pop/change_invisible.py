@@ -26,7 +26,7 @@ from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pop.ack import Answer
-    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.broker_embedded.pop.state import PopState
     from rocketmq_sdk.remoting.channel import Channel
 
 
@@ -35,10 +35,10 @@ class ChangeInvisibleTimeProcessor:
     pop.
     """
 
-    def __init__(self, core: Core, service: PopService) -> None:
+    def __init__(self, core: Core, state: PopState) -> None:
         self._core = core
-        self._service = service
-        self._acks = AckProcessor(core, service)
+        self._state = state
+        self._acks = AckProcessor(core, state)
 
     def change(self, channel: Channel, request: Command) -> Answer:
         """The old receipt handle ends with that; when the new checkpoint cannot be
@@ -58,7 +58,7 @@ class ChangeInvisibleTimeProcessor:
         handle = ReceiptHandle.parse_extra_info(header.extra_info)
         if handle.is_ordered:
             return self._change_ordered(header, handle)
-        check_revive_queue(core, self._service, handle.revive_queue_id)
+        check_revive_queue(core, self._state, handle.revive_queue_id)
         # Later than the pop also within its millisecond: acks of the old checkpoint
         # would end the new one if both had the same time.
         now = max(core.clock.now_ms(), handle.pop_time + 1)
@@ -73,7 +73,7 @@ class ChangeInvisibleTimeProcessor:
             [0],
             broker_name=handle.broker_name,
         )
-        stored = self._service.records.put_checkpoint(checkpoint, handle.revive_queue_id)
+        stored = self._state.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
             remark = (
                 f"the checkpoint could not be stored: {stored.status.name}; the receipt handle "
@@ -85,7 +85,7 @@ class ChangeInvisibleTimeProcessor:
         )
         answer = _answer(now, header.invisible_time, handle.revive_queue_id)
         return answer_when_stored(
-            self._service.intake,
+            self._state.intake,
             acked if acked is not None and is_stored(acked) else stored,
             answer,
         )
@@ -96,12 +96,12 @@ class ChangeInvisibleTimeProcessor:
         """A message of an ordered pop keeps its handle's pop time; who waits for the
         queue looks again when it is free.
         """
-        core, service = self._core, self._service
+        core, state = self._core, self._state
         visible_at = core.clock.now_ms() + header.invisible_time
         if header.offset >= core.offsets.query(
             header.consumer_group, header.topic, header.queue_id
         ):
-            service.order.change_visible(
+            state.order.change_visible(
                 header.topic,
                 header.consumer_group,
                 header.queue_id,
@@ -109,7 +109,7 @@ class ChangeInvisibleTimeProcessor:
                 handle.pop_time,
                 visible_at,
             )
-            service.waiting.wake(header.topic, header.consumer_group, header.queue_id)
+            state.waiting.wake(header.topic, header.consumer_group, header.queue_id)
         return _answer(handle.pop_time, visible_at - handle.pop_time, ORDERED_QUEUE)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.popping import LATE_MS
-from rocketmq_sdk.broker_embedded.pop.service import policy_of
+from rocketmq_sdk.broker_embedded.pop.state import policy_of
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -20,7 +20,7 @@ from rocketmq_sdk.protocol.headers.pop import (
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.broker_embedded.pop.state import PopState
     from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
     from rocketmq_sdk.remoting.channel import Channel
 
@@ -31,9 +31,9 @@ _LEAST_WAIT: Final = 0.05
 class NotificationProcessor:
     """Tells whether a pop would find something, and waits for that."""
 
-    def __init__(self, core: Core, service: PopService) -> None:
+    def __init__(self, core: Core, state: PopState) -> None:
         self._core = core
-        self._service = service
+        self._state = state
 
     def notify(self, channel: Channel, request: Command) -> Command | None:
         """A question that may be held."""
@@ -58,7 +58,7 @@ class NotificationProcessor:
     def _look(
         self, channel: Channel, request: Command, header: NotificationRequestHeader, expires: float
     ) -> Command | None:
-        core, service = self._core, self._service
+        core, state = self._core, self._state
         topic = checked_topic(core, channel, header.topic, header.queue_id)
         checked_group(core, header.consumer_group)
         queues = (
@@ -75,7 +75,7 @@ class NotificationProcessor:
                 free_at = min(free_at or blocked_until, blocked_until)
         if self._has_retries(header):
             return _answer(found=True)
-        clock, waiting, config = core.clock, service.notifications, core.config.current
+        clock, waiting, config = core.clock, state.notifications, core.config.current
         key = (header.topic, header.consumer_group, header.queue_id)
         if waiting.closing or header.poll_time <= 0 or expires - clock.monotonic() < _LEAST_WAIT:
             return _answer(found=False)
@@ -96,16 +96,16 @@ class NotificationProcessor:
         """Whether there is something in a queue, and until when the queue is
         blocked.
         """
-        core, service, group = self._core, self._service, header.consumer_group
+        core, state, group = self._core, self._state, header.consumer_group
         committed = core.offsets.query(group, topic, queue_id)
         if header.order:
-            blocked_until = service.order.blocked_until(
+            blocked_until = state.order.blocked_until(
                 topic, group, queue_id, header.attempt_id, committed
             )
             if blocked_until:
                 return False, blocked_until
         else:
-            committed = max(committed, service.buffer.position((topic, group, queue_id)))
+            committed = max(committed, state.buffer.position((topic, group, queue_id)))
         return core.store.max_offset(topic, queue_id) > max(
             committed, core.store.min_offset(topic, queue_id)
         ), 0
@@ -130,7 +130,7 @@ class NotificationProcessor:
         header = PollingInfoRequestHeader.from_ext(request.ext_fields)
         checked_topic(self._core, channel, header.topic, header.queue_id)
         checked_group(self._core, header.consumer_group)
-        number = self._service.waiting.waiting(header.topic, header.consumer_group, header.queue_id)
+        number = self._state.waiting.waiting(header.topic, header.consumer_group, header.queue_id)
         return Command.response(
             header=PollingInfoResponseHeader(polling_num=number), remark=_REMARK
         )

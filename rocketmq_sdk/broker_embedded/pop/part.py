@@ -11,7 +11,7 @@ from rocketmq_sdk.broker_embedded.pop.notification import NotificationProcessor
 from rocketmq_sdk.broker_embedded.pop.peek import PeekProcessor
 from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
 from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
-from rocketmq_sdk.broker_embedded.pop.service import PopService
+from rocketmq_sdk.broker_embedded.pop.state import PopState
 from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import revive_topic
@@ -36,21 +36,21 @@ class PopPart(Part):
     A slave serves none of it; it shows what its master tells.
     """
 
-    __slots__ = ("_acks", "_changes", "_core", "_notifier", "_popper", "service")
+    __slots__ = ("_acks", "_changes", "_core", "_notifier", "_popper", "state")
 
     def __init__(
         self, core: Core, timers: TimerPart, filters: FilterPart, members: MemberPart
     ) -> None:
         self._core = core
-        self.service = PopService(core, timers)
+        self.state = PopState(core, timers)
         """What is lent to whom."""
-        self._popper = PopProcessor(core, self.service, filters.subscriptions)
-        self._notifier = NotificationProcessor(core, self.service)
-        self._acks = AckProcessor(core, self.service)
-        self._changes = ChangeInvisibleTimeProcessor(core, self.service)
-        self.service.waiting = PopHolder(core.clock, self._popper.rerun)
-        self.service.notifications = PopHolder(core.clock, self._notifier.rerun, last_first=True)
-        members.consumers.resubscribed.append(self.service.waiting.wake_outdated)
+        self._popper = PopProcessor(core, self.state, filters.subscriptions)
+        self._notifier = NotificationProcessor(core, self.state)
+        self._acks = AckProcessor(core, self.state)
+        self._changes = ChangeInvisibleTimeProcessor(core, self.state)
+        self.state.waiting = PopHolder(core.clock, self._popper.rerun)
+        self.state.notifications = PopHolder(core.clock, self._notifier.rerun, last_first=True)
+        members.consumers.resubscribed.append(self.state.waiting.wake_outdated)
 
     def requests(self) -> Iterable[Request]:
         """Pops and what follows them."""
@@ -71,7 +71,7 @@ class PopPart(Part):
             ),
             Request(
                 RequestCode.PEEK_MESSAGE,
-                PeekProcessor(self._core, self.service).peek,
+                PeekProcessor(self._core, self.state).peek,
                 headers.PeekMessageRequestHeader,
                 raw=True,
                 vip=False,
@@ -133,47 +133,47 @@ class PopPart(Part):
         """Waiting pops and notifications, the buffer of checkpoints, revival."""
         if self._core.config.current.is_slave:
             return ()
-        service = self.service
+        state = self.state
         return (
-            Service("pop polling", service.waiting.run),
-            Service("notifications of pop", service.notifications.run),
-            Service("pop buffer", service.buffer.run),
-            Service("revival of popped messages", service.revive.run),
+            Service("pop polling", state.waiting.run),
+            Service("notifications of pop", state.notifications.run),
+            Service("pop buffer", state.buffer.run),
+            Service("revival of popped messages", state.revive.run),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """What ordered pops hold."""
-        return (SavedTable("order info", lambda: _ORDER_INTERVAL_MS, self.service.order.persist),)
+        return (SavedTable("order info", lambda: _ORDER_INTERVAL_MS, self.state.order.persist),)
 
     async def load(self) -> None:
         """Read what was lent, and listen to what pops and revival wait for."""
-        service, store, config = self.service, self._core.store, self._core.config.current
-        service.load()
+        state, store, config = self.state, self._core.store, self._core.config.current
+        state.load()
         if config.is_slave:
             return
-        store.listen(service.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))
-        for holder in (service.waiting, service.notifications):
+        store.listen(state.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))
+        for holder in (state.waiting, state.notifications):
             store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
 
     def channel_closed(self, channel: Channel) -> None:
         """Nobody waits for its pops any more."""
-        self.service.waiting.channel_closed(channel)
-        self.service.notifications.channel_closed(channel)
+        self.state.waiting.channel_closed(channel)
+        self.state.notifications.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> None:
         """Forget what is lent of a topic."""
-        self.service.order.remove_topic(topic)
-        self.service.buffer.remove_topic(topic)
+        self.state.order.remove_topic(topic)
+        self.state.buffer.remove_topic(topic)
 
     def group_deleted(self, group: str) -> None:
         """Forget what is lent to a group."""
-        self.service.order.remove_group(group)
-        self.service.buffer.remove_group(group)
+        self.state.order.remove_group(group)
+        self.state.buffer.remove_group(group)
 
     def release(self) -> None:
         """Answer the requests that wait; from now on pops get nothing."""
-        self.service.release()
+        self.state.release()
 
     async def close(self) -> None:
         """Bring what is in memory into the store and the offsets."""
-        await self.service.close()
+        await self.state.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic, host_of, refusal
-from rocketmq_sdk.broker_embedded.pull.pull import MAX_BYTES
+from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT
@@ -17,18 +17,18 @@ from rocketmq_sdk.protocol.headers.pop import (
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.broker_embedded.pop.state import PopState
     from rocketmq_sdk.remoting.channel import Channel
 
 
 class PeekProcessor:
     """Shows messages without lending them."""
 
-    __slots__ = ("_core", "_service")
+    __slots__ = ("_core", "_state")
 
-    def __init__(self, core: Core, service: PopService) -> None:
+    def __init__(self, core: Core, state: PopState) -> None:
         self._core = core
-        self._service = service
+        self._state = state
 
     def peek(self, channel: Channel, request: Command) -> Command:
         """What a pop would get from the topic, without taking it."""
@@ -47,7 +47,7 @@ class PeekProcessor:
             key = (header.topic, group, queue_id)
             offset = max(
                 core.offsets.query(group, header.topic, queue_id),
-                self._service.buffer.position(key),
+                self._state.buffer.position(key),
             )
             offset = max(offset, store.min_offset(header.topic, queue_id))
             rest += max(0, store.max_offset(header.topic, queue_id) - offset)

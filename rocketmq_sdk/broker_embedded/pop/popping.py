@@ -26,8 +26,8 @@ from rocketmq_sdk.broker_embedded.pop.plan import (
 )
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
-from rocketmq_sdk.broker_embedded.pop.service import policy_of
-from rocketmq_sdk.broker_embedded.pull.pull import MAX_BYTES, parse_subscription
+from rocketmq_sdk.broker_embedded.pop.state import policy_of
+from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES, parse_subscription
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreError
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.filter.filtering import SubscriptionFilters
+    from rocketmq_sdk.broker_embedded.filter.message_filters import SubscriptionFilters
     from rocketmq_sdk.broker_embedded.pop.buffer import QueueKey
-    from rocketmq_sdk.broker_embedded.pop.service import PopService
+    from rocketmq_sdk.broker_embedded.pop.state import PopState
     from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
     from rocketmq_sdk.broker_embedded.store.messages import MessageFilter, PutResult
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -126,7 +126,7 @@ class PopProcessor:
     def __init__(
         self,
         core: Core,
-        service: PopService,
+        state: PopState,
         filters: SubscriptionFilters,
         *,
         draws: Callable[[], int] | None = None,
@@ -137,7 +137,7 @@ class PopProcessor:
         self._core = core
         self._store = core.store
         self._offsets = core.offsets
-        self._service = service
+        self._state = state
         self._filters = filters
         self._turn = 0
         self._locked: set[QueueKey] = set()
@@ -173,7 +173,7 @@ class PopProcessor:
         )
 
     def _run(self, pop: _Pop) -> Answer:
-        if self._service.waiting.closing:
+        if self._state.waiting.closing:
             return refusal(ResponseCode.POLLING_TIMEOUT, "the broker is closing")
         try:
             self._check(pop)
@@ -317,7 +317,7 @@ class PopProcessor:
             return
         offset = self._position(pop, key)
         if header.order:
-            free_at = self._service.order.blocked_until(
+            free_at = self._state.order.blocked_until(
                 topic, header.consumer_group, queue_id, header.attempt_id, offset
             )
             if free_at:
@@ -351,7 +351,7 @@ class PopProcessor:
             return (yield topic, queue_id, offset, pop.missing, message_filter)
         finally:
             self._locked.discard(key)
-            self._service.waiting.wake(
+            self._state.waiting.wake(
                 pop.header.topic, pop.header.consumer_group, pop.header.queue_id
             )
 
@@ -366,7 +366,7 @@ class PopProcessor:
         )
         if header.order:
             self._offsets.commit(group, topic, queue_id, first)
-            answer.order_parts += self._service.order.update(
+            answer.order_parts += self._state.order.update(
                 topic,
                 group,
                 queue_id,
@@ -411,7 +411,7 @@ class PopProcessor:
             [offset - offsets[0] for offset in offsets],
             broker_name=self._core.config.current.broker_name,
         )
-        stored = self._service.buffer.hand_out(checkpoint, pop.revive_queue, next_offset)
+        stored = self._state.buffer.hand_out(checkpoint, pop.revive_queue, next_offset)
         if stored is None:
             return True
         if not is_stored(stored):
@@ -426,7 +426,7 @@ class PopProcessor:
         if pop.header.order:
             self._offsets.commit(group, topic, queue_id, next_offset)
         else:
-            self._service.buffer.pass_over(key, next_offset)
+            self._state.buffer.pass_over(key, next_offset)
         behind = self._store.max_offset(topic, queue_id) - next_offset
         if behind > 0:
             pop.answer.rest += behind
@@ -440,15 +440,15 @@ class PopProcessor:
         if self._core.config.current.use_server_side_reset_offset:
             reset = self._offsets.take_reset(group, topic, queue_id)
             if reset is not None:
-                self._service.order.clear(topic, group, queue_id)
-                self._service.buffer.forget_queue(key)
+                self._state.order.clear(topic, group, queue_id)
+                self._state.buffer.forget_queue(key)
                 self._offsets.commit(group, topic, queue_id, reset)
                 return reset
         committed = self._offsets.query(group, topic, queue_id)
         if committed < 0:
             committed = self._first_offset(pop, topic, queue_id)
             self._offsets.commit(group, topic, queue_id, committed)
-        return committed if pop.header.order else max(committed, self._service.buffer.position(key))
+        return committed if pop.header.order else max(committed, self._state.buffer.position(key))
 
     def _first_offset(self, pop: _Pop, topic: str, queue_id: int) -> int:
         """Where a group that was never there begins."""
@@ -474,7 +474,7 @@ class PopProcessor:
     def _behind(self, key: QueueKey) -> int:
         topic, group, queue_id = key
         committed = max(
-            self._offsets.query(group, topic, queue_id), self._service.buffer.position(key), 0
+            self._offsets.query(group, topic, queue_id), self._state.buffer.position(key), 0
         )
         return max(0, self._store.max_offset(topic, queue_id) - committed)
 
@@ -492,7 +492,7 @@ class PopProcessor:
         response = self._response(ResponseCode.SUCCESS, GetStatus.FOUND.name, pop)
         response.body = answer.bodies[0] if len(answer.bodies) == 1 else b"".join(answer.bodies)
         if answer.rest > 0:
-            self._service.waiting.wake(header.topic, header.consumer_group, header.queue_id)
+            self._state.waiting.wake(header.topic, header.consumer_group, header.queue_id)
         waits = self._store.needs_wait and pop.last_put is not None
         return (lambda: self._when_safe(pop, response)) if waits or pop.fresh else response
 
@@ -512,7 +512,7 @@ class PopProcessor:
         return response
 
     def _hold_or_end(self, pop: _Pop) -> Command | None:
-        waiting, header, config = self._service.waiting, pop.header, self._core.config.current
+        waiting, header, config = self._state.waiting, pop.header, self._core.config.current
         clock = self._core.clock
         left = pop.expires - clock.monotonic()
         if header.poll_time <= 0 or left < _LEAST_WAIT:

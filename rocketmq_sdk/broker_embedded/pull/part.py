@@ -13,7 +13,7 @@ from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import (
 )
 from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder
 from rocketmq_sdk.broker_embedded.pull.offset_requests import OffsetProcessor
-from rocketmq_sdk.broker_embedded.pull.pull import PullProcessor
+from rocketmq_sdk.broker_embedded.pull.pull_requests import PullProcessor
 from rocketmq_sdk.broker_embedded.pull.query import QueryProcessor
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.codes import RequestCode
@@ -138,7 +138,7 @@ class PullPart(Part):
         """Ending pulls whose time is over, and the offsets of broadcasting groups."""
         return (
             Service("long polling", self.held.run),
-            Service("broadcast offsets", self._scan_again_and_again),
+            Service("broadcast offsets", self._scan_periodically),
         )
 
     async def load(self) -> None:
@@ -170,7 +170,7 @@ class PullPart(Part):
             config.broadcast_offset_expire_second, config.broadcast_offset_expire_max_second
         )
 
-    async def _scan_again_and_again(self) -> None:
+    async def _scan_periodically(self) -> None:
         while True:
             await trio.sleep(SCAN_INTERVAL)
             self.scan_broadcast()

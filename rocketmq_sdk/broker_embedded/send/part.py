@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.broker_embedded.part import Part
 from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.send.reply import ReplyProcessor
-from rocketmq_sdk.broker_embedded.send.send import SendProcessor
 from rocketmq_sdk.broker_embedded.send.send_back import SendBackProcessor
+from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,

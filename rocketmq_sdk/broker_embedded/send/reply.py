@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.send.send import SendProcessor
+from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import FieldError, RocketMQError

@@ -91,14 +91,14 @@ class Counts:
         return Window(times, messages, size, (end - begin) * TICK_SECONDS)
 
 
-class Morning(NamedTuple):
+class DayStart(NamedTuple):
     """Messages put and got since the start, when a day began."""
 
     put: int
     got: int
 
 
-class Deed(IntEnum):
+class GroupAction(IntEnum):
     """What a group does with messages besides getting them: send them back, acknowledge
     them, take them out with a checkpoint.
     """
@@ -113,17 +113,17 @@ class GroupCounts:
     did with messages.
     """
 
-    __slots__ = ("deeds", "queues")
+    __slots__ = ("actions", "queues")
 
     def __init__(self) -> None:
         self.queues: dict[int, Counts] = {}
-        self.deeds: dict[Deed, Counts] = {}
+        self.actions: dict[GroupAction, Counts] = {}
 
-    def count(self, deed: Deed, tick: int, messages: int) -> None:
+    def count(self, action: GroupAction, tick: int, messages: int) -> None:
         """It did so with some messages."""
-        counts = self.deeds.get(deed)
+        counts = self.actions.get(action)
         if counts is None:
-            counts = self.deeds[deed] = Counts(tick)
+            counts = self.actions[action] = Counts(tick)
         counts.add(tick, messages, 0)
 
     @property
@@ -134,7 +134,7 @@ class GroupCounts:
     @property
     def sent_back(self) -> int:
         """Messages that the group sent back."""
-        counts = self.deeds.get(Deed.SEND_BACK)
+        counts = self.actions.get(GroupAction.SEND_BACK)
         return 0 if counts is None else counts.messages
 
 
@@ -160,7 +160,7 @@ class BrokerStats:
     def __init__(self) -> None:
         self.tick = 0
         self._day: int | None = None
-        self.mornings = (Morning(0, 0), Morning(0, 0))
+        self.mornings = (DayStart(0, 0), DayStart(0, 0))
         """The totals when yesterday and when today began, 0 for days before the
         start.
         """
@@ -178,7 +178,7 @@ class BrokerStats:
         self.tick += 1
         if day != self._day:
             if self._day is not None:
-                self.mornings = (self.mornings[1], Morning(self.put_messages, self.got_messages))
+                self.mornings = (self.mornings[1], DayStart(self.put_messages, self.got_messages))
             self._day = day
 
     def put(self, topic: str, queue_id: int, messages: int, size: int) -> None:
@@ -202,15 +202,15 @@ class BrokerStats:
 
     def sent_back(self, topic: str, group: str) -> None:
         """A message that a group sent back."""
-        self._group(topic, group).count(Deed.SEND_BACK, self.tick, 1)
+        self._group(topic, group).count(GroupAction.SEND_BACK, self.tick, 1)
 
     def acknowledged(self, topic: str, group: str, messages: int = 1) -> None:
         """Messages that a pop consumer acknowledged."""
-        self._group(topic, group).count(Deed.ACKNOWLEDGE, self.tick, messages)
+        self._group(topic, group).count(GroupAction.ACKNOWLEDGE, self.tick, messages)
 
     def checkpoint(self, topic: str, group: str, messages: int = 1) -> None:
         """Checkpoints that were written for pops."""
-        self._group(topic, group).count(Deed.CHECK_OUT, self.tick, messages)
+        self._group(topic, group).count(GroupAction.CHECK_OUT, self.tick, messages)
 
     def _group(self, topic: str, group: str) -> GroupCounts:
         counts = self.groups.get((topic, group))
@@ -289,19 +289,19 @@ class BrokerStats:
         if found is not None:
             yield found
 
-    def _one_of_group(self, deed: Deed) -> Callable[[str], Iterator[Counts]]:
+    def _one_of_group(self, action: GroupAction) -> Callable[[str], Iterator[Counts]]:
         def select(key: str) -> Iterator[Counts]:
             topic, _, group = key.rpartition("@")
             counts = self.groups.get((topic, group))
-            found = None if counts is None else counts.deeds.get(deed)
+            found = None if counts is None else counts.actions.get(action)
             if found is not None:
                 yield found
 
         return select
 
-    def _all_groups(self, deed: Deed) -> Iterator[Counts]:
+    def _all_groups(self, action: GroupAction) -> Iterator[Counts]:
         for counts in self.groups.values():
-            found = counts.deeds.get(deed)
+            found = counts.actions.get(action)
             if found is not None:
                 yield found
 
@@ -325,13 +325,22 @@ _ITEMS: Final[Mapping[str, tuple[_Select, str]]] = {
     "GROUP_GET_SIZE": (BrokerStats._got, "bytes"),
     "QUEUE_GET_NUMS": (BrokerStats._got_from_queue, "messages"),
     "QUEUE_GET_SIZE": (BrokerStats._got_from_queue, "bytes"),
-    "SNDBCK_PUT_NUMS": (lambda stats, key: stats._one_of_group(Deed.SEND_BACK)(key), "messages"),
-    "GROUP_ACK_NUMS": (lambda stats, key: stats._one_of_group(Deed.ACKNOWLEDGE)(key), "messages"),
-    "GROUP_CK_NUMS": (lambda stats, key: stats._one_of_group(Deed.CHECK_OUT)(key), "messages"),
+    "SNDBCK_PUT_NUMS": (
+        lambda stats, key: stats._one_of_group(GroupAction.SEND_BACK)(key),
+        "messages",
+    ),
+    "GROUP_ACK_NUMS": (
+        lambda stats, key: stats._one_of_group(GroupAction.ACKNOWLEDGE)(key),
+        "messages",
+    ),
+    "GROUP_CK_NUMS": (
+        lambda stats, key: stats._one_of_group(GroupAction.CHECK_OUT)(key),
+        "messages",
+    ),
     "BROKER_PUT_NUMS": (BrokerStats._all_puts, "messages"),
     "BROKER_GET_NUMS": (BrokerStats._all_gets, "messages"),
-    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(Deed.ACKNOWLEDGE), "messages"),
-    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(Deed.CHECK_OUT), "messages"),
+    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.ACKNOWLEDGE), "messages"),
+    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.CHECK_OUT), "messages"),
 }
 """Where the counters of Apache's items are, by name, and which of their members is
 meant. Latencies and commercial items are not counted.

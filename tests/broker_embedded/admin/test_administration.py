@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from rocketmq_sdk.broker_embedded.admin.runtime_info import RateMeter, Totals, duration_text
-from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.codes import LanguageCode, RequestCode
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel

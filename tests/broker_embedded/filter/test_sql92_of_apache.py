@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rocketmq_sdk.broker_embedded.filter.conversions import EvaluationError
 from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
-from rocketmq_sdk.broker_embedded.filter.java_values import EvaluationError
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.parser import parse
 from support.paths import CODEC_VECTORS

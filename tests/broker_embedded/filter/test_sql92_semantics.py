@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
-from rocketmq_sdk.broker_embedded.filter.java_values import (
+from rocketmq_sdk.broker_embedded.filter.conversions import (
     EvaluationError,
     order_doubles,
     to_boolean,
@@ -21,6 +20,7 @@ from rocketmq_sdk.broker_embedded.filter.java_values import (
     to_integer,
     to_long,
 )
+from rocketmq_sdk.broker_embedded.filter.evaluate import compile_expression
 from rocketmq_sdk.errors import FilterSyntaxError
 from rocketmq_sdk.protocol.sql92.lexer import END, Lexer
 from rocketmq_sdk.protocol.sql92.parser import MAX_DEPTH, MAX_LENGTH, MAX_SIGNS, parse

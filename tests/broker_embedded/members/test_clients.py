@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from rocketmq_sdk.broker_embedded.members.clients import ClientChannel
+from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
 from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConnectError

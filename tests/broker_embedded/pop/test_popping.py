@@ -80,7 +80,7 @@ async def test_what_is_not_acknowledged_comes_again_after_its_time(
         await trio.sleep(60)
         assert await popper.bodies() == []
         assert broker.core.offsets.query("PopGroup", "%RETRY%PopGroup_T", 0) == 1
-        topic = broker.parts.pop.service.records.topic
+        topic = broker.parts.pop.state.records.topic
         assert any(
             broker.core.offsets.query(REVIVE_GROUP, topic, queue_id) >= 0 for queue_id in range(8)
         )
@@ -169,7 +169,7 @@ async def test_with_merging_nothing_is_written_for_pops_that_are_acknowledged_so
         await popper.ack_all(popped.handles)
         assert broker.core.offsets.query("PopGroup", "T", 0) == 4
         await trio.sleep(60)
-        assert (broker.parts.pop.service.records.written, len(broker.parts.pop.service.buffer)) == (
+        assert (broker.parts.pop.state.records.written, len(broker.parts.pop.state.buffer)) == (
             0,
             0,
         )
@@ -187,15 +187,15 @@ async def test_with_merging_a_checkpoint_is_stored_after_ten_seconds_with_its_ac
         popped = await popper.pop(invisible_time=60_000)
         await popper.ack(popped.handles[1])
         await trio.sleep(9)
-        assert broker.parts.pop.service.records.written == 0
+        assert broker.parts.pop.state.records.written == 0
         await trio.sleep(2)
         assert (
-            broker.parts.pop.service.records.written,
-            len(broker.parts.pop.service.buffer),
+            broker.parts.pop.state.records.written,
+            len(broker.parts.pop.state.buffer),
             broker.core.offsets.query("PopGroup", "T", 0),
         ) == (1, 0, 3)
         await popper.ack(popped.handles[0])
-        assert broker.parts.pop.service.records.written == 2
+        assert broker.parts.pop.state.records.written == 2
         await trio.sleep(60)
         assert await popper.bodies() == [b"2"]
 

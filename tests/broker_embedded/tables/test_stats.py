@@ -11,7 +11,7 @@ from rocketmq_sdk.broker_embedded.tables.stats import (
     MINUTE,
     BrokerStats,
     Counts,
-    Morning,
+    DayStart,
     Window,
 )
 
@@ -101,11 +101,11 @@ def test_totals_of_mornings() -> None:
     stats = BrokerStats()
     stats.put("T", 0, 2, 20)
     stats.advance(7)
-    assert stats.mornings == (Morning(0, 0), Morning(0, 0))
+    assert stats.mornings == (DayStart(0, 0), DayStart(0, 0))
     stats.advance(8)
     stats.got("T", "g", 0, 1, 10)
     stats.put("T", 0, 2, 20)
     stats.advance(8)
-    assert stats.mornings == (Morning(0, 0), Morning(2, 0))
+    assert stats.mornings == (DayStart(0, 0), DayStart(2, 0))
     stats.advance(9)
-    assert stats.mornings == (Morning(2, 0), Morning(4, 1))
+    assert stats.mornings == (DayStart(2, 0), DayStart(4, 1))

@@ -93,7 +93,7 @@ async def test_consumers_add_no_threads(autojump_clock: MockClock) -> None:
         stop.set()
 
 
-async def test_starting_and_closing_again_and_again_leaves_nothing_behind(
+async def test_starting_and_closing_periodically_leaves_nothing_behind(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:

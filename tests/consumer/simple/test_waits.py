@@ -34,7 +34,7 @@ def consumer_of(broker: EmbeddedBroker, *topics: str) -> SimpleConsumer:
 
 
 @pytest.mark.parametrize("topics", [("orders",), ("orders", "returns")], ids=["a place", "places"])
-async def test_a_long_wait_asks_again_and_again_and_gets_what_comes_at_once(
+async def test_a_long_wait_asks_periodically_and_gets_what_comes_at_once(
     autojump_clock: MockClock, topics: tuple[str, ...]
 ) -> None:
     async with (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.core import Core
-    from rocketmq_sdk.broker_embedded.filter.filtering import SubscriptionFilters
+    from rocketmq_sdk.broker_embedded.filter.message_filters import SubscriptionFilters
     from rocketmq_sdk.broker_embedded.members.consumers import ConsumerGroup, ConsumerManager
     from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import BroadcastOffsetManager
     from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder

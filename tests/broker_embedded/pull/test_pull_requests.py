@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.filter.filtering import TagFilter
+from rocketmq_sdk.broker_embedded.filter.message_filters import TagFilter
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.names import java_hash

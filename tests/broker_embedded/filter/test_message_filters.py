@@ -227,4 +227,4 @@ async def test_a_waiting_pop_goes_on_behind_what_its_expression_lets_not_through
             await popper.ack_all(popped.handles)
         assert await popper.bodies() == [b"last"]
         assert trio.current_time() - began < 1
-        assert broker.parts.pop.service.waiting.held == 0
+        assert broker.parts.pop.state.waiting.held == 0

@@ -1,6 +1,4 @@
-"""The parts of a broker that pop is made of, and what they are told of topics and
-groups that go.
-"""
+"""What the requests of pop share: buffer, order infos, records, revival."""
 
 from __future__ import annotations
 
@@ -25,9 +23,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.timers.service import TimerService
 
 
-class PopService:
-    """Managers and services of pop over an open store; entering the broker loads them,
-    leaving it closes them.
+class PopState:
+    """Tables and tasks of pop over an open store.
+
+    `load` and `close` are called as the broker opens and closes.
     """
 
     __slots__ = (
