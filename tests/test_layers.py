@@ -7,7 +7,6 @@ Imports for typing alone count like all others.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
@@ -284,29 +283,5 @@ def test_no_clock_is_read_outside_of_clock() -> None:
                         yield f"{place(name, node.lineno)} reads {text}"
                 elif isinstance(node, ast.ImportFrom) and node.module == "time":
                     yield f"{place(name, node.lineno)} imports from time"
-
-    none(offenders())
-
-
-LONGEST_FILE = 600
-LONGEST_FUNCTION = 60
-MOST_MODULES = 25
-
-
-def test_sizes() -> None:
-    def offenders() -> Iterator[str]:
-        folders = Counter(path.parent for path in MODULES.values())
-        for folder, count in folders.items():
-            if count > MOST_MODULES:
-                yield f"{folder.relative_to(ROOT)} has {count} modules side by side"
-        for name, path in MODULES.items():
-            lines = path.read_text().count("\n")
-            if lines > LONGEST_FILE:
-                yield f"{place(name, 1)} has {lines} lines"
-            for node in ast.walk(tree_of(name)):
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    length = (node.end_lineno or 0) - node.lineno + 1
-                    if length > LONGEST_FUNCTION:
-                        yield f"{place(name, node.lineno)} {node.name} has {length} lines"
 
     none(offenders())

@@ -37,40 +37,40 @@ def error_response(error: BaseException) -> Command:
 class Dispatcher:
     """A `Handler` that calls the handler of the request's code.
 
-    `handlers` maps codes to handlers, `refused` maps codes that are known and not
-    served to the reason; both may change at any time. Other codes are answered as
-    Apache's server does without a default processor. Ctrl-C never interrupts a handler:
-    this is the one protected entry.
+    `handlers` maps codes to handlers, which `replace` changes; `refused` maps codes
+    that are known and not served to the remark of the answer. Other codes are answered
+    as Apache's server does without a default processor. Ctrl-C never interrupts a
+    handler: this is the one protected entry.
     """
 
-    __slots__ = ("handlers", "refused")
+    __slots__ = ("_handlers", "refused")
 
     def __init__(
         self,
         handlers: Mapping[int, Handler] | None = None,
         refused: Mapping[int, str] | None = None,
     ) -> None:
-        self.handlers: dict[int, Handler] = dict(handlers or {})
+        self._handlers: dict[int, Handler] = dict(handlers or {})
         self.refused: dict[int, str] = dict(refused or {})
 
     @property
     def codes(self) -> frozenset[int]:
         """The codes that are served."""
-        return frozenset(self.handlers)
+        return frozenset(self._handlers)
 
     def replace(self, code: int, handler: Handler | None) -> Handler | None:
         """Let another handler serve a code from now on, none at all with None; returns
         the handler before, or None.
         """
-        before = self.handlers.pop(code, None)
+        before = self._handlers.pop(code, None)
         if handler is not None:
-            self.handlers[code] = handler
+            self._handlers[code] = handler
         return before
 
     @trio.lowlevel.enable_ki_protection
     def __call__(self, channel: Channel, command: Command) -> Command | Continuation | None:
         """Serve one request; never raises an `Exception`."""
-        handler = self.handlers.get(command.code)
+        handler = self._handlers.get(command.code)
         if handler is None:
             reason = self.refused.get(command.code)
             return Command.response(
