@@ -1,6 +1,4 @@
-"""The embedded broker: a name server and a broker in this process, opened, run and
-closed.
-"""
+"""The embedded broker: a name server and a broker in this process."""
 
 from __future__ import annotations
 
@@ -113,17 +111,16 @@ class EmbeddedBroker(RunsOnce):
         self._clock = clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
         self.on_recovery: Callable[[int, int], None] | None = None
-        """Progress callback `(done, total)` in log bytes, called from a worker thread
-        while a long start reads the log. Set it before the block is entered.
+        """Progress callback `(done, total)` in log bytes; called from a worker thread.
+
+        It reports while a long start reads the log. Set it before the block is entered.
         """
         self.address: str | None = None
         """`host:port` of the broker on TCP; None without `listen`."""
         self.namesrv_address: str | None = None
         """`host:port` of the name server on TCP; None without `namesrv_listen`."""
         self.ha_address: str | None = None
-        """`host:port` for slaves; None where this broker has none (see
-        `haListenPort`).
-        """
+        """`host:port` for slaves; None without such a port (see `haListenPort`)."""
         self.core: Core
         """Store, tables and settings, while the broker is open."""
         self.parts: Parts
@@ -172,13 +169,7 @@ class EmbeddedBroker(RunsOnce):
         *,
         through_codec: bool = False,
     ) -> Channel:
-        """A channel to the name server (None or its address), to the broker (its
-        address), or over TCP to anything else.
-
-        Own channels hand commands over without making bytes, `through_codec` makes and
-        reads them all the same, for tests. Raises `ClosedError` when the broker is not
-        open, `ConnectError` when another address cannot be reached.
-        """
+        """A channel to the name server, to the broker, or over TCP elsewhere."""
         if self._token is None:
             raise ClosedError(f"{self!r} is not open")
         check_same_run(self._token)
@@ -249,9 +240,7 @@ class EmbeddedBroker(RunsOnce):
             self.address = self._ports.own_address
 
     async def _open_caller(self, stack: AsyncExitStack) -> RemotingClient | None:
-        """What carries calls to name servers elsewhere, and of a slave to its
-        master.
-        """
+        """The client for calls to other name servers, and of a slave to its master."""
         if not self.config.namesrv_addr and not self.config.is_slave:
             return None
         return await stack.enter_async_context(
@@ -334,8 +323,9 @@ class EmbeddedBroker(RunsOnce):
         await registration.wait_tried()
 
     async def _close(self, problems: list[Exception]) -> None:
-        """Everything that leaving means, within the bound of the caller. Each step is
-        tried; what goes wrong is added to `problems`.
+        """Close the broker within the caller's time limit.
+
+        Each step is tried; errors are added to `problems`.
         """
         save = [table.save for table in self._tables]
         steps: list[Callable[[], Awaitable[None]]] = [

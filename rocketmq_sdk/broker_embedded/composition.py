@@ -88,11 +88,10 @@ def make_parts(
 
 
 def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:
-    """The settings given to `EmbeddedBroker`: a configuration changed by single
-    settings under their Python or Apache names.
+    """The configuration for `EmbeddedBroker`: `config` changed by single settings.
 
-    Raises `ConfigurationError` for a name that does not exist, with the nearest one
-    that does, and for a bad value.
+    Settings are named as in Python or as Apache names them. Raises `ConfigurationError`
+    for a bad value, and for a name that does not exist, with the nearest one that does.
     """
     resolved = config or BrokerConfig()
     names: dict[str, tuple[str, str]] = {}

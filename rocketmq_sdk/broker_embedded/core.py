@@ -24,8 +24,10 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 
 
 class Core:
-    """Complete once it is made: parts take it and add nothing to it but what they want
-    to be told.
+    """Complete once it is made.
+
+    Parts take it. They add nothing to it except listeners for deleted topics and
+    groups.
     """
 
     __slots__ = (

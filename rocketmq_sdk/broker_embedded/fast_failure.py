@@ -1,13 +1,12 @@
-"""Requests that waited too long are refused instead of served (`BrokerFastFailure` of
-Apache RocketMQ 5.4.0).
+"""Fast failure: refuse requests that waited too long (`BrokerFastFailure`).
 
-Under too much load it is better to tell a client at once than to serve what it has
-given up. Apache looks at the queues in front of its thread pools each 10 ms. Here
-requests are served as they are read, so what waits are those that arrived in one chunk
-behind others, while other connections have their turn. Limits, code and text are
-Apache's; what was begun is never given up, and a lone pause of the machine fails
-nobody. The page cache of appends cannot be busy here: an append is over before anything
-else can look.
+Under too much load a quick refusal is better than serving what the client has given up.
+Apache (5.4.0) looks at the queues in front of its thread pools each 10 ms. Here
+requests are served as they are read, so only those wait that arrived in one chunk
+behind others while other connections have their turn. Limits, code and text are
+Apache's. A request that has begun is never refused, and a single pause of the machine
+fails nobody. The page cache of appends cannot be busy here, because an append runs to
+its end before anything else.
 """
 
 from __future__ import annotations
@@ -37,8 +36,9 @@ class FastFailure:
         """Requests refused so far."""
 
     def __call__(self, request: Command, waited: float, behind: int) -> Command | None:
-        """The answer to a request that waited for too many seconds; None for one that
-        is to be served. `behind` others wait behind it.
+        """The refusal of a request that waited for too many seconds; None to serve it.
+
+        `behind` is the number of requests that wait behind it.
         """
         config = self._config.current
         setting = self._settings.get(request.code, Wait.ADMIN.value)

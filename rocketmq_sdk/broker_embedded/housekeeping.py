@@ -1,5 +1,4 @@
-"""What the broker does now and then: it saves tables and closes the minutes of the
-statistics.
+"""Periodic work of the broker: it saves tables and advances the statistics.
 
 Apache scans each 10 s and writes each 5 s; here each task sleeps until something is
 due.

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 class Service(NamedTuple):
-    """A task that works as long as the broker is open. `name` is what its errors
-    say.
-    """
+    """A task that runs as long as the broker is open; its errors carry `name`."""
 
     name: str
     run: Callable[[], Awaitable[None]]

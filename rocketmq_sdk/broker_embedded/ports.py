@@ -1,5 +1,6 @@
-"""The TCP ports of a broker and its name server: bound before the store opens, served
-until the broker closes.
+"""The TCP ports of a broker and its name server.
+
+They are bound before the store opens and served until the broker closes.
 """
 
 from __future__ import annotations
@@ -77,17 +78,13 @@ class Ports:
 
     @property
     def own_address(self) -> str:
-        """The address in records, message ids and, for clients of this process, in
-        routes.
-        """
+        """The address in records, in message ids and in routes for this process."""
         config = self._config.current
         return join_address(config.broker_ip1 or self.host, self.port or _DEFAULT_PORT)
 
     @property
     def told_ha_port(self) -> int:
-        """The port for slaves; where there is none the one that Apache's broker would
-        have.
-        """
+        """The port for slaves; without one, the port of Apache's broker."""
         return (
             self.ha_port or self._config.current.ha_listen_port or (self.port or _DEFAULT_PORT) + 1
         )
@@ -129,8 +126,9 @@ class Ports:
         servers: Sequence[tuple[RemotingServer, Listeners]],
         serve_slaves: Callable[..., Awaitable[None]],
     ) -> None:
-        """Accept connections in the nursery; each server with its listeners, slaves by
-        `serve_slaves`.
+        """Accept connections in the nursery.
+
+        Each server has its listeners; slaves are served by `serve_slaves`.
         """
         for server, listeners in servers:
             if listeners:

@@ -1,10 +1,9 @@
-"""One row for each request that a server serves: what it is, who serves it, what it
-costs.
+"""`Request`: one row for each request that a server serves.
 
-A row names code, header, body and handler, and the traits that everything in front of
-the handlers goes by: which role may be asked, the VIP port, how long it may have
-waited, its cost and what it changes. Tables of handlers, the refusals of slaves, fast
-failure and the page `docs/requests.md` are made from the rows.
+A row names code, header, body and handler, and what is checked in front of the handler:
+which role may be asked, the VIP port, how long the request may have waited, its cost
+and what it changes. The tables of handlers, the refusals of slaves, fast failure and
+the page `docs/requests.md` are made from the rows.
 """
 
 from __future__ import annotations

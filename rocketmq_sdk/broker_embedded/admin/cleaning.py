@@ -1,6 +1,4 @@
-"""Cleaning now instead of at its time: CLEAN_EXPIRED_CONSUMEQUEUE (306),
-CLEAN_UNUSED_TOPIC (316), DELETE_EXPIRED_COMMITLOG (329).
-"""
+"""Requests to clean up now: consume queues (306), topics (316), log files (329)."""
 
 from __future__ import annotations
 
@@ -51,15 +49,17 @@ class CleaningRequests:
         )
 
     def clean_queues(self) -> Command:
-        """CLEAN_EXPIRED_CONSUMEQUEUE (306): queues and index follow the oldest log file
-        at once; numbering of an emptied queue goes on.
+        """CLEAN_EXPIRED_CONSUMEQUEUE (306): cut queues and index to the log.
+
+        Units older than the oldest log file go. Numbering of an emptied queue goes on.
         """
         self._core.store.clean_queues()
         return Command.response()
 
     def clean_unused_topics(self) -> Command:
-        """CLEAN_UNUSED_TOPIC (316): queues of topics that exist no more are dropped;
-        system topics are kept.
+        """CLEAN_UNUSED_TOPIC (316): drop the queues of deleted topics.
+
+        System topics are kept.
         """
         for topic in sorted(self._core.store.topics()):
             if self._core.topics.get(topic) is None and not self._core.topics.is_system(topic):
@@ -70,8 +70,6 @@ class CleaningRequests:
         return Command.response()
 
     def clean_log(self) -> Command:
-        """DELETE_EXPIRED_COMMITLOG (329): log files past their time are removed now,
-        whatever the hour; the others stay.
-        """
+        """DELETE_EXPIRED_COMMITLOG (329): remove expired log files at any hour."""
         self._core.store.clean_now()
         return Command.response()

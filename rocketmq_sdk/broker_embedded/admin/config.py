@@ -1,6 +1,4 @@
-"""The broker's settings over the wire: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG
-(26).
-"""
+"""The broker's settings over the wire: requests 25 (update) and 26 (get)."""
 
 from __future__ import annotations
 
@@ -46,8 +44,9 @@ class SettingRequests:
         )
 
     def update_config(self, _channel: Channel, command: Command) -> Command | Continuation:
-        """UPDATE_BROKER_CONFIG (25): all settings of the text or none; an unknown one
-        is kept with a warning in the log.
+        """UPDATE_BROKER_CONFIG (25): change all settings of the text or none.
+
+        An unknown setting is kept, with a warning in the log.
         """
         try:
             texts = read_properties(command.body.decode())

@@ -36,8 +36,9 @@ class CounterRequests:
         )
 
     def stats_item(self, header: ViewBrokerStatsDataRequestHeader) -> Command:
-        """VIEW_BROKER_STATS_DATA (315): the last minute, hour and day of one counter,
-        sampled every ten seconds.
+        """VIEW_BROKER_STATS_DATA (315): the last minute, hour and day of one counter.
+
+        Counters are sampled every ten seconds.
         """
         found = self._stats.find(header.stats_name, header.stats_key)
         if found is None:

@@ -1,6 +1,4 @@
-"""Consumer groups: create and change (200, 225), delete (207), list (201), one (352),
-what is forbidden to them (353).
-"""
+"""Requests about consumer groups: codes 200, 201, 207, 225, 352, 353."""
 
 from __future__ import annotations
 
@@ -127,8 +125,9 @@ class GroupRequests:
         )
 
     def one_group(self, header: headers.GetSubscriptionGroupConfigRequestHeader) -> Command:
-        """GET_SUBSCRIPTIONGROUP_CONFIG (352); asking makes the group where groups are
-        made at first use.
+        """GET_SUBSCRIPTIONGROUP_CONFIG (352): one group.
+
+        Asking creates the group where groups are created at first use.
         """
         group = self._core.groups.get(header.group)
         if group is None:
@@ -136,8 +135,9 @@ class GroupRequests:
         return Command.response(body=group.encode())
 
     def forbidden(self, header: headers.UpdateGroupForbiddenRequestHeader) -> Command:
-        """UPDATE_AND_GET_GROUP_FORBIDDEN (353): whether a group may read a topic, after
-        it was set where asked.
+        """UPDATE_AND_GET_GROUP_FORBIDDEN (353): whether a group may read a topic.
+
+        The permission is set first when the request carries a value.
         """
         if header.readable is not None:
             self._core.groups.set_forbidden(header.group, header.topic, not header.readable)

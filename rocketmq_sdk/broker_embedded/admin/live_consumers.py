@@ -1,6 +1,6 @@
-"""Requests that running consumers answer: how far they are (223), running info (307),
-consume one message now (309).
+"""Requests that running consumers answer: codes 223, 307, 309.
 
+They are the consumers' progress, their running info, and consuming one message now.
 Follows `AdminBrokerProcessor` and `Broker2Client` of Apache RocketMQ 5.4.0.
 """
 
@@ -73,9 +73,7 @@ class LiveConsumerRequests:
         )
 
     def consumer_status(self, header: GetConsumerStatusRequestHeader) -> Command | Continuation:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): how far each member is, asked
-        from the members.
-        """
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): progress told by members."""
         group = self._members.consumers.group(header.group)
         members = [] if group is None else list(group.channels.values())
         if not members:
@@ -127,9 +125,7 @@ class LiveConsumerRequests:
         )
 
     def consume_directly(self, _channel: Channel, command: Command) -> Command | Continuation:
-        """CONSUME_MESSAGE_DIRECTLY (309): the stored message goes to the member, whose
-        listener takes it now.
-        """
+        """CONSUME_MESSAGE_DIRECTLY (309): a member consumes a stored message."""
         header = ConsumeMessageDirectlyResultRequestHeader.from_ext(command.ext_fields)
         config = self._core.config.current
         body = command.body

@@ -56,8 +56,10 @@ class OffsetResetRequests:
         )
 
     def reset_offset(self, _channel: Channel, command: Command) -> Command:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): the next pull of each queue is answered
-        with the new offset, or the clients are told.
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): reset a group's offsets in a topic.
+
+        The next pull of each queue is answered with the new offset, or the clients are
+        told.
         """
         header = ResetOffsetRequestHeader.from_ext(command.ext_fields)
         if not self._core.config.current.use_server_side_reset_offset:

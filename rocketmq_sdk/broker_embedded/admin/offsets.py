@@ -1,6 +1,4 @@
-"""Offsets of groups: whole tables (43), the lowest of a topic (308), one group's
-for another (314).
-"""
+"""Offsets of groups: the whole table (43), lowest of a topic (308), cloning (314)."""
 
 from __future__ import annotations
 
@@ -58,13 +56,7 @@ class OffsetTableRequests:
         return Command.response(body=self._core.offsets.wrapper().encode())
 
     def correction_offsets(self, header: QueryCorrectionOffsetHeader) -> Command:
-        """QUERY_CORRECTION_OFFSET (308): the lowest offset that any group has in each
-        queue of a topic.
-
-        Where the group to compare is further back than all others the answer is the
-        greatest number there is. The offsets of the groups to leave out are deleted, as
-        Apache does it.
-        """
+        """QUERY_CORRECTION_OFFSET (308): lowest offset of all groups, by queue."""
         left_out = frozenset(
             name.strip() for name in (header.filter_groups or "").split(",") if name.strip()
         )
@@ -77,11 +69,11 @@ class OffsetTableRequests:
         return Command.response(body=QueryCorrectionOffsetBody(lowest).encode())
 
     def clone_offsets(self, header: CloneGroupOffsetRequestHeader) -> Command:
-        """CLONE_GROUP_OFFSET (314): one group gets the offsets of another in a topic,
-        or in all topics of the other when none is named.
+        """CLONE_GROUP_OFFSET (314): give a group the offsets of another one.
 
-        Topics that do not exist are left out, and while the source has members those
-        that it does not subscribe to, unless told that it is offline.
+        In one topic, or in all topics of the source when none is named. Topics that do
+        not exist are left out. While the source has members, so are topics that it does
+        not subscribe to, unless the request says that it is offline.
         """
         source = header.src_group
         online = self._members.consumers.group(source) is not None

@@ -22,11 +22,10 @@ def page(
     limit: int | None,
     most: int,
 ) -> dict[str, _Value]:
-    """A slice of a table for peers that fetch it in parts, the whole of it for those
-    that name no start.
+    """One page of a table for peers that fetch it in parts.
 
-    A peer that names another version than the current one begins anew, as its earlier
-    parts are of no use.
+    Peers that name no start get the whole table. A peer that names another version than
+    the current one begins anew, because its earlier parts are of no use.
     """
     if start is None:
         return dict(table)

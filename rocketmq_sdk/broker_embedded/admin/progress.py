@@ -1,7 +1,4 @@
-"""How far queues and groups are: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208),
-QUERY_CONSUME_TIME_SPAN (303) with delays, and GET_BROKER_CONSUME_STATS (317) for all
-groups.
-"""
+"""Progress of queues and groups: requests 202, 208, 303 and 317."""
 
 from __future__ import annotations
 
@@ -75,9 +72,7 @@ class ProgressRequests:
         )
 
     def topic_stats(self, header: GetTopicStatsInfoRequestHeader) -> Command:
-        """GET_TOPIC_STATS_INFO (202): the ends of each queue and the time of its last
-        message.
-        """
+        """GET_TOPIC_STATS_INFO (202): ends and last store time of each queue."""
         name = header.topic
         topic = self._core.topics.get(name)
         if topic is None:
@@ -94,11 +89,10 @@ class ProgressRequests:
         return Command.response(body=TopicStatsTable(table).encode())
 
     def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Command:
-        """GET_CONSUME_STATS (208): how far a group is, in the topics named or in all
-        that it has offsets in.
+        """GET_CONSUME_STATS (208): a group's progress, in given topics or in all.
 
-        Topics that an online group has no subscription for any more are left out,
-        unless a list names them.
+        "All" are the topics in which it has offsets. Topics that an online group no
+        longer subscribes to are left out, unless the request names them.
         """
         group = header.consumer_group
         listed = [name.strip() for name in (header.topic_list or "").split(";") if name.strip()]
@@ -119,9 +113,7 @@ class ProgressRequests:
         return Command.response(body=ConsumeStats(table, rate).encode())
 
     def consume_time_span(self, header: QueryConsumeTimeSpanRequestHeader) -> Command:
-        """QUERY_CONSUME_TIME_SPAN (303): store times of the first, the last and the
-        last consumed message of each queue, and the delay of the group.
-        """
+        """QUERY_CONSUME_TIME_SPAN (303): store times and delay, by queue."""
         topic = self._core.topics.get(header.topic)
         if topic is None:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -152,8 +144,9 @@ class ProgressRequests:
         )
 
     def consume_stats_of_all(self, header: GetConsumeStatsInBrokerHeader) -> Command:
-        """GET_BROKER_CONSUME_STATS (317): every group with its progress in every topic,
-        of ordered topics only when asked so.
+        """GET_BROKER_CONSUME_STATS (317): progress of all groups in all topics.
+
+        With the request's flag, in ordered topics only.
         """
         ordered_only = header.is_order
         listed: list[dict[str, tuple[ConsumeStats, ...]]] = []
@@ -194,8 +187,10 @@ def _text(stamp: int) -> str:
 def queue_progress(
     core: Core, group: str, topic: TopicConfig, *, pulled: bool = True
 ) -> dict[MessageQueue, OffsetWrapper]:
-    """How far a group is in each queue of a topic; the offset pulled last is 0
-    where nobody asks for it, as in Apache's list of all groups.
+    """A group's progress in each queue of a topic.
+
+    The offset pulled last is 0 unless it is asked for, as in Apache's list of all
+    groups.
     """
     store, offsets = core.store, core.offsets
     name, broker_name = topic.topic_name, core.config.current.broker_name

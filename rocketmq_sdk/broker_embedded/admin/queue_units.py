@@ -44,12 +44,7 @@ class QueueUnitRequests:
         )
 
     def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> Command:
-        """QUERY_CONSUME_QUEUE (321): places and tags codes from an index on, and what a
-        group subscribes to.
-
-        Whether the filter lets a unit through is said for units with an extension only,
-        as Apache does it.
-        """
+        """QUERY_CONSUME_QUEUE (321): units of a queue, and a group's subscription."""
         store, topic, queue_id = self._core.store, header.topic or "", header.queue_id
         if queue_id not in store.queue_ids(topic):
             return refuse(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
@@ -78,8 +73,6 @@ class QueueUnitRequests:
         )
 
     def _filter_data(self, group: str, topic: str) -> str:
-        """What is known of a group's expression as text of JSON, `null` for groups that
-        filter by tags.
-        """
+        """A group's expression as JSON text; `null` for groups that filter by tags."""
         data = self._filters.expressions.get(topic, group)
         return "null" if data is None else encode_pretty(data.to_json())

@@ -1,5 +1,6 @@
-"""Requests that Apache's broker serves and this one does not, with the reason that the
-peer is told beside code 3.
+"""Requests that Apache's broker serves and this one refuses, with the reason.
+
+The reason is sent with code 3.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Settings of the store that have requests of their own: thresholds of cold reads
-(2001-2003), reading ahead (2004), the engine of timers (5001).
+"""Store settings with requests of their own: codes 2001-2004 and 5001.
 
-`coldDataFlowControlEnable` is off by default and stays off here, because cold data is
-read outside of the broker's loop and holds nobody up; so, as at Apache's broker with
-its default, thresholds are kept and shown and slow nobody down. They are gone with the
-process there and here.
+They are thresholds of cold reads (2001-2003), reading ahead (2004) and the engine of
+timers (5001). `coldDataFlowControlEnable` is off by default and stays off here, because
+cold data is read outside of the broker's loop and delays nobody. So thresholds are kept
+and shown and slow nobody down, as in Apache's broker with its default. They are lost
+when the process ends, there and here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 MOST_GROUPS: Final = 10_000
 GROUP_THRESHOLD: Final = 3 * 1024 * 1024
-"""Bytes of cold reads that a group may have in five seconds where flow control is on
-(`cgColdReadThreshold`).
+"""Default limit of cold reads for each group, in bytes for five seconds.
+
+Where flow control is on (`cgColdReadThreshold`).
 """
 GLOBAL_THRESHOLD: Final = 100 * 1024 * 1024
 """The same for all groups together (`globalColdReadThreshold`)."""
@@ -70,9 +71,7 @@ class StoreSettingRequests:
         )
 
     def update(self, _channel: Channel, command: Command) -> Command:
-        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG (2001): lines of `group=bytes`, all of them
-        or none.
-        """
+        """UPDATE_COLD_DATA_FLOW_CTR_CONFIG (2001): lines `group=bytes`, all or none."""
         try:
             texts = read_properties(command.body.decode())
         except UnicodeDecodeError as error:
@@ -111,8 +110,9 @@ class StoreSettingRequests:
         return Command.response(body=encode_json(info))
 
     def read_mode(self, _channel: Channel, command: Command) -> Command:
-        """SET_COMMITLOG_READ_MODE (2004): 0 lets the system read the log ahead, 1 tells
-        it that reads are at random.
+        """SET_COMMITLOG_READ_MODE (2004): whether the system reads the log ahead.
+
+        0 lets it read ahead, 1 tells it that reads are at random.
         """
         mode = command.ext_fields.get(_READ_MODE)
         if mode not in (_NORMAL, _RANDOM):
@@ -125,9 +125,7 @@ class StoreSettingRequests:
         return answer
 
     def timer_engine(self, _channel: Channel, command: Command) -> Command:
-        """SWITCH_TIMER_ENGINE (5001): F, the file wheel, is what runs; there is no
-        other.
-        """
+        """SWITCH_TIMER_ENGINE (5001): accepts only F, the file wheel."""
         engine = command.ext_fields.get("E_T")
         if engine == "F":
             return Command.response()

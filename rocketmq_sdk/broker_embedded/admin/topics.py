@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Continuation
 
 MOST_QUEUES: Final = 65_536
-"""More queues than this would only hurt: each answer about the topic names all of
-them.
-"""
+"""Most queues of a topic; each answer about the topic lists all of them."""
 _UNSUPPORTED: Final = {
     CLEANUP_POLICY: ("COMPACTION", "compaction is not done by this broker"),
 }
@@ -89,9 +87,7 @@ class TopicRequests:
         )
 
     def _check_name(self, topic: str) -> None:
-        """Raises `InvalidParameterError` for a name that is not legal or belongs to the
-        broker.
-        """
+        """Raises `InvalidParameterError` for an illegal name or a system topic."""
         problem = topic_problem(topic)
         if problem is not None:
             raise InvalidParameterError(ResponseCode.INVALID_PARAMETER, problem)
@@ -104,8 +100,10 @@ class TopicRequests:
             )
 
     def _check(self, requested: TopicConfig) -> None:
-        """Raises `InvalidParameterError` for a topic that is not created,
-        `ConfigurationError` for attributes that are not acceptable.
+        """Check a request to create or change a topic.
+
+        Raises `InvalidParameterError` for a topic that is not created,
+        `ConfigurationError` for bad attributes.
         """
         self._check_name(requested.topic_name)
         if not (
@@ -160,9 +158,7 @@ class TopicRequests:
         return self._registration.answer_when_registered(answer) if any(changed) else answer
 
     def delete_topic(self, header: headers.DeleteTopicRequestHeader) -> Command:
-        """DELETE_TOPIC_IN_BROKER (215), with the retry topics that pop consumers of it
-        have.
-        """
+        """DELETE_TOPIC_IN_BROKER (215): a topic and its retry topics of pop groups."""
         topic = header.topic
         self._check_name(topic)
         names = [topic]

@@ -1,3 +1,1 @@
-"""Filters of SQL92 subscriptions: evaluation, and the Bloom filter by which it is done
-once for many groups.
-"""
+"""Filters of subscriptions: tags, SQL92 expressions, and Bloom filters for groups."""

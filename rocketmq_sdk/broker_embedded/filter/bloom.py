@@ -1,8 +1,8 @@
-"""The Bloom filter in which the bits of consumer groups stand (`BloomFilter`,
-`BloomFilterData` of Apache RocketMQ 5.4.0), bit for bit.
+"""The Bloom filter that holds the bits of consumer groups, bit for bit Apache's.
 
-A group's string is `group#topic`. Its bits are set in the bit map of a message when the
-group's expression is TRUE for it; a bit that is missing says that it is not.
+`BloomFilter` and `BloomFilterData` of Apache RocketMQ 5.4.0. A group's string is
+`group#topic`. Its bits are set in the bit map of a message when the group's expression
+is TRUE for it; a missing bit says that it is not.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _BLOCK: Final = Struct("<QQ")
 
 
 class BloomFilter:
-    """`error_rate` is the percentage of false hits that is accepted when `capacity`
-    strings are in a map.
+    """A Bloom filter for strings.
+
+    `error_rate` is the accepted percentage of false hits when `capacity` strings are in
+    a map.
     """
 
     __slots__ = ("bits", "capacity", "error_rate", "hashes")
@@ -48,9 +50,7 @@ class BloomFilter:
         """Size of a map."""
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """The bits of a string, in the order in which they are computed; some may be
-        equal.
-        """
+        """The bits of a string, in the order of computation; some may be equal."""
         return _positions(text, self.hashes, self.bits)
 
     def is_valid(self, positions: Sequence[int], bits: int) -> bool:
@@ -67,9 +67,7 @@ class BloomFilter:
             bit_map[position >> 3] |= 1 << (position & 7)
 
     def has(self, positions: Sequence[int], bit_map: bytes | bytearray) -> bool:
-        """Whether all bits of a string are set. The map must be of this filter's
-        size.
-        """
+        """Whether all bits of a string are set; map and filter have one size."""
         return all(bit_map[position >> 3] >> (position & 7) & 1 for position in positions)
 
 

@@ -1,10 +1,11 @@
-"""The SQL92 expressions of consumer groups (`ConsumerFilterManager`,
-`ConsumerFilterData`), kept in `consumerFilter.json`.
+"""The SQL92 expressions of consumer groups, kept in `consumerFilter.json`.
 
-Heartbeats bring them. What a group had stays for `filterDataCleanTimeSpan` after its
-last member has left, dead: its bits in bit maps go on to be computed, so a member that
-comes back with the same expression finds everything as it was. An expression that
-cannot be compiled is logged and not kept; pulls of such a group are refused.
+`ConsumerFilterManager` and `ConsumerFilterData` of Apache. Heartbeats bring the
+expressions. After the last member of a group has left, its expressions stay for
+`filterDataCleanTimeSpan`, marked as dead. Their bits in bit maps are still computed, so
+a member that comes back with the same expression finds everything as it was. An
+expression that cannot be compiled is logged and not kept; pulls of such a group are
+refused.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _COMPLAINTS_MAX: Final = 1000
 
 
 class ConsumerFilterData:
-    """One group's expression for one topic. Times are epoch milliseconds; `dead_time` 0
-    means alive.
+    """One group's expression for one topic.
+
+    Times are epoch milliseconds; `dead_time` 0 means alive.
     """
 
     __slots__ = (
@@ -107,8 +109,9 @@ class ConsumerFilterManager:
     # --- asked by others
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """What a group wants of a topic, dead or alive; None when there is no
-        expression, or none that could be compiled.
+        """A group's expression for a topic, dead or alive.
+
+        None when there is none, or none that could be compiled.
         """
         groups = self._table.get(topic)
         return None if groups is None else groups.get(group)
@@ -123,8 +126,9 @@ class ConsumerFilterManager:
     def build(
         self, topic: str, group: str, expression: str, expression_type: str, client_version: int
     ) -> ConsumerFilterData:
-        """Compile an expression without keeping it. Raises `FilterSyntaxError`
-        (`ConsumerFilterManager.build`).
+        """Compile an expression without keeping it (`ConsumerFilterManager.build`).
+
+        Raises `FilterSyntaxError`.
         """
         if expression_type != SQL92:
             raise FilterSyntaxError(
@@ -148,10 +152,10 @@ class ConsumerFilterManager:
         return data
 
     def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
-        """The bit map of a message: the bits of each group whose expression is TRUE for
-        it (`CommitLogDispatcherCalcBitMap`).
+        """The bit map of a message (`CommitLogDispatcherCalcBitMap`).
 
-        None when no group has an expression for the topic.
+        It has the bits of each group whose expression is TRUE for the message. None
+        when no group has an expression for the topic.
         """
         groups = self._table.get(topic)
         if groups is None:
@@ -163,8 +167,10 @@ class ConsumerFilterManager:
         return bytes(bits)
 
     def may_match(self, data: ConsumerFilterData, bit_map: bytes | None, store_time: int) -> bool:
-        """Whether a message may match as far as its bit map says; without a map of the
-        right size, and for one from before the group, it may.
+        """Whether the bit map of a message allows a match.
+
+        True without a map of the right size, and for a message older than the group's
+        expression.
         """
         if not bit_map or len(bit_map) * 8 != data.bits or store_time <= data.born_time:
             return True
@@ -188,9 +194,7 @@ class ConsumerFilterManager:
     # --- what heartbeats bring
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over the subscriptions of a heartbeat; expressions for topics that it
-        leaves out die.
-        """
+        """Take the subscriptions of a heartbeat; expressions for missing topics die."""
         wanted = set()
         for subscription in subscriptions:
             if not subscription.is_tag_type and subscription.sub_string:
@@ -278,9 +282,7 @@ class ConsumerFilterManager:
         return {"filterDataByTopic": by_topic}
 
     async def persist(self) -> None:
-        """Write the file when something changed since the last time. Raises
-        `StoreError`.
-        """
+        """Write the file if anything changed. Raises `StoreError`."""
         if self.dirty and self._file is not None:
             self.dirty = False
             try:
@@ -290,8 +292,9 @@ class ConsumerFilterManager:
                 raise
 
     def load(self) -> None:
-        """Read the file; all of it is dropped when it was made for a Bloom filter of
-        another size. Raises `FieldError` for other content.
+        """Read the file. Raises `FieldError` for other content.
+
+        All of it is dropped when it was made for a Bloom filter of another size.
         """
         found = self._file.load() if self._file is not None else None
         if found is None:

@@ -1,5 +1,6 @@
-"""Texts of properties as Java reads numbers and truth values from them
-(`Integer.valueOf`, `Long.valueOf`, `Double.valueOf`, `Boolean.valueOf`).
+"""Converts property texts to numbers and truth values as Java does.
+
+`Integer.valueOf`, `Long.valueOf`, `Double.valueOf` and `Boolean.valueOf`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ _NAMED: Final = {"NaN": "nan", "Infinity": "inf"}
 
 
 class EvaluationError(ValueError):
-    """A value that cannot be compared; such a message does not match, whatever the rest
-    of the expression says.
-    """
+    """Values cannot be compared; a message that raises this never matches."""
 
 
 def _whole(text: str, low: int, high: int) -> int:
@@ -50,8 +49,9 @@ def to_long(text: str) -> int:
 
 
 def to_double(text: str) -> float:
-    """A floating-point number; spaces around it, hexadecimal forms, NaN and Infinity
-    are as legal as in Java. Raises `EvaluationError`.
+    """The text as floating-point number. Raises `EvaluationError`.
+
+    Spaces around it, hexadecimal forms, NaN and Infinity are legal, as in Java.
     """
     trimmed = text.strip(_TRIMMED)
     found = _DECIMAL.fullmatch(trimmed)
@@ -76,9 +76,7 @@ def to_boolean(text: str) -> bool:
 
 
 def order_doubles(left: float, right: float) -> int:
-    """`Double.compareTo`: NaN equals itself and is above all else, -0.0 is below
-    0.0.
-    """
+    """`Double.compareTo`: NaN equals itself and is above all; -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:

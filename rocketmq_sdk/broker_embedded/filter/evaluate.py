@@ -1,10 +1,10 @@
-"""From the tree of a SQL92 expression to a function of a message's properties, made
-once (the `Expression` classes of Apache RocketMQ 5.4.0).
+"""Compiles the tree of a SQL92 expression to a function of message properties.
 
-Types are known from the tree (a property is a text), so which conversion a comparison
-needs is decided here and not for each message. Logic has three values, None is "null".
-What cannot be compared raises `EvaluationError`, through AND and OR as well, for Apache
-gives the message up there.
+It is done once for an expression (the `Expression` classes of Apache RocketMQ 5.4.0).
+Types are known from the tree (a property is a text), so the conversion that a
+comparison needs is chosen here and not for each message. Logic has three values; None
+is "null". Values that cannot be compared raise `EvaluationError`, through AND and OR as
+well, because Apache rejects the message then.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class CompiledExpression:
         """TRUE, FALSE or None for null; raises `EvaluationError`."""
 
     def matches(self, properties: Properties) -> bool:
-        """Whether the expression is TRUE; neither null nor what cannot be evaluated
-        is.
-        """
+        """Whether the expression is TRUE; False for null and when evaluation fails."""
         try:
             return self.evaluate(properties) is True
         except EvaluationError as error:
@@ -96,9 +94,7 @@ class CompiledExpression:
 
 
 def compile_expression(text: str) -> CompiledExpression:
-    """The expression of a text, for the same text again at no cost. Raises
-    `FilterSyntaxError`.
-    """
+    """The compiled expression of a text; cached. Raises `FilterSyntaxError`."""
     found = _compile_cached_long(text) if len(text) > _CACHED_LENGTH else _compile_cached(text)
     if isinstance(found, FilterSyntaxError):
         raise FilterSyntaxError(found.expression, found.position, found.reason)
@@ -153,8 +149,10 @@ def _negation(inner: Evaluate) -> Evaluate:
 
 
 def _logic(node: Logic) -> Evaluate:
-    """A chain of AND or of OR. The deciding value (FALSE for AND, TRUE for OR) ends it;
-    else one null makes it null.
+    """A chain of AND or of OR.
+
+    The deciding value (FALSE for AND, TRUE for OR) ends it; otherwise one null makes it
+    null.
     """
     chain: list[Evaluate] = []
     current: Node = node
@@ -217,9 +215,7 @@ _FINDERS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def _search(node: Search) -> Evaluate:
-    """FALSE, negated or not, when there is no text to search in and when there is
-    nothing to search for.
-    """
+    """A text search; FALSE, negated or not, without a text or without a search term."""
     value, wanted, negated = _value(node.operand), node.text, node.negated
     if not wanted or kind_of(node.operand) is not Kind.STRING:
         return _after(value, False)
@@ -382,9 +378,7 @@ _QUICK_DIGITS: Final = {Kind.INTEGER: 10, Kind.LONG: 19, Kind.DOUBLE: 16, Kind.B
 
 
 def _pairing(sign: str, left: Kind, right: Kind) -> Callable[[Any, Any], bool]:
-    """How two values that are not null are compared
-    (`ComparisonExpression.compare`).
-    """
+    """Compares two values that are not null (`ComparisonExpression.compare`)."""
     if left is Kind.STRING and right is Kind.STRING and sign != "=":
         return _converting(_OF_DOUBLES[sign], to_double, to_double)
     if left is right or Kind.NULL in (left, right):

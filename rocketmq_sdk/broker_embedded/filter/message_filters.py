@@ -1,5 +1,6 @@
-"""What a subscription lets through: the filters that reads and held pulls ask
-(`ExpressionMessageFilter` of Apache RocketMQ 5.4.0).
+"""Message filters of subscriptions (`ExpressionMessageFilter` of Apache 5.4.0).
+
+Reads and held pulls ask them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 
 class TagFilter:
-    """Lets messages through whose tag has one of some hash codes; the consumer compares
-    the tags themselves.
+    """Accepts messages whose tag has one of some hash codes.
+
+    The consumer compares the tags themselves.
     """
 
     __slots__ = ("_codes",)
@@ -39,8 +41,9 @@ class TagFilter:
         self._codes = codes
 
     def matches_tags_code(self, tags_code: int | None) -> bool:
-        """Whether the hash, of which the low 32 bits count, is among the wanted ones;
-        an unknown one passes.
+        """Whether the hash of a tag is among the wanted ones; an unknown hash passes.
+
+        Only its low 32 bits count.
         """
         if tags_code is None or tags_code in self._codes:
             return True
@@ -77,14 +80,14 @@ class SqlFilter:
         return True
 
     def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
-        """Whether the bit map of a message, where there is one, leaves it open that the
-        expression is TRUE.
-        """
+        """Whether the message's bit map, if any, allows the expression to be TRUE."""
         return self._filters.may_match(self._data, bit_map, store_timestamp)
 
     def work(self, length: int) -> int:
-        """One look at properties and expression, and what searches for texts take that
-        an expression has the more of the longer it is.
+        """The estimated work for one message.
+
+        It counts one look at properties and expression, and the text searches, which
+        grow with the length of the expression.
         """
         return _work_of(self._expression, length)
 
@@ -94,8 +97,9 @@ class SqlFilter:
 
 
 class RetryFilter:
-    """Lets retries through that the expression of their group for their original topic
-    lets through (`ExpressionForRetryMessageFilter`).
+    """Accepts retries by their group's expression for the original topic.
+
+    `ExpressionForRetryMessageFilter` of Apache.
     """
 
     __slots__ = ("_filters", "_group", "_longest")
@@ -129,8 +133,9 @@ def _work_of(expression: CompiledExpression, length: int) -> int:
 
 
 def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
-    """The filter of a tag subscription, None for all messages. A text that holds no
-    tag, blanks for one, lets nothing through.
+    """The filter of a tag subscription; None accepts all messages.
+
+    An expression without any tag, such as blanks, accepts nothing.
     """
     if subscription.matches_all or subscription.class_filter_mode:
         return None
@@ -138,8 +143,9 @@ def tag_filter(subscription: SubscriptionData) -> TagFilter | None:
 
 
 class SubscriptionFilters:
-    """Makes the filters of subscriptions, by the settings in force and the expressions
-    of all groups.
+    """Makes the filters of subscriptions.
+
+    It uses the settings in force and the expressions of all groups.
     """
 
     __slots__ = ("_clock", "_config", "_filters")
@@ -150,9 +156,7 @@ class SubscriptionFilters:
         self._clock = clock
 
     def check_supported(self, subscription: SubscriptionData) -> None:
-        """Raises `BrokerError` (1) for a language that the broker is not set to
-        serve.
-        """
+        """Raises `BrokerError` (1) for an expression type that is not enabled."""
         if not subscription.is_tag_type and not self._config.current.enable_property_filter:
             remark = (
                 "The broker does not support consumer to filter message by "
@@ -183,12 +187,7 @@ class SubscriptionFilters:
         return self._sql(data)
 
     def of_request(self, group: str, subscription: SubscriptionData) -> MessageFilter | None:
-        """The filter of a subscription that comes with the request itself, None for all
-        messages.
-
-        An expression that cannot be compiled lets all messages through, as with Apache;
-        that is told once. Raises `BrokerError` (1).
-        """
+        """The filter of a request's own subscription; None accepts all messages."""
         if subscription.is_tag_type:
             return self._tag_or_retry(group, subscription)
         self.check_supported(subscription)

@@ -1,3 +1,1 @@
-"""Members of groups: heartbeats, who consumes and produces, locks on queues, and which
-queues a member reads.
-"""
+"""Members of groups: heartbeats, consumers, producers, queue locks, assignment."""

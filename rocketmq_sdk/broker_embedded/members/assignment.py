@@ -1,5 +1,6 @@
-"""Which queues a member of a group reads when the broker decides
-(`QueryAssignmentProcessor`), and where the broker knows the queues from.
+"""Which queues a member reads when the broker decides (`QueryAssignmentProcessor`).
+
+Also where the broker knows the queues from.
 """
 
 from __future__ import annotations
@@ -57,12 +58,11 @@ def assign(
     share: int,
     balances: bool,
 ) -> list[MessageQueueAssignment] | None:
-    """The queues of a member; None when nothing can be said: the member or the strategy
-    is not known.
+    """The queues of a member; None when the member or the strategy is unknown.
 
     `share` is how many of the next members' queues a popping member reads besides its
-    own; at or below 0, and from one less than the members on, it reads any queue of
-    each broker. Without `balances` everybody reads everything.
+    own. At or below 0, and from one less than the number of members on, it reads any
+    queue of each broker. Without `balances` every member reads everything.
     """
     if not queues:
         return []
@@ -99,8 +99,10 @@ def _shared(queues: list[MessageQueue], members: int, index: int, share: int) ->
 
 
 class TopicQueues:
-    """The readable queues of topics on all brokers, asked of the name servers elsewhere
-    now and then, else of the one in this process.
+    """The readable queues of topics on all brokers.
+
+    They are asked periodically from the name servers elsewhere, or else from the one in
+    this process.
     """
 
     __slots__ = ("_addresses", "_caller", "_clock", "_config", "_known", "_own")
@@ -130,9 +132,7 @@ class TopicQueues:
         return found[1] if found is not None and self._clock.monotonic() - found[0] < age else None
 
     async def ask(self, topic: str) -> list[MessageQueue]:
-        """The queues as a name server tells them; what was known before when none
-        answers.
-        """
+        """The queues from a name server; the last known ones if none answers."""
         assert self._caller is not None
         for address in self._addresses:
             try:

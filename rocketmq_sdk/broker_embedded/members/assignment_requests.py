@@ -1,5 +1,6 @@
-"""QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE
-(402): who reads which queues, and how.
+"""Requests about assignment: codes 400, 401, 402.
+
+Which member reads which queues, and whether a group pulls or pops them.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 
 class ClientChannel:
-    """A connection and who is at its other end (`ClientChannelInfo`); `last_update` is
-    monotonic seconds, `last_update_ms` epoch milliseconds.
+    """A connection and the client at its other end (`ClientChannelInfo`).
+
+    `last_update` is monotonic seconds, `last_update_ms` epoch milliseconds.
     """
 
     __slots__ = ("channel", "client_id", "language", "last_update", "last_update_ms", "version")

@@ -1,15 +1,14 @@
-"""Which clients consume in which groups (`ConsumerManager`, `ConsumerGroupInfo`,
-`DefaultConsumerIdsChangeListener`).
+"""Which clients consume in which groups (`ConsumerManager`, `ConsumerGroupInfo`).
 
-A heartbeat registers a connection under its client id in each of its groups. What the
-last heartbeat says of type, model and starting point wins; a subscription is replaced
-only by one with a higher version, and a topic that a heartbeat leaves out is removed.
-When the members or the set of topics changed, all members are told at once by a one-way
-request, so that they share the queues anew.
+A heartbeat registers a connection under its client id in each of its groups. The last
+heartbeat decides type, model and starting point. A subscription is replaced only by one
+with a higher version, and a topic that a heartbeat leaves out is removed. When the
+members or the set of topics changed, all members are notified at once by a one-way
+request, so that they share the queues anew (`DefaultConsumerIdsChangeListener`).
 
 A connection that closes leaves its groups at once. One that stays silent for the expiry
-time is closed and forgotten; Apache tells nobody of that, here the others are told,
-since they would find out in at most 20 s anyway.
+time is closed and removed. Apache notifies nobody of that; here the other members are
+notified, since they would find out in at most 20 s anyway.
 """
 
 from __future__ import annotations
@@ -74,8 +73,10 @@ class ConsumerGroup:
         )
 
     def _merge(self, data: ConsumerData) -> tuple[bool, list[str]]:
-        """Take over what a heartbeat says; whether the set of topics changed, and the
-        topics of which other messages are wanted now.
+        """Merge a heartbeat.
+
+        Returns whether the set of topics changed, and the topics for which the group
+        now wants other messages.
         """
         self.consume_type = data.consume_type
         self.message_model = data.message_model
@@ -113,9 +114,7 @@ class ConsumerManager:
         self.group_left: list[Callable[[str], None]] = []
         """Told of each group whose last member has left."""
         self.resubscribed: list[Callable[[str, str], None]] = []
-        """Told of group and topic when a member wants other messages of the topic than
-        the group did before.
-        """
+        """Called with group and topic when the group's filter for the topic changed."""
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group that has members now."""
@@ -142,8 +141,9 @@ class ConsumerManager:
     def register(
         self, channel: Channel, client: ClientChannel, data: ConsumerData, *, notifies: bool = True
     ) -> bool:
-        """Take one group of a heartbeat; whether members or topics changed, in which
-        case the members were told.
+        """Take one group of a heartbeat; returns whether members or topics changed.
+
+        If so, the members were notified.
         """
         group = self._groups.get(data.group_name)
         if group is None:
@@ -159,8 +159,9 @@ class ConsumerManager:
         return joined or changed
 
     def refresh(self, channel: Channel, client: ClientChannel, name: str) -> bool:
-        """Take a heartbeat without subscriptions; whether the connection is new to the
-        group.
+        """Take a heartbeat without subscriptions.
+
+        Returns whether the connection is new to the group.
         """
         group = self._groups.get(name)
         if group is None:
@@ -232,9 +233,7 @@ class ConsumerManager:
                 )
 
     def expire(self, timeout: float) -> list[Channel]:
-        """Forget members that were silent for more than `timeout` seconds; their
-        connections.
-        """
+        """Remove members silent for `timeout` seconds; returns their connections."""
         limit = self._clock.monotonic() - timeout
         silent = {
             channel: None

@@ -1,5 +1,4 @@
-"""Clients: heartbeats (34), leaving (35), members of a group (38), subscriptions to
-check (46).
+"""Clients: heartbeats (34), leaving (35), members (38), subscription checks (46).
 
 `ClientManageProcessor` and `ConsumerManageProcessor` of Apache RocketMQ 5.4.0. A client
 is known by its connection: what a heartbeat registers belongs to the connection it came
@@ -126,9 +125,7 @@ class ClientProcessor:
                 self._producers.register(group, channel, client)
 
     def unregister(self, channel: Channel, request: Command) -> Command:
-        """A client leaves a producer group, a consumer group or both; never an
-        error.
-        """
+        """A client leaves a producer group, a consumer group or both; never fails."""
         header = UnregisterClientRequestHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel)
@@ -147,9 +144,7 @@ class ClientProcessor:
         return Command.response(body=ConsumerList(tuple(ids)).encode())
 
     def check_config(self, body: CheckClientRequestBody) -> Command:
-        """Whether a subscription can be served; tags always can, an expression when it
-        compiles.
-        """
+        """Check a subscription: tags are always fine, an expression must compile."""
         subscription = body.subscription_data
         if subscription is None or subscription.is_tag_type:
             return Command.response()

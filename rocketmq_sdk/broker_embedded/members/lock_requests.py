@@ -1,6 +1,4 @@
-"""Locks on queues for orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)
-(`AdminBrokerProcessor`).
-"""
+"""Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42)."""
 
 from __future__ import annotations
 

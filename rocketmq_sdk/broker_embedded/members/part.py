@@ -160,9 +160,7 @@ class MemberPart(Part):
         self._clients.forget_group(group)
 
     def expire(self) -> None:
-        """Close the connections of clients that were silent for too long, and forget
-        them and their locks.
-        """
+        """Close connections of silent clients; remove the clients and their locks."""
         timeout = self._config.current.channel_expired_timeout / 1000
         for channel in [*self.consumers.expire(timeout), *self.producers.expire(timeout)]:
             if not channel.closed:

@@ -1,5 +1,6 @@
-"""Which clients produce in which groups (`ProducerManager`): whom to ask about a
-transaction, whom to hand a reply.
+"""Which clients produce in which groups (`ProducerManager`).
+
+They are asked about transactions, and replies are handed to them.
 """
 
 from __future__ import annotations
@@ -85,9 +86,7 @@ class ProducerManager:
         return next((channel for channel in channels if not channel.closed), None)
 
     def expire(self, timeout: float) -> list[Channel]:
-        """Forget clients that were silent for more than `timeout` seconds; their
-        connections.
-        """
+        """Remove clients silent for `timeout` seconds; returns their connections."""
         limit = self._clock.monotonic() - timeout
         silent = {
             channel: None

@@ -40,9 +40,7 @@ class QueueLocks:
     def lock(
         self, group: str, queues: Iterable[MessageQueue], client_id: str
     ) -> list[MessageQueue]:
-        """Take or renew locks; the queues that the client owns now, in the order asked
-        for.
-        """
+        """Lock or renew queues; returns those the client owns, in request order."""
         now = self._clock.monotonic()
         locks = self._locks.setdefault(group, {})
         owned: list[MessageQueue] = []
@@ -73,9 +71,7 @@ class QueueLocks:
         )
 
     def any_alive(self, group: str) -> bool:
-        """Whether any queue of a group is locked now, which tells an orderly group from
-        a concurrent one.
-        """
+        """Whether any queue of a group is locked now; if so the group is orderly."""
         locks = self._locks.get(group)
         if not locks:
             return False

@@ -1,5 +1,6 @@
-"""Whether a group pulls a topic or pops it (`MessageRequestModeManager`); a change is
-in the file before the call returns.
+"""Whether a group pulls or pops a topic (`MessageRequestModeManager`).
+
+A change is in the file before the call returns.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ class RequestModeManager:
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table
-        of modes.
-        """
+        """Read the file. Raises `FieldError` when it holds no table of modes."""
         found = self._file.load()
         if found is not None:
             self._table = MessageRequestModeSerializeWrapper.from_json(
@@ -41,16 +40,12 @@ class RequestModeManager:
         return self._table.get(topic, {}).get(group)
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Keep a mode. Raises `StoreError` when it cannot be written; then all is as it
-        was.
-        """
+        """Keep a mode; on `StoreError` nothing changes."""
         topic, group = mode.topic or "", mode.consumer_group or ""
         self._replace({**self._table, topic: {**self._table.get(topic, {}), group: mode}})
 
     def take_over(self, wrapper: MessageRequestModeSerializeWrapper) -> None:
-        """Become the copy of a master's modes. Raises `StoreError`; nothing is changed
-        then.
-        """
+        """Become the copy of a master's modes; on `StoreError` nothing changes."""
         if wrapper != self.wrapper():
             self._replace(wrapper.message_request_mode_map)
 
