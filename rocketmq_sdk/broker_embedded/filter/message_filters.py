@@ -67,7 +67,7 @@ class SqlFilter:
 
     def __init__(
         self,
-        data: ConsumerFilterData,
+        data: ConsumerFilterData | None,
         expression: CompiledExpression,
         filters: ConsumerFilterManager,
     ) -> None:
@@ -81,7 +81,8 @@ class SqlFilter:
 
     def may_match(self, bit_map: bytes, store_timestamp: int) -> bool:
         """Whether the message's bit map, if any, allows the expression to be TRUE."""
-        return self._filters.may_match(self._data, bit_map, store_timestamp)
+        data = self._data
+        return data is None or self._filters.may_match(data, bit_map, store_timestamp)
 
     def work(self, length: int) -> int:
         """The estimated work for one message.
@@ -203,7 +204,7 @@ class SubscriptionFilters:
         except FilterSyntaxError as error:
             self._filters.complain(group, topic, error)
             return None
-        return self._sql(data)
+        return self._unregistered(data)
 
     def of_pop(self, group: str, subscription: SubscriptionData) -> MessageFilter | None:
         """The filter of a subscription that a pop brings, None for all messages.
@@ -216,7 +217,7 @@ class SubscriptionFilters:
             return tag_filter(subscription)
         text, kind = subscription.sub_string, subscription.expression_type
         try:
-            return self._sql(
+            return self._unregistered(
                 self._filters.build(subscription.topic, group, text, kind, self._clock.now_ms()),
             )
         except FilterSyntaxError as error:
@@ -229,6 +230,10 @@ class SubscriptionFilters:
         if self._config.current.filter_support_retry and subscription.topic == retry_topic(group):
             return RetryFilter(self._filters, group)
         return tag_filter(subscription)
+
+    def _unregistered(self, data: ConsumerFilterData) -> SqlFilter | None:
+        """The filter of an expression that no heartbeat brought."""
+        return None if data.compiled is None else SqlFilter(None, data.compiled, self._filters)
 
     def _sql(self, data: ConsumerFilterData) -> SqlFilter | None:
         """The filter of an expression, None when it was not compiled."""

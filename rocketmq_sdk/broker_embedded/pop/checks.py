@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.codes import ResponseCode
@@ -60,3 +60,15 @@ def host_of(core: Core) -> str:
 def refusal(code: int, remark: str) -> Command:
     """The answer to a pop or peek that is refused."""
     return Command.response(code, PopMessageResponseHeader(), remark=remark)
+
+
+LONGEST_ATTEMPT: Final = 1024
+
+
+def check_attempt(attempt_id: str | None) -> None:
+    """Raises `BrokerError` for an attempt id that is too long to be kept."""
+    if len(attempt_id or "") > LONGEST_ATTEMPT:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"attemptId is longer than {LONGEST_ATTEMPT} characters",
+        )

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic
+from rocketmq_sdk.broker_embedded.pop.checks import check_attempt, checked_group, checked_topic
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.popping import LATE_MS
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
+from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -39,8 +40,10 @@ class NotificationProcessor:
         """A question that may be held."""
         header = NotificationRequestHeader.from_ext(request.ext_fields)
         clock = self._core.clock
+        check_attempt(header.attempt_id)
         now = clock.now_ms()
-        left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
+        poll_time = min(header.poll_time, LONGEST_HOLD_MS)
+        left = min(poll_time, (header.born_time or now) + poll_time - now)
         if left < -LATE_MS:
             return _answer(found=False)
         return self._look(channel, request, header, clock.monotonic() + left / 1000)
@@ -48,12 +51,8 @@ class NotificationProcessor:
     def rerun(self, held: HeldPull) -> Command | None:
         """A question that was held, once more."""
         assert isinstance(held, HeldPop)
-        return self._look(
-            held.channel,
-            held.request,
-            NotificationRequestHeader.from_ext(held.request.ext_fields),
-            held.expires,
-        )
+        assert isinstance(held.header, NotificationRequestHeader)
+        return self._look(held.channel, held.request, held.header, held.expires)
 
     def _look(
         self, channel: Channel, request: Command, header: NotificationRequestHeader, expires: float
@@ -84,7 +83,8 @@ class NotificationProcessor:
             or waiting.waiting(*key) > config.pop_polling_size
         ):
             return _answer(found=False, full=True)
-        held = HeldPop(channel, request, *key, None, expires, ordered=header.order)
+        header.bname = header.ns = None
+        held = HeldPop(channel, request, *key, None, expires, header, ordered=header.order)
         if free_at:
             held.wake_at(clock.monotonic() + max(1, free_at - clock.now_ms()) / 1000)
         waiting.hold(held)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageFilter
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.channel import Channel
 
 ANY_QUEUE = -1
@@ -43,10 +44,11 @@ class HeldPop(HeldPull):
         queue_id: int,
         message_filter: MessageFilter | None,
         deadline: float,
+        header: Header | None = None,
         *,
         ordered: bool = False,
     ) -> None:
-        super().__init__(channel, request, topic, queue_id, 0, message_filter, deadline)
+        super().__init__(channel, request, topic, queue_id, 0, message_filter, deadline, header)
         self.group = group
         self.ordered = ordered
         self.expires = deadline

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic, host_of, refusal
+from rocketmq_sdk.broker_embedded.pop.checks import (
+    check_attempt,
+    checked_group,
+    checked_topic,
+    host_of,
+    refusal,
+)
 from rocketmq_sdk.broker_embedded.pop.plan import (
     HUNDRED,
     PopAnswer,
@@ -27,6 +33,7 @@ from rocketmq_sdk.broker_embedded.pop.plan import (
 from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
+from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
 from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES, parse_subscription
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
 from rocketmq_sdk.codes import ResponseCode
@@ -85,6 +92,7 @@ class _Pop:
         "expires",
         "fresh",
         "header",
+        "held",
         "last_put",
         "message_filter",
         "pop_time",
@@ -101,6 +109,8 @@ class _Pop:
         self.request = request
         self.header = header
         self.expires = expires
+        self.held = False
+        """It has waited, so its filter is known."""
         self.topic: TopicConfig
         self.message_filter: MessageFilter | None = None
         self.pop_time = 0
@@ -146,8 +156,10 @@ class PopProcessor:
     def pop(self, channel: Channel, request: Command) -> Answer:
         """A pop that may be held."""
         header = PopMessageRequestHeader.from_ext(request.ext_fields)
+        check_attempt(header.attempt_id)
         now = self._core.clock.now_ms()
-        left = min(header.poll_time, (header.born_time or now) + header.poll_time - now)
+        poll_time = min(header.poll_time, LONGEST_HOLD_MS)
+        left = min(poll_time, (header.born_time or now) + poll_time - now)
         if left < -LATE_MS:
             return refusal(
                 ResponseCode.POLLING_TIMEOUT,
@@ -163,14 +175,11 @@ class PopProcessor:
             return refusal(
                 ResponseCode.POLLING_TIMEOUT, "the subscription of the group has changed; ask again"
             )
-        return self._run(
-            _Pop(
-                held.channel,
-                held.request,
-                PopMessageRequestHeader.from_ext(held.request.ext_fields),
-                held.expires,
-            )
-        )
+        assert isinstance(held.header, PopMessageRequestHeader)
+        pop = _Pop(held.channel, held.request, held.header, held.expires)
+        pop.held = True
+        pop.message_filter = held.message_filter
+        return self._run(pop)
 
     def _run(self, pop: _Pop) -> Answer:
         if self._state.waiting.closing:
@@ -251,6 +260,8 @@ class PopProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"the topic[{header.topic}] has queues of batches, which can be pulled only",
             )
+        if pop.held:
+            return
         subscription = parse_subscription(header.topic, header.exp or "*", header.exp_type)
         if subscription is None:
             raise BrokerError(
@@ -527,8 +538,16 @@ class PopProcessor:
             return self._response(
                 ResponseCode.POLLING_FULL, GetStatus.NO_MESSAGE_IN_QUEUE.name, pop
             )
+        # Its filter stands for the expression, which may be long.
+        header.exp = header.bname = header.ns = None
         held = HeldPop(
-            pop.channel, pop.request, *key, pop.message_filter, pop.expires, ordered=header.order
+            pop.channel,
+            pop.request,
+            *key,
+            pop.message_filter,
+            pop.expires,
+            header,
+            ordered=header.order,
         )
         if pop.answer.unseen:
             # No message that arrives has to wake it: it goes on where it ended, when

@@ -28,12 +28,17 @@ from rocketmq_sdk.remoting.dispatch import error_response
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageFilter
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.channel import Channel
 
 logger = logging.getLogger(__name__)
 
 Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
 DEFAULT_LIMIT: Final = 100_000
+LONGEST_HOLD_MS: Final = 600_000
+"""How long any request may wait, whatever it asks for: the time after which Apache
+forgets waiting pops (`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.
+"""
 UNSENT_MAX: Final = 8 * 1024 * 1024
 """Bytes of answers that a peer has not taken yet, above which its held pulls are
 answered without messages.
@@ -45,11 +50,15 @@ _SLACK: Final = 64
 class HeldPull:
     """One pull that waits. `message_filter` is None when every message matches;
     `deadline` is monotonic seconds.
+
+    Of the request only what an answer needs is kept (opaque, flag, encoding): its body
+    and fields go. `header` is what it is run again by.
     """
 
     __slots__ = (
         "channel",
         "deadline",
+        "header",
         "key",
         "message_filter",
         "offset",
@@ -68,9 +77,14 @@ class HeldPull:
         offset: int,
         message_filter: MessageFilter | None,
         deadline: float,
+        header: Header | None = None,
     ) -> None:
+        request.body = b""
+        request.ext_fields = {}
+        request.remark = None
         self.channel = channel
         self.request = request
+        self.header = header
         self.topic = topic
         self.queue_id = queue_id
         self.offset = offset

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
-from rocketmq_sdk.broker_embedded.pull.long_polling import HeldPull
+from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS, HeldPull
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
@@ -99,7 +99,13 @@ class PullProcessor:
         if refusal is not None:
             return _answer(ResponseCode.SYSTEM_BUSY, refusal)
         try:
-            return self._pull(channel, request, first=True)
+            header = PullMessageRequestHeader.from_ext(request.ext_fields)
+            if len(header.proxy_froward_client_id or "") > _CACHED_LENGTH:
+                return _answer(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"proxyFrowardClientId is longer than {_CACHED_LENGTH} characters",
+                )
+            return self._pull(channel, request, header, None)
         except _Refused as refused:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
@@ -107,25 +113,25 @@ class PullProcessor:
         """A pull that was held: checked and read again, and answered whatever is
         found.
         """
+        header = held.header
+        assert isinstance(header, PullMessageRequestHeader)
         try:
-            return self._pull(held.channel, held.request, first=False)
+            return self._pull(held.channel, held.request, header, held)
         except _Refused as refused:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
-    def _pull(self, channel: Channel, request: Command, *, first: bool) -> Answer:
-        header = PullMessageRequestHeader.from_ext(request.ext_fields)
+    def _pull(
+        self,
+        channel: Channel,
+        request: Command,
+        header: PullMessageRequestHeader,
+        held: HeldPull | None,
+    ) -> Answer:
+        first = held is None
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
         if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            subscription = parse_subscription(
-                header.topic, header.subscription, header.expression_type
-            )
-            if subscription is None:
-                raise BrokerError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed",
-                )
-            message_filter = self._filters.of_request(header.consumer_group, subscription)
+            message_filter = self._requested_filter(header) if held is None else held.message_filter
         else:
             subscription = self._check_registered(header, group)
             message_filter = self._filters.registered(
@@ -150,6 +156,15 @@ class PullProcessor:
                 name, queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter
             )
         return self._finish(channel, request, header, topic, group, message_filter, result, first)
+
+    def _requested_filter(self, header: PullMessageRequestHeader) -> MessageFilter | None:
+        """The filter of the subscription in a pull's own header."""
+        subscription = parse_subscription(header.topic, header.subscription, header.expression_type)
+        if subscription is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            )
+        return self._filters.of_request(header.consumer_group, subscription)
 
     def _pull_cold(
         self,
@@ -246,6 +261,8 @@ class PullProcessor:
             return _answer(
                 ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
             )
+        # Its filter stands for the expression, which may be long.
+        header.subscription = header.bname = header.ns = None
         self.held.hold(
             HeldPull(
                 channel,
@@ -255,6 +272,7 @@ class PullProcessor:
                 header.queue_offset,
                 message_filter,
                 self._deadline(header),
+                header,
             )
         )
         return None
@@ -324,7 +342,7 @@ class PullProcessor:
             if config.long_polling_enable
             else config.short_polling_time_mills
         )
-        return self._core.clock.monotonic() + max(0, wait_ms) / 1000
+        return self._core.clock.monotonic() + min(max(0, wait_ms), LONGEST_HOLD_MS) / 1000
 
     def _check_group(
         self, request: Command, header: PullMessageRequestHeader

@@ -196,6 +196,42 @@ async def test_the_limit(autojump_clock: MockClock) -> None:
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("expression_type", ["TAG", "SQL92"])
+async def test_what_waits_is_small(autojump_clock: MockClock, expression_type: str) -> None:
+    """Neither body nor expression stays; the pull is still answered by its filter."""
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+            await peer.send("orders", b"first", tag="A")
+            request = pull_request(
+                "orders",
+                1,
+                hold=15,
+                expression="A" if expression_type == "TAG" else "TAGS = 'A'",
+                expression_type=expression_type,
+            )
+            request.body = bytes(1_000_000)
+            pending = await start(nursery, peer, request)
+            held = broker.parts.pull.held
+            [waiter] = [pull for pulls in held._channels.values() for pull in pulls]
+            assert (waiter.request.body, waiter.request.ext_fields) == (b"", {})
+            assert waiter.header is not None
+            assert "subscription" not in waiter.header.to_ext()
+            await peer.send("orders", b"other", tag="B")
+            await peer.send("orders", b"wanted", tag="A")
+            await trio.testing.wait_all_tasks_blocked()
+            assert pending.answer is not None
+            assert [m.body for m in decode_messages(pending.answer.body)] == [b"wanted"]
+
+
+async def test_no_pull_waits_longer_than_ten_minutes(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        await peer.send("orders", b"first")
+        begin = trio.current_time()
+        answer = await peer.ask(pull_request("orders", 1, hold=10**12), timeout=3600)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert trio.current_time() - begin == pytest.approx(600, abs=0.01)
+
+
 async def test_old_deadlines_do_not_pile_up(autojump_clock: MockClock) -> None:
     async with open_broker() as (_broker, peer):
         holder = PullHolder(TrioClock(), lambda _pull: None)
