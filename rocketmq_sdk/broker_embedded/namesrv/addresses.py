@@ -25,8 +25,9 @@ class Addresses:
     __slots__ = ("_own_address",)
 
     def __init__(self, own_address: Callable[[Channel], str] | None = None) -> None:
-        """`own_address` tells a channel's peer where the broker that registered as
-        `OWN_BROKER` is; None where no broker does.
+        """`own_address` gives a peer the address of the broker in this process.
+
+        That broker registers as `OWN_BROKER`. None where there is no such broker.
         """
         self._own_address = own_address
 

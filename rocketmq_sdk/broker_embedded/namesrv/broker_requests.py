@@ -1,5 +1,6 @@
-"""What brokers tell a name server, and what is asked about brokers: codes 103, 104,
-106, 205, 322, 327, 901, 904 (`DefaultRequestProcessor`).
+"""Requests of and about brokers: codes 103, 104, 106, 205, 322, 327, 901, 904.
+
+`DefaultRequestProcessor` of Apache.
 """
 
 from __future__ import annotations
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 _VERSION_REGISTER_BODY: Final = 37
-"""V3_0_11: from here on registrations carry filter servers beside the topics
-(`MQVersion`).
-"""
+"""V3_0_11 (`MQVersion`): from here on registrations carry filter servers too."""
 
 
 class BrokerRequests:
@@ -172,9 +171,7 @@ class BrokerRequests:
     def data_version(
         self, header: headers.QueryDataVersionRequestHeader, asked: DataVersion
     ) -> Command:
-        """QUERY_DATA_VERSION (322): whether the topics of a broker have changed; it is
-        alive.
-        """
+        """QUERY_DATA_VERSION (322): whether topics changed; also a sign of life."""
         key = BrokerKey(header.cluster_name, header.broker_addr)
         known = self._table.live.data_version(key)
         self._table.live.touch(key, self._clock.now_ms())

@@ -1,6 +1,4 @@
-"""The brokers that share a name, where each of them listens, and which names make a
-cluster.
-"""
+"""The addresses of brokers by name, and the broker names of each cluster."""
 
 from __future__ import annotations
 
@@ -81,8 +79,9 @@ class BrokerTable:
         )
 
     def system_names(self, resolve: AddressResolver = same_address) -> tuple[list[str], str | None]:
-        """The names of clusters and brokers, which are topics too, and the address of
-        one broker.
+        """The names of clusters and brokers, and the address of one broker.
+
+        The names are topics too.
         """
         names = [
             name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)
@@ -96,9 +95,7 @@ class BrokerTable:
     def member_group(
         self, cluster: str, broker_name: str, resolve: AddressResolver = same_address
     ) -> BrokerMemberGroup | None:
-        """The addresses of the brokers that share a name, or None when there is
-        none.
-        """
+        """The addresses of the brokers that share a name; None when there is none."""
         broker = self._brokers.get(broker_name)
         if broker is None or broker.cluster != cluster:
             return None

@@ -1,5 +1,6 @@
-"""Settings of the name server (`NamesrvConfig`): Apache's names in snake case and
-Apache's defaults.
+"""Settings of the name server (`NamesrvConfig`): Apache's names and defaults.
+
+The names are in snake case.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ ALWAYS_BLACK_LISTED: Final = frozenset(
 
 @attrs.frozen(kw_only=True)
 class NamesrvConfig:
-    """What the name server does. Brokers are dropped the moment their time is over, so
-    there is no scan interval.
+    """Settings of the name server.
+
+    There is no scan interval, because brokers are removed the moment they time out.
     """
 
     order_message_enable: bool = False
@@ -63,10 +65,10 @@ class NamesrvConfig:
     """Settings of a request without effect here, kept so that they are shown."""
 
     def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The settings changed by texts under Apache's names, all or none, and the
-        warnings.
+        """The settings changed by texts under Apache's names, and the warnings.
 
-        Raises `ConfigurationError` for a bad value and for what is refused.
+        All are changed or none. Raises `ConfigurationError` for a bad value and for a
+        refused setting.
         """
         for name, reason in _REFUSED.items():
             if texts.get(name, "").strip().lower() == "true":

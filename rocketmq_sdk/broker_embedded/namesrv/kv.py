@@ -1,5 +1,6 @@
-"""The name server's key-value table (`KVConfigManager`): namespaces of texts, written
-to the file at each change where there is one.
+"""The name server's key-value table (`KVConfigManager`).
+
+Namespaces of texts. With a file, each change is written to it.
 """
 
 from __future__ import annotations
@@ -48,17 +49,13 @@ class KeyValueTable:
         return self._table.get(namespace, {}).get(key)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a text. Raises `StoreError` when the file cannot be written; nothing has
-        changed then.
-        """
+        """Set a text; on `StoreError` nothing changes."""
         before = self._table.get(namespace, {})
         self._change(namespace, {**before, key: value})
         logger.info("%s/%s is now %r, before %r", namespace, key, value, before.get(key))
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a text. Raises `StoreError` when the file cannot be written; nothing
-        has changed then.
-        """
+        """Remove a text; on `StoreError` nothing changes."""
         if namespace in self._table:
             self._change(
                 namespace,

@@ -1,5 +1,6 @@
-"""Requests about the key-value table: codes 100, 101, 102, 219
-(`DefaultRequestProcessor`).
+"""Requests about the key-value table: codes 100, 101, 102, 219.
+
+`DefaultRequestProcessor` of Apache.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Which brokers are alive, for how long, and what each of them registered beside its
-topics.
-"""
+"""Live brokers: their timeouts, and what they registered besides topics."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ class QueueTable:
         changed: bool,
         read_only: bool,
     ) -> None:
-        """Take in the topics of a broker; those that it had stay unless they have
-        `changed`.
-        """
+        """Take the topics of a broker; known ones stay unless they have `changed`."""
         for topic, config in topics.items():
             queues = self._topics.setdefault(topic, {})
             if changed or broker_name not in queues:
@@ -81,14 +79,16 @@ class QueueTable:
         self._topics.pop(topic, None)
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Nobody sends to a broker any more, until it registers changed topics; tells
-        how many topics it holds.
+        """Take write permission from a broker's topics; returns how many it holds.
+
+        Nobody sends to the broker until it registers changed topics.
         """
         return self._change_permissions(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """Give a broker's topics the permissions to read and to write, and no other;
-        tells how many topics it holds.
+        """Give a broker's topics read and write permission; returns their number.
+
+        They have no other permission afterwards.
         """
         return self._change_permissions(broker_name, lambda _perm: _READ_WRITE)
 

@@ -49,8 +49,9 @@ class Registrar:
     def register(
         self, registration: BrokerRegistration, channel: Channel | None = None
     ) -> RegistrationResult | None:
-        """Take in what a broker tells of itself, for as long as its channel is open
-        where it has one; None when it is refused.
+        """Register a broker; None when it is refused.
+
+        With a channel, the registration ends with the channel.
         """
         result = self._table.register(
             registration,
@@ -66,16 +67,15 @@ class Registrar:
         return result
 
     def order_configuration(self) -> dict[str, str] | None:
-        """The order configuration of topics that registering brokers are told, or
-        None.
-        """
+        """The order configuration of topics for registering brokers, or None."""
         if not self._config.current.return_order_topic_config_to_broker:
             return None
         return self._kv.namespace(ORDER_TOPIC_NAMESPACE)
 
     async def run(self) -> None:
-        """Give up brokers as their time is over, until cancelled; sleeps until the next
-        one is due.
+        """Remove brokers as they time out, until cancelled.
+
+        Sleeps until the next one is due.
         """
         while True:
             self._woken = trio.Event()

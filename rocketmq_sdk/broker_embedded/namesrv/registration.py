@@ -1,6 +1,4 @@
-"""What a broker tells a name server and what it is told back, free of commands and
-bytes.
-"""
+"""A broker's registration and its result, without commands and bytes."""
 
 from __future__ import annotations
 
@@ -13,12 +11,14 @@ from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
 
 DEFAULT_HEARTBEAT_TIMEOUT_MS: Final = 120_000
 OWN_BROKER: Final = "own-broker"
-"""Registered instead of an address by the broker in the same process, where clients
-shall be told the host that they dialled.
+"""Registered as address by the broker in this process.
+
+Clients are then told the host that they dialled.
 """
 NEVER_MS: Final = 1 << 62
-"""A heartbeat timeout that is never over: a broker in the same process is alive as long
-as the name server is.
+"""A heartbeat timeout that never ends, for the broker in this process.
+
+It lives as long as the name server.
 """
 
 ZONE_NAME: Final = "__ZONE_NAME"
@@ -35,8 +35,10 @@ class BrokerKey:
 
 @attrs.frozen(slots=True, kw_only=True)
 class BrokerRegistration:
-    """One REGISTER_BROKER. `channel_id` names the connection whose end unregisters the
-    broker, None where there is none.
+    """One REGISTER_BROKER.
+
+    The end of the connection `channel_id` unregisters the broker; None where there is
+    none.
     """
 
     cluster: str

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 class RouteTable:
-    """Which brokers are alive, where they listen, and which topics they hold: what
-    concerns more than one of these three.
+    """Live brokers, their addresses and their topics.
+
+    It holds the operations that concern more than one of the three tables.
     """
 
     __slots__ = ("brokers", "live", "queues")
@@ -94,8 +95,10 @@ class RouteTable:
         first: bool,
         delete_topics: bool,
     ) -> None:
-        """Topics count only from the master, or from the lowest replica of a group that
-        can act as one; it offers them for reading only.
+        """Take the topics of a registration where they count.
+
+        They count only from the master, or from the lowest replica of a group that can
+        act as one, which offers them for reading only.
         """
         acting = (
             registration.enable_acting_master and registration.broker_id == minimum_id != MASTER_ID
@@ -124,8 +127,9 @@ class RouteTable:
     # The end of brokers
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
-        """Forget an address of a broker; the last one takes the broker and its queues
-        with it.
+        """Remove an address of a broker.
+
+        The last one removes the broker and its queues.
         """
         self.live.remove(BrokerKey(cluster, address))
         known = self.brokers.get(broker_name)
@@ -145,15 +149,11 @@ class RouteTable:
         self.queues.drop_broker(broker_name)
 
     def unregister_channel(self, channel_id: int) -> list[BrokerKey]:
-        """Forget the brokers that registered through a connection that has ended; tells
-        which.
-        """
+        """Remove the brokers of a connection that has ended; returns which."""
         return [key for key, _ in self._unregister(lambda live: live.channel_id == channel_id)]
 
     def expire(self, now_ms: int) -> list[tuple[BrokerKey, int | None]]:
-        """Forget the brokers that were not heard of for their timeout; tells which,
-        with the connection of each.
-        """
+        """Remove brokers that timed out; returns each with its connection."""
         ended = self._unregister(lambda live: live.due_ms < now_ms)
         return [(key, live.channel_id) for key, live in ended]
 

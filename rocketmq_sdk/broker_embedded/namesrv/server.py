@@ -1,6 +1,4 @@
-"""The name server: its tables, what it serves, and the task that gives up brokers that
-fell silent.
-"""
+"""The name server: its tables, its requests, and the expiry of silent brokers."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ if TYPE_CHECKING:
 
 
 def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[[Channel], str]:
-    """How to tell a client where the own broker listens: the host that it dialled for
-    the name server, with the broker's port.
+    """Where a client reaches the broker in this process.
 
-    A client whose connection has no host, as in the same process, and everyone while
-    the broker has no port, is told `fallback`.
+    It is the host that the client dialled for the name server, with the broker's port.
+    A client whose connection has no host, as in the same process, gets `fallback`, and
+    so does everyone while the broker has no port.
     """
 
     def address(channel: Channel) -> str:
@@ -55,8 +53,10 @@ def dialled_address(port: Callable[[], int | None], fallback: str) -> Callable[[
 
 
 class NameServer:
-    """A name server without sockets: `handler` serves the commands of any channel,
-    `register` the broker in the same process.
+    """A name server without sockets.
+
+    `handler` serves the commands of any channel, `register` the broker in the same
+    process.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class NameServer:
         kv_file: TableFile | None = None,
         own_address: Callable[[Channel], str] | None = None,
     ) -> None:
-        """`own_address` tells a channel's peer where the broker that registered as
-        `OWN_BROKER` is.
+        """`own_address` gives a peer the address of the broker in this process.
 
-        Raises `StoreCorruptError` when the key-value file cannot be read.
+        That broker registers as `OWN_BROKER`. Raises `StoreCorruptError` when the
+        key-value file cannot be read.
         """
         live, addresses = LiveNamesrvConfig(config or NamesrvConfig()), Addresses(own_address)
         self.table = RouteTable()
@@ -100,9 +100,7 @@ class NameServer:
         return self._registrar.on_registration
 
     def register(self, registration: BrokerRegistration) -> RegistrationResult | None:
-        """Take in what the broker in the same process tells of itself; None when it is
-        refused.
-        """
+        """Register the broker in the same process; None when it is refused."""
         return self._registrar.register(registration)
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
@@ -110,9 +108,7 @@ class NameServer:
         self.table.unregister(cluster, address, broker_name, broker_id)
 
     def order_configuration(self) -> dict[str, str] | None:
-        """The order configuration of topics that registering brokers are told, or
-        None.
-        """
+        """The order configuration of topics for registering brokers, or None."""
         return self._registrar.order_configuration()
 
     async def run(self) -> None:

@@ -1,6 +1,4 @@
-"""The name server's settings over the wire: UPDATE_NAMESRV_CONFIG (318) and
-GET_NAMESRV_CONFIG (319).
-"""
+"""The name server's settings over the wire: requests 318 (update) and 319 (get)."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ class SettingRequests:
         )
 
     def update(self, _channel: Channel, command: Command) -> Command:
-        """UPDATE_NAMESRV_CONFIG (318): all settings of the text or none; warnings go to
-        the log.
+        """UPDATE_NAMESRV_CONFIG (318): all settings of the text or none.
+
+        Warnings go to the log.
         """
         try:
             texts = read_properties(command.body.decode())

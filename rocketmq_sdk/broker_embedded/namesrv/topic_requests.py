@@ -1,5 +1,6 @@
-"""What a name server is asked about topics: codes 105, 206, 216, 217, 224, 304, 311,
-312, 313 (`ClientRequestProcessor`, `DefaultRequestProcessor`).
+"""Requests about topics: codes 105, 206, 216, 217, 224, 304, 311, 312, 313.
+
+`ClientRequestProcessor` and `DefaultRequestProcessor` of Apache.
 """
 
 from __future__ import annotations

@@ -1,3 +1,1 @@
-"""Consuming by pop: messages are lent for a time, acknowledged one by one, and revived
-when they are not.
-"""
+"""Consuming by pop: invisible durations, acks for single messages, and revival."""

@@ -40,9 +40,7 @@ _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _DIGITS: Final = 18
 _RECORD_OFFSETS: Final = 1024
-"""Offsets in one record of a batch ack, so that no record grows beyond what revival
-reads.
-"""
+"""Offsets in one record of a batch ack; larger records would not be revived."""
 
 
 def check_queue(core: Core, channel: Channel, topic: str, queue_id: int) -> None:
@@ -62,8 +60,9 @@ def check_queue(core: Core, channel: Channel, topic: str, queue_id: int) -> None
 
 
 def check_offset(core: Core, topic: str, queue_id: int, offset: int, *, behind: int) -> None:
-    """Raises `BrokerError` when a queue does not hold an offset; `behind` is how far
-    over its end one may be.
+    """Raises `BrokerError` when a queue does not hold an offset.
+
+    The offset may lie up to `behind` over the queue's end.
     """
     least, most = (
         core.store.min_offset(topic, queue_id),
@@ -93,13 +92,15 @@ class AckProcessor:
         self._core = core
         self._state = state
         self._handles: dict[str, ReceiptHandle] = {}
-        """Handles by their text without the message's own offset, which is the same for
-        all messages of one pop of one queue.
+        """Receipt handles by their text without the message's own offset.
+
+        That text is the same for all messages of one pop of one queue.
         """
 
     def _handle(self, text: str) -> ReceiptHandle:
-        """The handle in a text; its own offset may be that of another message of the
-        pop. Raises `FieldError`.
+        """The receipt handle in a text. Raises `FieldError`.
+
+        Its own offset may be that of another message of the pop.
         """
         head, _space, offset = text.rpartition(" ")
         known = self._handles.get(head)
@@ -133,8 +134,10 @@ class AckProcessor:
     def acknowledge(
         self, topic: str, group: str, queue_id: int, handle: ReceiptHandle, offsets: list[int]
     ) -> PutResult | None:
-        """Take acks of one pop of one queue; the result of storing what was not in
-        memory, None when all was.
+        """Take acks of one pop of one queue.
+
+        Returns the result of storing the acks whose checkpoint is not in memory; None
+        when all are.
         """
         check_revive_queue(self._core, self._state, handle.revive_queue_id)
         state = self._state
@@ -163,8 +166,9 @@ class AckProcessor:
     def acknowledge_ordered(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
     ) -> Command:
-        """One message of an ordered pop is done; the group's offset goes to the first
-        one that is not.
+        """Acknowledge one message of an ordered pop.
+
+        The group's offset moves to the first message that is not acknowledged.
         """
         core, state = self._core, self._state
         if offset < core.offsets.query(group, topic, queue_id):
@@ -183,8 +187,9 @@ class AckProcessor:
     # Batches
 
     def batch_ack(self, channel: Channel, request: Command) -> Answer:
-        """Many messages are done; a long list is served in slices, so that others have
-        their turn.
+        """Acknowledge many messages.
+
+        A long list is served in slices, so that others have their turn.
         """
         body = decode_json(request.body)
         entries = body.get("acks") if isinstance(body, dict) else None
@@ -263,8 +268,9 @@ class AckProcessor:
 def answer_when_stored(
     intake: Intake, result: PutResult | None, answer: Command | None = None
 ) -> Answer:
-    """The answer for what was written: at once, behind the sync where senders wait for
-    it, or an error.
+    """The answer for a stored record: at once, after the sync, or an error.
+
+    It waits for the sync where senders do.
     """
     success = answer or Command.response()
     if result is None:

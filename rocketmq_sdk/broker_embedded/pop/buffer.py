@@ -1,8 +1,7 @@
-"""Checkpoints in memory until their acks come, and the order in which a group's offset
-follows its pops (`PopBufferMergeService`).
+"""Checkpoints in memory, and the order of offset commits (`PopBufferMergeService`).
 
 With `enablePopBufferMerge` a checkpoint is kept here for some seconds. When all its
-messages are acknowledged in that time nothing of it is ever written; else it is stored
+messages are acknowledged in that time nothing is ever written; otherwise it is stored
 with the bits of the acks that came. A group's offset in a queue moves only over pops
 whose checkpoint is stored or finished, so what was in memory when a process was killed
 is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps until
@@ -42,8 +41,10 @@ _SLICE: Final = 256
 
 
 class _Entry:
-    """One pop of one queue; `over` when the group's offset may pass it. `checkpoint` is
-    None for a stretch without messages.
+    """One pop of one queue.
+
+    `over` is set when the group's offset may pass it. `checkpoint` is None for a
+    stretch without messages.
     """
 
     __slots__ = ("checkpoint", "next_offset", "over", "queue_key", "revive_queue_id", "store_at")
@@ -99,8 +100,9 @@ class PopBuffer:
         return len(self._entries)
 
     def position(self, key: QueueKey) -> int:
-        """Where the next pop of a queue begins as far as pops that the group's offset
-        has not passed yet say; -1 for no such.
+        """Where the next pop of a queue begins, by pops not yet passed; -1 for none.
+
+        These are the pops that the group's offset has not passed.
         """
         waiting = self._queues.get(key)
         return waiting[-1].next_offset if waiting else -1
@@ -108,8 +110,7 @@ class PopBuffer:
     def hand_out(
         self, checkpoint: PopCheckPoint, revive_queue_id: int, next_offset: int
     ) -> PutResult | None:
-        """Take a pop into the books before its messages leave: in memory (None), or in
-        the store.
+        """Book a pop before its messages leave: in memory (None), or in the store.
 
         When the result says that nothing was stored, nothing has happened and the
         messages must not leave.
@@ -160,8 +161,9 @@ class PopBuffer:
             self._earlier.set()
 
     def pass_over(self, key: QueueKey, next_offset: int) -> None:
-        """Move the group's offset over what is stored or holds nothing for it, behind
-        those pops that still have to be passed.
+        """Move the group's offset over stored or empty stretches.
+
+        Pops in front of them have to be passed first.
         """
         waiting = self._queues.get(key)
         if waiting is None:
@@ -170,9 +172,7 @@ class PopBuffer:
             waiting.append(_Entry(key, next_offset))
 
     def acknowledge(self, match_key: str, offsets: list[int]) -> list[int]:
-        """Mark messages of one pop as done; gives those whose checkpoint is not in
-        memory.
-        """
+        """Acknowledge messages of one pop; returns those without checkpoint here."""
         entry = self._entries.get(match_key)
         if entry is None or entry.checkpoint is None:
             return offsets
@@ -202,8 +202,9 @@ class PopBuffer:
             self._offsets.commit(group, topic, queue_id, offset)
 
     def forget_queue(self, key: QueueKey) -> None:
-        """The group's offset was set to another place: pops of the queue do not move it
-        any more, their checkpoints are stored.
+        """The group's offset was reset: pops of the queue no longer move it.
+
+        Their checkpoints are stored.
         """
         for entry in self._queues.pop(key, ()):
             if not entry.over:
@@ -225,17 +226,16 @@ class PopBuffer:
             del self._entries[name]
 
     def flush(self) -> bool:
-        """Store every checkpoint in memory and move the offsets; from then on none is
-        kept. False when some could not be stored.
+        """Store every checkpoint and move the offsets.
+
+        False when some could not be stored. From then on none is kept in memory.
         """
         self.closing = True
         stored = [self._store(entry) for entry in list(self._entries.values())]
         return all(stored)
 
     def _store(self, entry: _Entry) -> bool:
-        """Write a checkpoint with the acks that came; False when it has to be tried
-        again.
-        """
+        """Store a checkpoint with the acks that came; False to try it again."""
         checkpoint = entry.checkpoint
         assert checkpoint is not None
         waiting = self._queues.get(entry.queue_key)

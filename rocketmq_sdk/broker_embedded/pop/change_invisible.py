@@ -1,5 +1,6 @@
-"""CHANGE_MESSAGE_INVISIBLETIME (200053): a popped message is to be seen again at
-another time (`ChangeInvisibleTimeProcessor`).
+"""CHANGE_MESSAGE_INVISIBLETIME (200053): change a popped message's visible time.
+
+`ChangeInvisibleTimeProcessor` of Apache.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 
 
 class ChangeInvisibleTimeProcessor:
-    """Gives a message a checkpoint of its own, and takes it out of the one of its
-    pop.
-    """
+    """Moves a message from the checkpoint of its pop to one of its own."""
 
     def __init__(self, core: Core, state: PopState) -> None:
         self._core = core
@@ -41,8 +40,9 @@ class ChangeInvisibleTimeProcessor:
         self._acks = AckProcessor(core, state)
 
     def change(self, channel: Channel, request: Command) -> Answer:
-        """The old receipt handle ends with that; when the new checkpoint cannot be
-        stored it stands.
+        """Change the invisible duration; this ends the old receipt handle.
+
+        The old handle stays valid when the new checkpoint cannot be stored.
         """
         header = ChangeInvisibleTimeRequestHeader.from_ext(request.ext_fields)
         core = self._core
@@ -93,8 +93,9 @@ class ChangeInvisibleTimeProcessor:
     def _change_ordered(
         self, header: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle
     ) -> Command:
-        """A message of an ordered pop keeps its handle's pop time; who waits for the
-        queue looks again when it is free.
+        """Change a message of an ordered pop; its handle's pop time stays.
+
+        Pops that wait for the queue look again when it is free.
         """
         core, state = self._core, self._state
         visible_at = core.clock.now_ms() + header.invisible_time

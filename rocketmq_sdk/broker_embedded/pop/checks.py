@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def checked_topic(core: Core, channel: Channel, name: str, queue_id: int) -> TopicConfig:
-    """The topic of a request. Raises `BrokerError` when it cannot be read, or has no
-    such queue (below 0: any).
+    """The topic of a request.
+
+    Raises `BrokerError` when it is not readable or has no such queue; a queue id below
+    0 means any.
     """
     topic = core.topics.get(name)
     if topic is None:

@@ -1,5 +1,7 @@
-"""NOTIFICATION (200054): is there something to pop; POLLING_INFO (200055): how many
-pops wait (`NotificationProcessor`, `PollingInfoProcessor`).
+"""NOTIFICATION (200054) and POLLING_INFO (200055).
+
+Whether there is something to pop, and how many pops wait (`NotificationProcessor`,
+`PollingInfoProcessor` of Apache).
 """
 
 from __future__ import annotations
@@ -93,9 +95,7 @@ class NotificationProcessor:
     def _has_messages(
         self, header: NotificationRequestHeader, topic: str, queue_id: int
     ) -> tuple[bool, int]:
-        """Whether there is something in a queue, and until when the queue is
-        blocked.
-        """
+        """Whether a queue has messages, and until when it is blocked."""
         core, state, group = self._core, self._state, header.consumer_group
         committed = core.offsets.query(group, topic, queue_id)
         if header.order:

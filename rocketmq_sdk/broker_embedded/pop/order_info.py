@@ -1,10 +1,10 @@
-"""Ordered pops: which messages of a queue a group has in hand, so that nobody gets
-those behind them (`QueueLevelConsumerManager`).
+"""Ordered pops: the messages of a queue that a group holds.
 
-A queue is blocked until all messages of its last pop are acknowledged, or may be seen
-again. The table is written every few seconds: after a crash a queue may be free too
-early, and its messages come again; none is lost, because the group's offset never
-passes one that is not acknowledged.
+`QueueLevelConsumerManager` of Apache. Nobody gets the messages behind them: a queue is
+blocked until all messages of its last pop are acknowledged or visible again. The table
+is written every few seconds. After a crash a queue may be free too early, and its
+messages come again; none is lost, because the group's offset never passes one that is
+not acknowledged.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class OrderInfoManager:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table
-        of order infos.
-        """
+        """Read the file. Raises `FieldError` when it holds no table of order infos."""
         found = self._file.load()
         if found is not None:
             self._table = {
@@ -75,11 +73,11 @@ class OrderInfoManager:
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, committed: int
     ) -> int:
-        """When a queue may be popped (epoch milliseconds): 0 now, else when its
-        messages may be seen again unless they are acknowledged before.
+        """When a queue may be popped, in epoch milliseconds; 0 means now.
 
-        The same attempt may pop again what it popped. What lies before the group's
-        offset blocks nothing.
+        Otherwise it is the moment at which its messages are visible again, unless they
+        are acknowledged before. The same attempt may pop again what it popped. What
+        lies before the group's offset blocks nothing.
         """
         info = self.find(topic, group, queue_id)
         if (
@@ -104,8 +102,10 @@ class OrderInfoManager:
         invisible_time: int,
         kind: str,
     ) -> list[str]:
-        """Remember a pop; gives the parts of `orderCountInfo`: earlier deliveries of
-        each message that had some, and the least of all.
+        """Remember a pop; returns the parts of `orderCountInfo`.
+
+        They are the earlier deliveries of each message that had some, and the least of
+        all.
         """
         before = self.find(topic, group, queue_id)
         counts = _counts_after(before, attempt_id, offsets)
@@ -151,9 +151,7 @@ class OrderInfoManager:
     def change_visible(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int
     ) -> None:
-        """Let a message of the last pop be seen again at another time; what was not
-        popped last is left alone.
-        """
+        """Change when a message of the last pop is visible; ignores other messages."""
         info = self.find(topic, group, queue_id)
         if info is not None and info.pop_time == pop_time and offset in info.offsets():
             info.next_visible = {**(info.next_visible or {}), offset: visible_at}
@@ -199,8 +197,9 @@ _EMPTY: Final[dict[int, OrderInfo]] = {}
 def _counts_after(
     before: OrderInfo | None, attempt_id: str | None, offsets: Sequence[int]
 ) -> dict[int, int] | None:
-    """Earlier deliveries of the messages of a pop: one more for each that the pop
-    before held too, unless it was the same attempt.
+    """Earlier deliveries of the messages of a pop.
+
+    One more for each that the pop before held too, unless it was the same attempt.
     """
     if before is None:
         return None

@@ -1,5 +1,6 @@
-"""What a pop looks at, in which order, and what it says of what it found. Pure:
-randomness comes as an argument.
+"""What a pop reads, in which order, and how it reports the result.
+
+Pure: randomness comes as an argument.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ class PopPolicy:
     descending: bool = True
 
     def retry_topics(self, topic: str, group: str, draw: int) -> tuple[str, ...]:
-        """The retry topics of a group, the one to look at first in front. `draw` is a
-        number below 100.
-        """
+        """The retry topics of a group in reading order; `draw` is below 100."""
         first, second = pop_retry_topic_v1(topic, group), pop_retry_topic_v2(topic, group)
         if not self.retry_v2:
             return (first,)
@@ -83,11 +82,11 @@ def record_offsets(body: bytes) -> list[int]:
 
 
 class PopAnswer:
-    """What a pop has found so far. `rest` counts messages that it left behind,
-    `free_at` is when a blocked queue may be popped (0: none is).
+    """What a pop has found so far.
 
-    `unseen` tells that a read ended before the end of its queue with nothing for the
-    pop: what follows was not looked at yet.
+    `rest` counts messages that it left behind, `free_at` is when a blocked queue may be
+    popped (0: none is). `unseen` is set when a read ended before the end of its queue
+    with nothing for the pop: what follows was not looked at yet.
     """
 
     __slots__ = (
@@ -128,11 +127,11 @@ class PopAnswer:
 
 
 def as_of_topic(body: bytes, topic: str, handle: ReceiptHandle) -> bytes:
-    """Records of a retry topic as records of the topic that the consumer knows, each
-    with its receipt handle as a property.
+    """Records of a retry topic as records of the topic that the consumer knows.
 
-    `handle` is that of the pop; a record whose properties have no room for a handle
-    stays as it is, which clients understand too.
+    Each gets its receipt handle as a property; `handle` is that of the pop. A record
+    whose properties have no room for a handle stays as it is, which clients understand
+    too.
     """
     return b"".join(_rewritten(body, topic, handle))
 

@@ -29,8 +29,9 @@ _TOTAL = 1 << 31
 
 
 class HeldPop(HeldPull):
-    """One request that waits; `queue_id` -1 means any queue, `ordered` that retries are
-    not for it.
+    """One request that waits.
+
+    `queue_id` -1 means any queue; with `ordered`, retries are not for it.
     """
 
     __slots__ = ("expires", "group", "ordered", "outdated")
@@ -57,15 +58,14 @@ class HeldPop(HeldPull):
         self.key = (topic, group, queue_id)
 
     def wake_at(self, moment: float) -> None:
-        """Look again at a moment (monotonic seconds) that may come before the
-        deadline.
-        """
+        """Look again at a moment (monotonic seconds), even before the deadline."""
         self.deadline = min(self.expires, moment)
 
 
 class PopHolder(PullHolder):
-    """Holds pops until a message is there for them or their time is over. `on_arrival`
-    belongs into the store's list of listeners.
+    """Holds pops until a message arrives for them or their time is over.
+
+    Add `on_arrival` to the store's list of listeners.
     """
 
     __slots__ = ("_groups", "_last_first")
@@ -108,15 +108,14 @@ class PopHolder(PullHolder):
                 return
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Something may be there for a request of a group that waits for a queue, or
-        for any.
-        """
+        """Wake a request of a group that waits for a queue, or for any queue."""
         if not self._wake_one(topic, group, ANY_QUEUE, None) and queue_id != ANY_QUEUE:
             self._wake_one(topic, group, queue_id, None)
 
     def wake_outdated(self, group: str, topic: str) -> None:
-        """A group wants other messages of a topic than before: its requests are not to
-        take, or pass over, anything by the expressions they have.
+        """A group's filter for a topic changed: wake its requests.
+
+        They must not take or skip messages by their old expressions.
         """
         for queue_id in sorted(self._groups.get(topic, {}).get(group, ())):
             for pop in list(self._queues[topic, group, queue_id]):

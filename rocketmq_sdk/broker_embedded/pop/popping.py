@@ -118,9 +118,7 @@ class _Pop:
         self.draw = 0
         self.fresh = False
         self.last_put: PutResult | None = None
-        """The last checkpoint that is in the store: what leaves waits until it is
-        safe.
-        """
+        """The last checkpoint in the store: answers wait until it is safe."""
         self.refused: PutResult | None = None
         """A checkpoint that the store did not take."""
         self.answer = PopAnswer()
@@ -141,8 +139,9 @@ class PopProcessor:
         *,
         draws: Callable[[], int] | None = None,
     ) -> None:
-        """`draws` gives numbers below 100, from which each pop takes its order of
-        queues and whether retries come first.
+        """`draws` gives numbers below 100.
+
+        Each pop takes from one its order of queues and whether retries come first.
         """
         self._core = core
         self._store = core.store
@@ -407,9 +406,7 @@ class PopProcessor:
         self._core.stats.got(topic, group, queue_id, len(offsets), result.size)
 
     def _book(self, pop: _Pop, key: QueueKey, offsets: list[int], next_offset: int) -> bool:
-        """Keep or store the checkpoint of what leaves; False when it cannot be
-        stored.
-        """
+        """Keep or store the checkpoint of a pop; False when it cannot be stored."""
         topic, group, queue_id = key
         checkpoint = PopCheckPoint(
             topic,
@@ -508,8 +505,9 @@ class PopProcessor:
         return (lambda: self._when_safe(pop, response)) if waits or pop.fresh else response
 
     async def _when_safe(self, pop: _Pop, response: Command) -> Command:
-        """Answer when neither a kill nor, under SYNC_FLUSH, a power cut can make the
-        group begin elsewhere.
+        """Answer when no kill can move the group's offset back.
+
+        Under SYNC_FLUSH no power cut can either.
         """
         if pop.fresh:
             await self._offsets.persist()

@@ -43,17 +43,15 @@ _CHECKPOINT_CODE: Final = tags_code(CHECKPOINT_TAG)
 QueueKey = tuple[str, str, int]
 """Topic, group, queue id."""
 Identity = tuple[str, int, int, int, str]
-"""What a copy in a retry topic has in common with what would be made of its message
-again.
-"""
+"""What a copy in a retry topic shares with a second copy of the same message."""
 
 
 class PopProgress:
-    """Stands around the writing of offsets. `activity` counts what pop has put into the
-    log.
+    """Tracks the log around writes of the offset file.
 
-    `position` and `before` are where the log ended when the offsets were written the
-    last time and the time before that; 0 when it is not known.
+    `activity` counts what pop has put into the log. `position` and `before` are the
+    ends of the log at the last write of the offsets and at the one before; 0 when
+    unknown.
     """
 
     __slots__ = ("_activity", "_file", "_store", "_written", "before", "position")
@@ -91,8 +89,9 @@ class PopProgress:
         self._written, self.position, self.before = activity, position, before
 
     def writing(self) -> AbstractAsyncContextManager[None]:
-        """To be entered around the writing of the offsets as they are now. Raises
-        `StoreError` when the log cannot be made durable.
+        """Context around writing the offsets as they are now.
+
+        Raises `StoreError` when the log cannot be made durable.
         """
         return self._around(self._store.max_physical_offset, self._activity())
 
@@ -100,8 +99,9 @@ class PopProgress:
 def _since(
     store: MessageStore, topic: str, queue_id: int, position: int, end: int | None = None
 ) -> Iterator[tuple[int, int, int]]:
-    """The units of a queue whose records lie behind a position of the log, oldest
-    first; those before the offset `end`.
+    """Queue units whose records lie behind a log position, oldest first.
+
+    Only those before the offset `end`.
     """
     low = store.min_offset(topic, queue_id)
     high = end = store.max_offset(topic, queue_id) if end is None else end
@@ -139,13 +139,12 @@ def raise_positions(
     revive_topic: str,
     since: int,
 ) -> None:
-    """Raise the offsets of groups above what the checkpoints behind a position of the
-    log say was handed out.
+    """Raise the offsets of groups by the checkpoints behind a log position.
 
-    One that is complete raises an offset above all it covers. Others (of changed
-    invisible times, of pops behind what was in memory only and may be gone, and all of
-    Apache's) raise it as far as they leave no gap. A checkpoint of a topic or group
-    that is gone, or of a topic's earlier life, raises nothing.
+    One that is complete raises an offset above all it covers. Others raise it as far as
+    they leave no gap: those of changed invisible times, of pops behind what was in
+    memory only and may be gone, and all of Apache's. A checkpoint raises nothing when
+    its topic or group is gone, or when it is from a topic's earlier life.
     """
     passed: dict[QueueKey, int] = {}
     taken: dict[QueueKey, set[int]] = {}
@@ -175,8 +174,9 @@ def raise_positions(
 def _checkpoints_since(
     store: MessageStore, revive_topic: str, since: int
 ) -> Iterator[tuple[QueueKey, PopCheckPoint, bool]]:
-    """The checkpoints of messages behind a position of the log that are there and lie
-    before them, and whether they are complete.
+    """The checkpoints behind a log position, and whether they are complete.
+
+    They are those of existing messages that lie before that position.
     """
     queues = [
         (TIMER_TOPIC, 0),
@@ -209,9 +209,7 @@ def _checkpoints_since(
 def checkpoints_before(
     store: MessageStore, topic: str, queue_id: int, since: int, end: int
 ) -> Iterator[PopCheckPoint]:
-    """The checkpoints in a revive queue behind a position of the log and before an
-    offset.
-    """
+    """The checkpoints in a revive queue behind a log position and before an offset."""
     units = (
         unit for unit in _since(store, topic, queue_id, since, end) if unit[2] == _CHECKPOINT_CODE
     )
@@ -223,9 +221,7 @@ def checkpoints_before(
 
 
 def revived_copies(store: MessageStore, since: int) -> Counter[Identity]:
-    """The copies that revival has put into retry topics behind a position of the
-    log.
-    """
+    """The copies that revival put into retry topics behind a log position."""
     found: Counter[Identity] = Counter()
     for topic in store.topics():
         if topic.startswith(RETRY_PREFIX):
@@ -244,9 +240,7 @@ def revived_copies(store: MessageStore, since: int) -> Counter[Identity]:
 
 
 def is_torn(found: Identity, wanted: Identity) -> bool:
-    """Whether a copy that was found is the one that was to be made, with properties
-    whose end was never written.
-    """
+    """Whether a copy is the expected one with the end of its properties missing."""
     return (
         found[:4] == wanted[:4]
         and found[4].endswith(_UNWRITTEN)

@@ -1,8 +1,7 @@
-"""Checkpoints and acks on their way into the revive topic, as messages that are
-delivered there when they are due.
+"""Checkpoints and acks as timer messages for the revive topic.
 
-A checkpoint is due one second before its messages are to be seen again, an ack at that
-time, so an ack never comes before what it is about.
+A checkpoint is due one second before its messages are visible again, an ack at that
+time, so an ack never comes before its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""
 _TAG_CODES: Final = {tag: tags_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 COMPLETE: Final = "POP_COMPLETE"
-"""The property of a pop's checkpoint in front of which nothing of its queue was in
-memory only; Apache's broker does not look at it.
+"""Property of a checkpoint: nothing before it was in memory only.
+
+That holds for its queue. Apache's broker does not look at it.
 """
 _COMPLETE_TEXT: Final = f"{COMPLETE}\x01true\x02"
 
@@ -61,9 +61,7 @@ class PopRecords:
         )
 
     def put_ack(self, ack: AckRecord, revive_queue_id: int, due_ms: int) -> PutResult:
-        """Store an ack, to be delivered when its checkpoint's messages would be seen
-        again.
-        """
+        """Store an ack, due when its checkpoint's messages would be visible again."""
         return self._store(ack.encode(), ack.tag, ack.unique_key, revive_queue_id, due_ms)
 
     def _store(

@@ -1,13 +1,12 @@
-"""Revival: messages that were popped and not acknowledged in time go into the group's
-retry topic (`PopReviveService`).
+"""Revival: puts unacknowledged messages into retry topics (`PopReviveService`).
 
 Checkpoints and acks come out of the timer wheel into the queues of the revive topic. A
 checkpoint waits here until its time is over and all acks that were due by then have
-come, then each message without an ack is put into the retry topic, with one more
-attempt counted; whoever pops decides when that is enough. Checkpoints are finished in
-the order of their queue, so one offset, that of the last finished one, tells how far
-revival went; it is kept as the offset of the group CID_RMQ_SYS_REVIVE_GROUP, as Apache
-keeps it.
+come. Then each message without an ack is put into the group's retry topic, with one
+more attempt counted; the popping client decides when that is enough. Checkpoints are
+finished in the order of their queue, so one offset, that of the last finished one, says
+how far revival went. It is kept as the offset of the group CID_RMQ_SYS_REVIVE_GROUP, as
+Apache keeps it.
 
 Apache looks at each queue every second and waits two more to be sure that acks have
 come; here the wheel is asked, and revival happens within about a second after the
@@ -84,9 +83,7 @@ BACKOFF_SECONDS: Final = (
     3600,
     7200,
 )
-"""How much later a message whose revival failed is tried again, by the number of
-failures.
-"""
+"""Delays before a failed revival is tried again, by the number of failures."""
 RETRY_SECONDS: Final = 1.0
 """How long revival rests when not even that could be written down."""
 _GRACE_MS: Final = 2000
@@ -129,8 +126,9 @@ class _ReviveQueue:
 
 
 class ReviveService:
-    """Revives the messages of one broker. `on_arrival` belongs into the store's list of
-    listeners, `run` into a task.
+    """Revives the messages of one broker.
+
+    Add `on_arrival` to the store's list of listeners; run `run` in a task.
     """
 
     def __init__(
@@ -147,8 +145,9 @@ class ReviveService:
         delivered_until: Callable[[], int],
         stats: BrokerStats,
     ) -> None:
-        """`delivered_until` tells up to which moment (epoch milliseconds) all timers
-        were delivered.
+        """`delivered_until` gives the moment up to which all timers were delivered.
+
+        Epoch milliseconds.
         """
         self._store = store
         self._topics = topics
@@ -211,8 +210,9 @@ class ReviveService:
                 await self._wake.wait()
 
     async def _round(self) -> float:
-        """Read and finish what can be; gives for how many seconds there is nothing to
-        do unless something arrives.
+        """Read and finish what is due; returns the seconds until there is more to do.
+
+        An arrival may end that time earlier.
         """
         wait = float("inf")
         delivered = self._delivered_and_readable()
@@ -236,8 +236,9 @@ class ReviveService:
         return wait
 
     def _delivered_and_readable(self) -> int:
-        """Up to which moment timers were delivered into queues from which they can be
-        read: under SYNC_FLUSH that is behind their sync.
+        """Moment up to which delivered timers are readable in their queues.
+
+        Under SYNC_FLUSH they are readable after their sync.
         """
         store = self._store
         for _ in range(2):
@@ -248,8 +249,9 @@ class ReviveService:
         return self._readable_until
 
     def _until(self, checkpoint: PopCheckPoint) -> float:
-        """Seconds until a checkpoint may be finished: the acks of its time leave the
-        wheel when their second is over.
+        """Seconds until a checkpoint may be finished.
+
+        The acks of its time leave the wheel when their second is over.
         """
         over = -(-checkpoint.revive_time // _SECOND_MS) * _SECOND_MS
         return max(_BEHIND_SECONDS, (over - self._clock.now_ms()) / 1000)
@@ -325,8 +327,9 @@ class ReviveService:
     # --- finishing
 
     async def _finish(self, queue: _ReviveQueue, delivered: int) -> bool:
-        """Revive what is due at the head of a queue; whether there was something. All
-        timers up to `delivered` were read.
+        """Revive what is due at the head of a queue; whether there was something.
+
+        All timers up to `delivered` were read.
         """
         some = False
         turn = 0
@@ -355,11 +358,10 @@ class ReviveService:
             self._offsets.commit(REVIVE_GROUP, self._records.topic, queue.queue_id, finished)
 
     async def _revive(self, checkpoint: PopCheckPoint, queue_id: int) -> None:
-        """Put every message without an ack into the retry topic, or write down that it
-        is to be tried again.
+        """Put every message without an ack into the retry topic, or note it for later.
 
-        Raises `_UnavailableError` when not even that can be written; the checkpoint
-        stays, with the bits of what was done.
+        Raises `_UnavailableError` when not even the note can be written; the checkpoint
+        then stays, with the bits of what was done.
         """
         if (
             self._topics.get(checkpoint.topic) is None
@@ -376,9 +378,7 @@ class ReviveService:
             checkpoint.acknowledge([offset])
 
     async def _look_up(self, checkpoint: PopCheckPoint, offset: int) -> ReceivedMessage | None:
-        """The message at an offset; None when it is gone. Raises `StoreError` when the
-        disk does not give it.
-        """
+        """The message at an offset; None when it is gone. Raises `StoreError`."""
         topic, queue_id, store = checkpoint.topic, checkpoint.queue_id, self._store
         if store.is_cold(topic, queue_id, offset):
             found = await store.get_cold(topic, queue_id, offset, 1)
@@ -399,9 +399,7 @@ class ReviveService:
             return _GONE
 
     def _put_copy(self, checkpoint: PopCheckPoint, message: ReceivedMessage) -> None:
-        """Raises `_UnavailableError` or `StoreError` when the copy could not be
-        stored.
-        """
+        """Store a copy. Raises `_UnavailableError` or `StoreError` when that fails."""
         topic, queue_id = self._retry_queue(checkpoint)
         raw = message.properties_bytes
         properties = _properties_of_copy(raw, checkpoint)
@@ -469,9 +467,7 @@ class ReviveService:
         return True
 
     def _retry_queue(self, checkpoint: PopCheckPoint) -> tuple[str, int]:
-        """Where a message is put, topic made where it is missing. Raises
-        `StoreError`.
-        """
+        """Topic and queue for a copy; makes a missing topic. Raises `StoreError`."""
         config, group = self._config.current, checkpoint.group
         topic = checkpoint.topic
         if not topic.startswith(RETRY_PREFIX):
@@ -497,8 +493,9 @@ class ReviveService:
     def _put_again(
         self, checkpoint: PopCheckPoint, offset: int, queue_id: int, problem: Exception
     ) -> None:
-        """Write a checkpoint of one message for later. Raises `_UnavailableError` when
-        that cannot be done either.
+        """Write a checkpoint of one message for later.
+
+        Raises `_UnavailableError` when that fails too.
         """
         times = checkpoint.re_put_times or 0
         if (
@@ -536,9 +533,7 @@ class ReviveService:
 
 
 def _properties_of_copy(raw: bytes, checkpoint: PopCheckPoint) -> bytes:
-    """The properties with what tells clients and pops of the revival; as they were when
-    there is no room.
-    """
+    """The properties with marks of the revival; unchanged when there is no room."""
     text = raw.decode("utf-8", "surrogateescape")
     head = without_property(text, ORIGIN_GROUP)
     if head and not head.endswith("\x02"):

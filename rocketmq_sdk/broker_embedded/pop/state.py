@@ -65,11 +65,11 @@ class PopState:
         self.notifications: PopHolder
 
     def load(self) -> None:
-        """Read the files, raise the groups' positions above what the store says was
-        popped, and look where revival goes on.
+        """Read the files, and raise the groups' offsets by what was popped.
 
-        Raises `FieldError` or `StoreCorruptError` when a file cannot be what it claims
-        to be, `StoreError` when the store cannot be read.
+        The store says what was popped. Also finds where revival goes on. Raises
+        `FieldError` or `StoreCorruptError` when a file is corrupt, `StoreError` when
+        the store cannot be read.
         """
         self.order.load()
         core, progress = self._core, self.progress
@@ -93,9 +93,7 @@ class PopState:
         self.notifications.release_all()
 
     async def close(self) -> None:
-        """Bring what is in memory into the store and the offsets. Raises `StoreError`
-        when that cannot be done.
-        """
+        """Write what is in memory to store and offsets. Raises `StoreError`."""
         stored = self.buffer.flush()
         await self.order.persist()
         if not stored:
@@ -106,9 +104,7 @@ class PopState:
 
 
 def delivered_until(timers: TimerService) -> int:
-    """Up to which moment (epoch milliseconds) all timers were delivered; 0 when that
-    cannot be said now.
-    """
+    """Epoch milliseconds up to which all timers were delivered; 0 when unknown."""
     if timers.behind_messages:
         return 0
     wheel = timers.timers
